@@ -33,8 +33,10 @@ class ExportArguments:
     checkpoint: str = "best"
     # Images at a time: a number, or dynamic, for any. None: dynamic, and 1 in LiteRT.
     batch: str | None = None
-    # Of the numbers it computes with; it takes and puts out float32. None: fp32, and in
-    # ONNX and LiteRT int8 of a model with model.quantize.
+    # Of the numbers it computes with; it takes and puts out float32. Those of kernels
+    # alone, int8_weights, fp8_weights and int4_weights, make a smaller file that
+    # computes in float32. None: fp32, and in ONNX and LiteRT int8 of a model with
+    # model.quantize.
     precision: Precision | None = None
     # Take uint8 pixels, and put out probabilities if there are classes.
     include_preprocessing: bool = False

@@ -35,14 +35,20 @@ class Tolerance(NamedTuple):
 # int8 rounds to 1/256 of the widest range a layer has met, so that its error depends on
 # the model: what counts is that the classes stay. A logit may be 0.4 off then, but an
 # error as large as the largest logit is that of another model, whose classes may agree
-# as one of them is the most frequent.
+# as one of them is the most frequent. Kernels alone are rounded to 1/254 of the largest
+# weight of an output in 8 bits, to 1/16 of each weight in fp8 and to 1/14 of the
+# largest in 4 bits.
 TOLERANCES: dict[Precision, Tolerance] = {
     "fp32": Tolerance(1e-5, 0.98),
     "fp16": Tolerance(1e-2, 0.98),
     "bf16": Tolerance(5e-2, 0.95),
     "int8": Tolerance(2e-1, 0.9),
+    "int8_weights": Tolerance(1e-1, 0.95),
+    "fp8_weights": Tolerance(2e-1, 0.9),
+    "int4_weights": Tolerance(3e-1, 0.8),
 }
-DIFFERENCE_OF_INT8_WITH_CLASSES = 1.0
+ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
+DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
 # Of a model that was trained to round: where sums in another order, or a bias of 32
 # bits, differ in the last bit, some activations are rounded to the next integer, and
 # each changes others: 7e-3 of a small net, more the deeper it is.
@@ -204,8 +210,8 @@ def _tolerance(request: Request) -> Tolerance:
         return ROUNDED
     tolerance = TOLERANCES[request.precision]
     difference = tolerance.difference
-    if request.precision == "int8" and request.has_classes:
-        difference = DIFFERENCE_OF_INT8_WITH_CLASSES
+    if request.precision in ROUGH and request.has_classes:
+        difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
     if request.model.description.model.transform is not None:
         # Where a transform rounds, as a quantiser does, the last bit of an activation
         # may decide over a step of 1/127: as rough as fp16 (a convnet in 8 bits: 4e-4).

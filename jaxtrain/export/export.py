@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.export import IN_INTEGERS, Precision
 from jaxtrain.export.check import Check, check
-from jaxtrain.export.formats import litert, onnx_file, stablehlo
+from jaxtrain.export.formats import litert, onnx_file, onnx_weights, stablehlo
 from jaxtrain.export.request import Request, Runner
 from jaxtrain.records.whole import reported, whole
 
@@ -52,6 +52,10 @@ def check_arguments(format: str, precision: Precision | None, out: Path) -> None
                 f"--precision {precision}: --format litert has fp32, which GPUs of "
                 "phones compute with in fp16 by themselves; choose it, or onnx"
             )
+    if format != "onnx" and precision in onnx_weights.LEVELS:
+        raise UserError(
+            f"--precision {precision}: only --format onnx has it; choose fp32, or onnx"
+        )
     if format not in IN_INTEGERS and precision == "int8":
         raise UserError(
             "--precision int8: only --format onnx and litert have it; choose fp32, "

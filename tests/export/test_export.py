@@ -127,6 +127,8 @@ def test_onnx_of_a_run(workdir: Path, tmp_path: Path, capsys: Any):
 
 # Of all, those of the head, whose sums are kept in float32, are not half.
 KERNELS = {"fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "INT8"}
+KERNELS |= {"int8_weights": "INT8", "fp8_weights": "FLOAT8E4M3FN"}
+KERNELS |= {"int4_weights": "INT4"}
 
 
 @pytest.mark.parametrize("precision", KERNELS)
@@ -390,6 +392,10 @@ def test_numbers_in_8_bits_are_refused(tmp_path: Path):
     ("words", "message"),
     [
         (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
+        (
+            ["--format", "saved", "--precision", "int4_weights"],
+            "only --format onnx has",
+        ),
         (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
         (["--format", "onnx", "--batch", "0"], "--batch 0: expected dynamic"),
         (["--format", "onnx", "--batch", "²"], "--batch ²: expected dynamic"),

@@ -19,8 +19,11 @@ from jaxtrain.export.emitter.operators import lower
 from jaxtrain.export.emitter.simplify import simplify
 from jaxtrain.export.emitter.trace import trace
 from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16, Writer, straight
+from jaxtrain.export.formats.onnx_weights import LEVELS, OPSET_INT4, round_kernels
 from jaxtrain.export.request import Request, Runner
 
+# Versions of the operators that know the numbers of a precision.
+OPSETS: dict[str, int] = {"bf16": OPSET_BFLOAT16, **dict.fromkeys(LEVELS, OPSET_INT4)}
 # Images of a batch that tells the ranges for int8, if a batch may have any number.
 BATCH = 32
 
@@ -78,12 +81,14 @@ def write(request: Request, path: Path) -> None:
         request.images.shape[1:],
         dtype=request.images.dtype,
         batch=request.batch,
-        opset=OPSET_BFLOAT16 if request.precision == "bf16" else OPSET,
+        opset=OPSETS.get(request.precision, OPSET),
         names=("images", request.output),
         metadata={"jaxtrain": json.dumps(request.about())},
         limits=None if finder is None else finder.limits,
         integers=request.was_rounded,
     )
+    if request.precision in LEVELS:
+        round_kernels(model, request.precision)
     onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString())
     if request.precision == "int8" and not request.was_rounded:
@@ -106,6 +111,9 @@ def load(path: Path, request: Request) -> Runner:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors
+        if request.precision in LEVELS:
+            # Kernels become float32 when the file is loaded, and not in each call.
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         providers = ["CPUExecutionProvider"]
         model = onnxruntime.InferenceSession(path, options, providers=providers)
     return lambda images: np.asarray(model.run(None, {"images": images})[0])
