@@ -35,7 +35,7 @@ from jaxtrain.processes.signals import StopSignals
 COMMANDS = (
     *("train", "new", "data", "models", "find-lr", "find-batch", "scale", "plan"),
     *("evaluate", "predict", "export", "report", "serve", "checkpoint"),
-    *("average", "ensemble", "compact", "quantize", "sweep"),
+    *("average", "ensemble", "compact", "quantize", "rewind", "sweep"),
 )
 DEFAULT = "train"
 # Any other exception is a bug.
