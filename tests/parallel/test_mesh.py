@@ -32,24 +32,29 @@ from tests.helpers.rows import each_row
 
 
 @each_row(
-    ("fields", "devices", "sizes"),
+    ("fields", "devices", "sizes", "members"),
     [
-        ({}, 8, (8, 1, 1, 1, 1)),
-        ({"preset": "fsdp"}, 8, (1, 8, 1, 1, 1)),
-        ({"preset": "zero1"}, 1, (1, 1, 1, 1, 1)),
-        ({"preset": "tensor"}, 2, (1, 1, 2, 1, 1)),
-        ({"preset": "spatial"}, 4, (1, 1, 1, 4, 1)),
-        ({"preset": "2d"}, 8, (1, 4, 2, 1, 1)),
-        ({"preset": "2d"}, 1, (1, 1, 1, 1, 1)),
-        ({"preset": "fsdp", "data": 2}, 8, (2, 4, 1, 1, 1)),
-        ({"preset": "tensor", "data": -1, "model": 2}, 8, (4, 1, 2, 1, 1)),
-        ({"spatial": 2, "spatial_width": 2}, 8, (2, 1, 1, 2, 2)),
+        ({}, 8, (8, 1, 1, 1, 1), 1),
+        ({"preset": "fsdp"}, 8, (1, 8, 1, 1, 1), 1),
+        ({"preset": "zero1"}, 1, (1, 1, 1, 1, 1), 1),
+        ({"preset": "tensor"}, 2, (1, 1, 2, 1, 1), 1),
+        ({"preset": "spatial"}, 4, (1, 1, 1, 4, 1), 1),
+        ({"preset": "2d"}, 8, (1, 4, 2, 1, 1), 1),
+        ({"preset": "2d"}, 1, (1, 1, 1, 1, 1), 1),
+        ({"preset": "fsdp", "data": 2}, 8, (2, 4, 1, 1, 1), 1),
+        ({"preset": "tensor", "data": -1, "model": 2}, 8, (4, 1, 2, 1, 1), 1),
+        ({"spatial": 2, "spatial_width": 2}, 8, (2, 1, 1, 2, 2), 1),
+        ({"members": 4}, 8, (2, 1, 1, 1, 1), 4),
+        ({"preset": "fsdp", "members": 2}, 8, (1, 4, 1, 1, 1), 2),
+        ({"members": -1, "data": 2}, 8, (2, 1, 1, 1, 1), 4),
         # The rest goes to the axis that asks for it, not to the preset's.
-        ({"preset": "tensor", "data": -1}, 8, (8, 1, 1, 1, 1)),
+        ({"preset": "tensor", "data": -1}, 8, (8, 1, 1, 1, 1), 1),
     ],
 )
-def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]):
-    expected = dict(zip(MESH_AXES, sizes, strict=True))
+def test_axis_sizes(
+    fields: dict[str, Any], devices: int, sizes: tuple[int, ...], members: int
+):
+    expected = dict(zip(MESH_AXES, (members, *sizes), strict=True))
     assert axis_sizes(ParallelConfig(**fields), devices) == expected
 
 
@@ -97,11 +102,13 @@ def split() -> Any:
     return split_dims(RESNET50.abstract())
 
 
+def mesh_of(**sizes: int) -> Any:
+    return AbstractMesh(tuple(sizes.get(axis, 1) for axis in MESH_AXES), MESH_AXES)
+
+
 def layout(shard_params: bool = True, **sizes: int) -> Layout:
-    shape = tuple(sizes.get(axis, 1) for axis in MESH_AXES)
-    mesh: Any = AbstractMesh(shape, MESH_AXES)
     statistics = grouped(RESNET50.abstract())
-    return Layout(mesh, split(), shard_params, grouped=statistics)
+    return Layout(mesh_of(**sizes), split(), shard_params, grouped=statistics)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -147,7 +154,7 @@ def test_rules_catch_kernels_moments_and_statistics():
 
 
 def test_other_state_of_two_dims_is_whole():
-    mesh: Any = AbstractMesh((4, 1, 1, 1, 1), MESH_AXES)
+    mesh = mesh_of(data=4)
     names = ["norm/mean", "scale/largest"]
     rules = Layout(mesh, dict.fromkeys(names), grouped=frozenset(names[:1]))
     array = jax.ShapeDtypeStruct((4, 8), "f4")
@@ -161,7 +168,7 @@ def test_other_state_of_two_dims_is_whole():
 def test_longest_path_counts():
     """A layer in a block is not the layer of its name at the top of the model."""
     dims = {"conv1/kernel": -1, "block/conv1/kernel": -2, "block/conv2/kernel": None}
-    mesh: Any = AbstractMesh((1, 1, 2, 1, 1), MESH_AXES)
+    mesh = mesh_of(model=2)
     kernel = {"kernel": jax.ShapeDtypeStruct((4, 4), "f4")}
     block = {"conv1": kernel, "conv2": kernel}
     found = Layout(mesh, dims).state({"mu": {"conv1": kernel, "block": block}})["mu"]
