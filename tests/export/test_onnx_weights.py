@@ -55,7 +55,7 @@ def test_four_bits_have_the_scale_of_the_least_error():
 
 
 def model_of(
-    operator: str, kernel: np.ndarray, rank: int, **attributes: int
+    operator: str, kernel: np.ndarray, rank: int, **attributes: Any
 ) -> ModelProto:
     """Return a model of one operator with a kernel, on arrays of so many dims."""
     node = helper.make_node(operator, ["x", "kernel"], ["y"], **attributes)
