@@ -146,7 +146,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 def _check_of_model(arguments: EvaluateArguments) -> None:
     """Check what a model without a run needs, or cannot have."""
     given = f"--workdir {arguments.workdir} is"
-    if arguments.data.source == DataConfig().source:
+    if not arguments.data.source:
         raise UserError(f"{given} a model without data: give the images, --data.source")
     if arguments.out is None:
         raise UserError(f"{given} no folder of a run: give the file to write, --out")

@@ -92,8 +92,9 @@ def parse_of_run(
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = given_values(words)
-    # Without a run help shows the defaults, and the command tells that there is none.
-    data, workdir = config_lib.DataConfig(), Path(given.get("workdir", ""))
+    # Without a run help shows the defaults, and no source: the command tells that there
+    # is none, and the default source may be what is given.
+    data, workdir = config_lib.DataConfig(source=""), Path(given.get("workdir", ""))
     if is_run(workdir) and (workdir / CONFIG).is_file():
         data = read_run(workdir).data
     if given.get("data.source", data.source) != data.source:

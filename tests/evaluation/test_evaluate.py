@@ -23,6 +23,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, subject
 from jaxtrain.evaluation.attacked import ThreatModel
 from jaxtrain.evaluation.predictions import predict_splits
+from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
@@ -80,6 +81,17 @@ def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
     assert whole["run"]["step"] == read_summary(folder / "run")["model"]["step"] == 20
     data = {"source": "digits", "split": "test", "num_examples": 360}
     assert whole["data"] == {**data, "num_unreadable": 0}
+
+
+def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):
+    folder_of_models.write(load_model(folder / "run"), folder / "model")
+    refused = evaluate(folder, "--workdir model")
+    assert refused.code == 2 and "give the images, --data.source" in refused.stderr
+    # Its splits are those of the seed 0, as are the run's.
+    told = found(folder, "--workdir model --data.source digits")
+    expected = read_summary(folder / "run")["eval"]
+    assert told["metrics"]["accuracy"] == expected["accuracy"]
+    assert told["data"]["num_examples"] == expected["num_examples"]
 
 
 def test_intervals_are_about_the_metrics(whole: dict[str, Any]):
