@@ -142,25 +142,24 @@ def plan_teacher(
         outputs=partial(_outputs, model, images),
         said=partial(_said, teacher, weights, images),
     )
-    _check_outputs(student, images, named)
+    _, said = student.said(())
+    _check_outputs(student, said, images, named)
     placed = jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
         weights,
         alone.weights(weights),
     )
-    planned = TeacherWeights(trained, placed, teacher)
-    taught = method.taught_by(teacher, student)
-    answers = _answers(student, len(source), layout)
+    answers = _answers(said, len(source), layout)
     obstacles = {
-        "its activations are read, too": not taught.reads_outputs_alone,
+        "its activations are read, too": not method.reads_outputs_alone,
         **kept.changes_of_images(config.data),
         **kept.too_large(answers),
     }
     reason = next((why for why, holds in obstacles.items() if holds), "")
-    if reason:
-        return taught, dataclasses.replace(planned, reason=reason)
-    looked_up = method.taught_by(KeptAnswers(), student)
-    return looked_up, dataclasses.replace(planned, answers=answers)
+    planned = TeacherWeights(
+        trained, placed, teacher, answers=None if reason else answers, reason=reason
+    )
+    return method.taught_by(teacher if reason else KeptAnswers(), student), planned
 
 
 def answers_of(
@@ -211,9 +210,8 @@ def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
     }
 
 
-def _answers(student: Student, num: int, layout: Layout) -> Any:
-    """Return a teacher's outputs for so many examples, abstract."""
-    _, said = student.said(())
+def _answers(said: Any, num: int, layout: Layout) -> Any:
+    """Return a teacher's outputs for so many examples, of those for some, abstract."""
     everywhere = replicated(layout.mesh)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
@@ -298,8 +296,9 @@ def _seen(sound: SoundConfig | None) -> str:
     return "images" if sound is None else f"sounds as {sound}"
 
 
-def _check_outputs(student: Student, images: jax.ShapeDtypeStruct, named: str) -> None:
-    _, said = student.said(())
+def _check_outputs(
+    student: Student, said: Any, images: jax.ShapeDtypeStruct, named: str
+) -> None:
     wanted = student.task.abstract_outputs(images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
     if shapes != expected:

@@ -115,7 +115,7 @@ class Method:
 
     @property
     def reads_outputs_alone(self) -> bool:
-        """Whether the method, once taught, asks its teacher for nothing but outputs.
+        """Whether the method asks its teacher for nothing but outputs.
 
         They may then be computed once (`KeptAnswers`), if the images stay the same.
         """
