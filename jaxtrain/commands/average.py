@@ -10,6 +10,7 @@ from jaxtrain.config.fields import check_own
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.tools.average import Averaged
@@ -44,8 +45,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
     """Average, judge and write."""
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: expected 0 or more")
-    if arguments.out.exists():
-        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
@@ -85,8 +86,7 @@ def _check(arguments: CompactArguments) -> None:
         value = getattr(arguments, name)
         if value < 1:
             raise UserError(f"--{name} {value}: expected 1 or more")
-    if arguments.out.exists():
-        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    check_new_folder("--out", arguments.out)
 
 
 def _importance(

@@ -10,6 +10,7 @@ from jaxtrain.config.fields import check_own
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.tools.ensemble import Ensembled
@@ -36,8 +37,7 @@ class EnsembleArguments:
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     """Join, evaluate and write."""
-    if arguments.out.exists():
-        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run

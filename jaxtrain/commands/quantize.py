@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.tools.quantize import Rounded
@@ -45,8 +46,7 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
     """Choose ranges, take back means, write and compare."""
     if arguments.num_images < 1:
         raise UserError(f"--num-images {arguments.num_images}: expected 1 or more")
-    if arguments.out.exists():
-        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.export import images

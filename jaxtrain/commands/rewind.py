@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.tools.rewind import Ticket
@@ -38,8 +39,7 @@ def run(arguments: RewindArguments, signals: StopSignals) -> None:
     """Find the zeros, join them with the early weights, and write."""
     if arguments.to < 0:
         raise UserError(f"--to {arguments.to}: expected 0 or more steps")
-    if arguments.out.exists():
-        raise UserError(f"--out {arguments.out} is there already: choose a new folder")
+    check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run

@@ -94,6 +94,16 @@ def reported(option: str, path: Path) -> Iterator[None]:
         ) from None
 
 
+def check_new_folder(option: str, path: Path) -> None:
+    """Check, before hours of work, that nothing is where a folder is to be written.
+
+    Raises:
+      UserError: Something is.
+    """
+    if path.exists():
+        raise UserError(f"{option} {path} is there already: choose a new folder")
+
+
 def _check(option: str, path: Path, folder: bool) -> None:
     if not path.name:  # Of `.` and `/`, which cannot be put in place of themselves.
         raise UserError(f"{option} {path} is there already: give a new name")
