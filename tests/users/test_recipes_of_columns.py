@@ -36,8 +36,9 @@ def numbers(folder: Path) -> None:
     ("name", "folder", "make", "num_params", "metric"),
     [
         ("multilabel", "composed", labels, 157_210, "mean_average_precision"),
+        # A last block of two convolutions from 16 to 8 channels, each with its norm.
+        ("segmentation", "composed", masks, 291_443 + 1_152 + 576 + 32, "mean_iou"),
         # That of configs/cifar10.py with 3 outputs of 4,096 features, not 10.
-        ("segmentation", "composed", masks, 291_531, "mean_iou"),
         ("regression", "counted", numbers, 79_818 - 7 * 4097, "mae"),
     ],
 )
