@@ -209,7 +209,8 @@ class TrainConfig(ClassificationOptions):
     # That at the end of a cycle as a fraction of it; default: 1, the same.
     swa_end_factor: float | None = None
     # Of model.quantize: the part of the run after which the ranges of activations and
-    # the statistics of batch norms stay. None: 0.75.
+    # the statistics of batch norms stay. None: 0.75, or later, once the learning rate
+    # is at most a tenth of its peak to the end; where it never is, they do not stay.
     fix_ranges: float | None = None
     # Average the probabilities of an image and its mirror image (flip) in evaluations,
     # and in those of `evaluate`; None: of the image alone.
@@ -254,11 +255,6 @@ class TrainConfig(ClassificationOptions):
         own = ClassificationOptions()
         set_here = {name: getattr(self, name) for name in vars(own)}
         return {n: v for n, v in set_here.items() if v != getattr(own, n)}
-
-    @property
-    def fixed_from(self) -> float:
-        """The part of the run after which ranges and statistics stay."""
-        return 0.75 if self.fix_ranges is None else self.fix_ranges
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

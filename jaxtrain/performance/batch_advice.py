@@ -7,7 +7,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.performance.batch_search import is_faster, with_batch
 from jaxtrain.performance.batch_trial import Trial
 from jaxtrain.performance.plan import Planner
-from jaxtrain.run.timetable import make_timetable
+from jaxtrain.run.periods import make_timetable
 
 
 def describe_micro_batches(

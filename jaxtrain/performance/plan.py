@@ -24,8 +24,9 @@ from jaxtrain.performance.bounds import Bound, bound
 from jaxtrain.performance.facts import Facts, facts_of
 from jaxtrain.performance.targets import Target
 from jaxtrain.run import checks
+from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.settle import settle
-from jaxtrain.run.timetable import Timetable, make_timetable
+from jaxtrain.run.timetable import Timetable
 
 # The part of a GPU's memory that JAX takes at its start, and works with, and what
 # changes it.

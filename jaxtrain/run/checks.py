@@ -392,9 +392,9 @@ def check_unfreezing(config: Config, timetable: Timetable) -> None:
     fix = steps if timetable.fix_step is None else timetable.fix_step
     if start is not None and fix <= start < steps:
         raise UserError(
-            f"train.fix_ranges = {config.train.fixed_from:g}: ranges and statistics "
-            f"stay from step {fix} on, and layers are frozen until step {start}: "
-            "theirs would never be set; make train.fix_ranges larger, or the run longer"
+            f"train.fix_ranges = {config.train.fix_ranges}: ranges and statistics stay "
+            f"from step {fix} on, and layers are frozen until step {start}: theirs "
+            "would never be set; make train.fix_ranges larger, or the run longer"
         )
     if start is not None and start >= steps:
         train = config.train

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxtrain.run.phases import build_schedule, schedule_name
+from jaxtrain.run.learning_rate import build_schedule, schedule_name
+from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.setup import Setup
-from jaxtrain.run.timetable import Timetable, make_timetable
+from jaxtrain.run.timetable import Timetable
 
 # A change of the learning rate by more than this factor, either way, is a jump.
 MAX_FACTOR = 1.5

@@ -16,12 +16,7 @@ from jaxtrain.training.frozen import NOTHING, Frozen, trained_only, two_phases
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.pruning import make_pruning
 from jaxtrain.training.rates import make_rates
-from jaxtrain.training.schedules import (
-    Schedule,
-    make_schedule,
-    make_two_cycles,
-    with_swa_cycles,
-)
+from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import split_model
 from jaxtrain.training.update import Update
 
@@ -138,49 +133,6 @@ def _with_fixed_statistics(updates: dict[int, Update], start: int) -> dict[int, 
 def _last(changes: Mapping[int, T], step: int) -> T:
     """Return what the last change up to a step brought."""
     return changes[max(start for start in changes if start <= step)]
-
-
-def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
-    """Return the learning rate by the step; None: the optimizer finds its steps.
-
-    Raises:
-      UserError: the options of the schedule do not fit, or the run.
-    """
-    schedule = _before_swa(config, timetable)
-    factor, peak = config.train.swa_factor, config.optimizer.learning_rate
-    if factor is None or timetable.swa is None or schedule is None or peak is None:
-        return schedule
-    start, cycle = timetable.swa
-    first, end_factor = factor * peak, config.train.swa_end_factor
-    return with_swa_cycles(
-        schedule,
-        start=start,
-        cycle=cycle,
-        first=first,
-        last=first * (1 if end_factor is None else end_factor),
-    )
-
-
-def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
-    """Return the learning rate by the step, but for the cycles of SWA."""
-    peak = config.optimizer.learning_rate
-    if config.train.fine_tune:
-        if peak is None:
-            raise UserError("train.fine_tune: set optimizer.learning_rate too")
-        assert timetable.unfreeze_step is not None
-        return make_two_cycles(peak, timetable.unfreeze_step, timetable.total_steps)
-    if peak is None:
-        return None
-    return make_schedule(
-        config.optimizer,
-        total_steps=timetable.total_steps,
-        warmup_steps=timetable.warmup_steps,
-    )
-
-
-def schedule_name(config: Config) -> str:
-    """Return what a person calls the schedule of a run."""
-    return "fine_tune" if config.train.fine_tune else config.optimizer.schedule
 
 
 def find_frozen(config: Config, model: Model) -> Frozen:

@@ -33,10 +33,12 @@ from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks
-from jaxtrain.run.phases import Phase, build_phases, build_schedule
+from jaxtrain.run.learning_rate import build_schedule
+from jaxtrain.run.periods import make_timetable
+from jaxtrain.run.phases import Phase, build_phases
 from jaxtrain.run.settle import settle, settle_options, settle_statistics
 from jaxtrain.run.teacher import TeacherWeights, plan_teacher
-from jaxtrain.run.timetable import Timetable, make_timetable
+from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import methods, precision

@@ -58,7 +58,8 @@ def _best(ranges: list[tuple[float, float]], values: np.ndarray) -> tuple[float,
 
 def squared_error(values: np.ndarray, low: float, high: float) -> float:
     """Return the mean squared difference of values and what they are rounded to."""
-    step = (high - low) / ACTIVATION_LEVELS
+    # Of the smallest numbers of float32 a step is 0 there.
+    values, step = values.astype(np.float64), (high - low) / ACTIVATION_LEVELS
     if step <= 0:
         return float(np.mean(np.square(values)))
     zero = np.round(-low / step)

@@ -14,9 +14,9 @@ from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.run import checks
-from jaxtrain.run.phases import build_schedule
+from jaxtrain.run.learning_rate import build_schedule
+from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.setup import build_setup
-from jaxtrain.run.timetable import make_timetable
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row

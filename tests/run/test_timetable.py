@@ -1,6 +1,7 @@
 """Durations in steps, and when something is due."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,12 @@ from jaxtrain.config import (
     Config,
     DataConfig,
     LoggingConfig,
+    ModelConfig,
     OptimizerConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.run.timetable import make_timetable
+from jaxtrain.run.periods import make_timetable
 from tests.helpers.rows import each_row
 
 
@@ -54,6 +56,42 @@ def test_length_in_epochs_steps_or_examples(train: TrainConfig, steps: int):
 )
 def test_warmup_in_epochs_steps_or_examples(optimizer: OptimizerConfig, steps: int):
     assert plan(optimizer=optimizer).warmup_steps == steps
+
+
+@each_row(
+    ("optimizer", "part", "step"),
+    [
+        ({"schedule": "linear"}, None, 900),
+        # Where (1 + cos(pi x)) / 2 is a tenth.
+        ({"schedule": "cosine"}, None, 795),
+        ({"schedule": "cosine", "warmup_fraction": 0.5}, None, 898),
+        ({"schedule": "step", "milestones": (0.2, 0.3)}, None, 750),
+        ({"schedule": "step", "milestones": (0.8, 0.9)}, None, 800),
+        ({"schedule": "cosine", "end_factor": 0.2}, None, None),
+        ({"schedule": "constant"}, None, None),
+        ({"schedule": "plateau"}, None, None),
+        ({"schedule": "constant"}, 0.6, 600),
+        ({"schedule": "linear"}, 1.0, None),
+    ],
+)
+def test_ranges_stay_late_and_at_a_low_rate(
+    optimizer: dict[str, Any], part: float | None, step: int | None
+):
+    """Within 0.25 % of the run, by which the rate is looked up."""
+    times = make_timetable(
+        Config(
+            model=ModelConfig(quantize="int8"),
+            optimizer=OptimizerConfig(learning_rate=0.3, **optimizer),
+            train=TrainConfig(steps=1000, fix_ranges=part),
+        ),
+        1000,
+        has_validation=True,
+    )
+    if step is None:
+        assert times.fix_step is None
+    else:
+        assert times.fix_step is not None
+        assert step <= times.fix_step <= step + 3
 
 
 def test_evaluations_and_checkpoints_come_every_epoch_by_default():

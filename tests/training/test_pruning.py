@@ -20,8 +20,8 @@ from jaxtrain.config import (
 )
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
+from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.setup import make_blueprint
-from jaxtrain.run.timetable import make_timetable
 from jaxtrain.training import precision
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.methods.plain import Plain

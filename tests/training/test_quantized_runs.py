@@ -20,10 +20,11 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 QUANTIZED = ModelConfig(name=MODEL, quantize="int8")
+LENGTH = "steps=8, ema_decay=0.9, eval_every_steps=4"
 SHORT = {
     "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
     "model": 'ModelConfig(name="convnet", width=0.0625, quantize="int8")',
-    "train": "TrainConfig(steps=8, ema_decay=0.9, eval_every_steps=4)",
+    "train": f"TrainConfig({LENGTH}, fix_ranges=0.75)",
     "checkpoint": "CheckpointConfig(every_steps=2)",
     "logging": "LoggingConfig(every_steps=4, tensorboard=False)",
 }
@@ -55,6 +56,7 @@ def test_ranges_and_statistics_stay_late_in_a_run():
 
 def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return the last state of a run on some devices."""
+    train = {"fix_ranges": 0.75, **train}
     config = layered(train, model=QUANTIZED, parallel=ParallelConfig(**parallel))
     return by_path(take_steps(config).states[-1])
 
@@ -90,6 +92,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = Cli(folder)("--config", config, "--workdir", folder / "run")
     assert result.code == 0, result.stderr
     assert "whose ranges stay from step 6 on" in result.stdout
+    # The rate is constant.
+    assert "the learning rate is 1.00 of its peak" in " ".join(result.stdout.split())
     return folder
 
 
@@ -108,7 +112,11 @@ def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
     undisturbed: Path, cli: Cli
 ):
     """What is new are the ranges; weights with ranges do not fit a model without."""
-    floats = {**SHORT, "model": 'ModelConfig(name="convnet", width=0.0625)'}
+    floats = {
+        **SHORT,
+        "model": 'ModelConfig(name="convnet", width=0.0625)',
+        "train": f"TrainConfig({LENGTH})",
+    }
     config = write_recipe(cli.directory / "floats.py", recipe(**floats))
     teacher, student = cli.directory / "teacher", cli.directory / "student"
     assert cli("--config", config, "--workdir", teacher).code == 0
