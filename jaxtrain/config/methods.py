@@ -97,6 +97,11 @@ class DistillationOptions(Section):
     attention_layers: str | None = None
     # Weight of that comparison; None: 1000.
     attention: float | None = None
+    # Pairs of layers in the same form: what the teacher's puts out is predicted from
+    # the student's by a linear regressor (FitNets, Romero et al. 2014); None: none is.
+    hint_layers: str | None = None
+    # Weight of what the regressor leaves; None: 1.
+    hint: float | None = None
     # Whether the teacher's answers count, and not its probabilities (DeiT, Touvron et
     # al. 2021).
     hard: bool = False
@@ -104,12 +109,14 @@ class DistillationOptions(Section):
     def validate(self) -> None:
         self._digest("teacher_digest")
         self._share("weight")
-        self._positive("temperature", "attention")
-        if self.attention is not None and self.attention_layers is None:
-            raise UserError(
-                f"attention = {self.attention} has no effect without attention_layers: "
-                "name pairs of layers, such as stage1_block2:stage1_block3"
-            )
+        self._positive("temperature", "attention", "hint")
+        for name in ("attention", "hint"):
+            weight = getattr(self, name)
+            if weight is not None and getattr(self, f"{name}_layers") is None:
+                raise UserError(
+                    f"{name} = {weight} has no effect without {name}_layers: name "
+                    "pairs of layers, such as stage1_block2:stage1_block3"
+                )
         if self.hard and self.temperature is not None:
             raise UserError(
                 f"temperature = {self.temperature} has no effect on hard = True: the "

@@ -58,8 +58,33 @@ def attention(ours: list[Any], theirs: list[Any]) -> Any:
     return sum((a - b).pow(2).mean() for a, b in maps)
 
 
-def train(imitation: Any, beta: float = 0.0) -> list[float]:
-    """Return the loss before each of 20 steps on all images."""
+def hint(ours: list[Any], theirs: list[Any]) -> Any:
+    """Return what ridge regression leaves of the variance of the first block.
+
+    The regressor of FitNets (arXiv:1412.6550), a 1x1 convolution with a bias, once it
+    has converged.
+    """
+
+    def rows(x: Any) -> Any:
+        x = x.movedim(1, -1).flatten(0, -2)
+        return x - x.mean(0)
+
+    x, y = rows(ours[0]), rows(theirs[0])
+    with torch.no_grad():
+        own = x.T @ x / len(x)
+        ridge = labelled.RIDGE * own.trace() / len(own) * torch.eye(len(own))
+        slopes = torch.linalg.solve(own + ridge, x.T @ y / len(x))
+    return (y - x @ slopes).pow(2).mean() / y.pow(2).mean()
+
+
+def train(imitation: Any, compare: Any = None, beta: float = 0.0) -> list[float]:
+    """Return the loss before each of 20 steps on all images.
+
+    Args:
+      imitation: Loss of the outputs, given the teacher's.
+      compare: Loss of the activations of both blocks, given the teacher's; None: none.
+      beta: Its weight.
+    """
     images, _ = labelled.examples()
     labels = torch.from_numpy(labelled.classes()).long()
     teacher = make_teacher()
@@ -77,7 +102,8 @@ def train(imitation: Any, beta: float = 0.0) -> list[float]:
         logits = model.fc(ours[-1].flatten(1))
         own = F.cross_entropy(logits, labels)
         loss = (1 - share) * own + share * imitation(logits, said)
-        loss = loss + beta * attention(ours, seen)
+        if compare is not None:
+            loss = loss + beta * compare(ours, seen)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -87,7 +113,8 @@ def train(imitation: Any, beta: float = 0.0) -> list[float]:
 
 def main() -> None:
     found = {f.__name__: train(f) for f in (soft, hard)}
-    found["attention"] = train(soft, labelled.ATTENTION)
+    found["attention"] = train(soft, attention, labelled.ATTENTION)
+    found["hint"] = train(soft, hint, labelled.HINT)
     (FOLDER / "taught.json").write_text(json.dumps(found) + "\n")
 
 

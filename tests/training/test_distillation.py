@@ -37,9 +37,11 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
-from jaxtrain.training.methods.attention import find_pairs
+from jaxtrain.training.methods.attention import attention_losses
 from jaxtrain.training.methods.base import Method, Student
 from jaxtrain.training.methods.distillation import Distillation
+from jaxtrain.training.methods.hints import hint_losses
+from jaxtrain.training.methods.layer_pairs import find_pairs
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher
@@ -358,33 +360,94 @@ def test_tasks_that_cannot_be_taught_are_refused():
     ],
 )
 def test_layers_that_cannot_be_compared_are_refused(layers: str, told: str):
-    with pytest.raises(UserError) as error:
-        plan(how={"attention_layers": layers})
-    assert told in str(error.value)
+    for kind in ("attention", "hint"):
+        with pytest.raises(UserError) as error:
+            plan(how={f"{kind}_layers": layers})
+        assert told in str(error.value)
+        assert f"{kind}_layers" in str(error.value)
+
+
+def test_a_regressor_has_more_positions_than_channels():
+    plan(how={"hint_layers": "conv1:conv1"})
+    with pytest.raises(UserError, match="a micro-batch of the student has 8 positions"):
+        plan(how={"hint_layers": "conv2:conv2"})
+
+
+def test_pairs_are_of_the_layers_that_are_named():
+    pieces = [["a", "b"], [], ["c"], ["d"], ["head"]]
+    # The same piece of the student twice, and the teacher's in another order.
+    texts = {"attention": "c:d, d:a,c:c", "hint": "b:d"}
+    pairs = find_pairs(texts, pieces, pieces)
+    assert (pairs.student, pairs.teacher) == ((1, 3, 4), (1, 3, 4))
+    ours, theirs = ([jnp.full((1,), 10.0 * n + k) for n in (1, 3, 4)] for k in (0, 1))
+    for kind, expected in (
+        ("attention", [(30, 41), (40, 11), (30, 31)]),
+        ("hint", [(10, 41)]),
+    ):
+        found = pairs.activations(kind, ours, theirs)
+        assert [(int(x[0]), int(y[0])) for x, y in found] == expected
 
 
 def test_attention_is_compared_by_its_formula():
     rng = np.random.default_rng(2)
-    maps = [rng.standard_normal((3, 4, 5, c)).astype(np.float32) for c in (2, 6, 7)]
-    pieces = [["a", "b"], [], ["c"], ["d"], ["head"]]
-    # The same piece of the student twice, and the teacher's in another order.
-    pairs = find_pairs("c:d, d:a,c:c", pieces, pieces)
-    assert pairs == ((3, 4), (1, 3, 4), ((0, 2), (1, 0), (0, 1)))
+    ours, theirs = (rng.standard_normal((3, 4, 5, c)) for c in (2, 7))
 
     def attention(x: np.ndarray) -> np.ndarray:
-        energy = np.square(x.astype(np.float64)).sum(-1).reshape(3, -1)
+        energy = np.square(x).sum(-1).reshape(3, -1)
         return energy / np.linalg.norm(energy, axis=1, keepdims=True)
 
-    ours = maps[:2]
-    expected = sum(
-        np.square(attention(ours[i]) - attention(maps[j])).mean(1)
-        for i, j in ((0, 2), (1, 0), (0, 1))
-    )
-    found = jax.jit(pairs.losses)(ours, maps)
+    expected = np.square(attention(ours) - attention(theirs)).mean(1)
+    found = jax.jit(attention_losses)(*map(jnp.float32, (ours, theirs)))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    empty = [jnp.zeros_like(x) for x in ours]
-    grads = jax.jit(jax.grad(lambda x: pairs.losses(x, maps).sum()))(empty)
-    assert all(np.isfinite(g).all() for g in grads)
+    empty = jnp.zeros(ours.shape)
+    summed = jax.grad(lambda x: attention_losses(x, jnp.float32(theirs)).sum())
+    assert np.isfinite(jax.jit(summed)(empty)).all()
+
+
+def left_by_least_squares(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Return what the best regressor with a bias leaves of each example's variance."""
+    x, y = (a.reshape(-1, a.shape[-1]) for a in (ours, theirs))
+    x = np.concatenate([x, np.ones((len(x), 1))], 1)
+    left = y - x @ np.linalg.lstsq(x, y)[0]
+    squares = np.square(left).reshape(len(ours), -1).mean(1)
+    return squares / y.var(0).mean()
+
+
+def test_a_hint_is_what_least_squares_leave_and_its_gradient_that_of_the_minimum():
+    rng = np.random.default_rng(3)
+    ours = np.add(rng.standard_normal((3, 6, 5, 4)), [5, 0, -2, 1])
+    theirs = 2 + np.tanh(ours @ rng.standard_normal((4, 7))) * 3
+    theirs += rng.standard_normal(theirs.shape)
+    with jax.enable_x64(True):
+        found = jax.jit(hint_losses)(ours, theirs)
+        summed = jax.grad(lambda x: hint_losses(x, jnp.asarray(theirs)).sum())
+        gradient = np.asarray(jax.jit(summed)(ours))
+    expected = left_by_least_squares(ours, theirs)
+    assert 0.1 < expected.mean() < 0.9
+    # The ridge is 1e-4 of the variance, of which the minimum knows the square.
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    direction, step = rng.standard_normal(ours.shape), 1e-5
+    up, down = (
+        left_by_least_squares(ours + sign * step * direction, theirs).sum()
+        for sign in (1, -1)
+    )
+    slope = (up - down) / (2 * step)
+    np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=2e-3)
+
+
+def test_hints_of_channels_that_are_still_are_finite():
+    """Of ReLUs that are always 0, and of a teacher's that are."""
+    rng = np.random.default_rng(4)
+    some = jnp.float32(rng.standard_normal((2, 4, 4, 3))).at[..., 1].set(0)
+    for ours, theirs, expected in (
+        (some, some[..., :2], 0),
+        (0 * some, some, 1),
+        (some, 0 * some, 0),
+    ):
+        summed = jax.value_and_grad(lambda x, y=theirs: hint_losses(x, y).mean())
+        loss, gradient = jax.jit(summed)(ours)
+        np.testing.assert_allclose(loss, expected, atol=1e-3)
+        assert np.isfinite(gradient).all()
 
 
 def config_of(teacher: Path | str, **options: Any) -> Config:
@@ -421,6 +484,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),
         ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
         ({"teacher": "a", "attention": 2.0}, "no effect without attention_layers"),
+        ({"teacher": "a", "hint": 2.0}, "no effect without hint_layers"),
         ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
         ({"teacher": "not/there"}, "not/there"),
     ],
@@ -437,6 +501,7 @@ HOW = {
     "hard": "'hard': True",
     "attention": "'temperature': 2.0, 'attention': 64.0, "
     "'attention_layers': 'conv1:norm1,conv2:conv2'",
+    "hint": "'temperature': 2.0, 'hint': 4.0, 'hint_layers': 'conv1:conv1'",
 }
 
 
@@ -486,7 +551,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
 # Teachers of another size, in grey, and of the same, whose layers can be compared.
 IN_GREY = {"image_shape": (24, 24, 1)}
 ALIKE = {"image_shape": (32, 32, 3), "mean": (0.4, 0.5, 0.6), "std": (0.3, 0.2, 0.1)}
-LAYERS = {"attention_layers": "conv1:conv1,conv2:conv2"}
+LAYERS = {"attention_layers": "conv1:conv1,conv2:conv2", "hint_layers": "conv1:conv1"}
 
 
 @pytest.mark.slow

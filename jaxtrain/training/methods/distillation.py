@@ -9,35 +9,39 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxtrain.config.methods import DistillationOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.attention import AttentionPairs, find_pairs
+from jaxtrain.training.methods.attention import attention_losses
 from jaxtrain.training.methods.base import Metrics, Objective, Student
+from jaxtrain.training.methods.hints import LEAST_POSITIONS, hint_losses
+from jaxtrain.training.methods.layer_pairs import LayerPairs, find_pairs
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 
 # Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
 # answers alone, Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
-# Weight of attention: Zagoruyko and Komodakis 2017, in their code.
-ATTENTION = 1000.0
+# How layers are compared -> the losses of a pair, and their weight: of attention that
+# of its authors' code.
+COMPARISONS = {"attention": (attention_losses, 1000.0), "hint": (hint_losses, 1.0)}
 
 
 class Distillation(Plain):
     """The gradients of (1 - weight) times the loss and weight times the imitation.
 
-    With layers, those of a weight times the difference of their attention are added.
+    With layers, those of a weight times their difference are added.
     The teacher sees the same images as the student, augmented and mixed (Beyer et al.
     2022, arXiv:2106.05237). How outputs imitate its own the task says.
     """
 
     Options = DistillationOptions
     _asked: Teacher | KeptAnswers | None = None
-    _pairs = AttentionPairs((), (), ())
+    _pairs = LayerPairs((), (), ())
 
     def __init__(self, **given: Any):
         options = DistillationOptions(**given)
@@ -51,8 +55,9 @@ class Distillation(Plain):
         default = HARD_WEIGHT if options.hard else WEIGHT
         self._share = default if options.weight is None else options.weight
         self._how = {"temperature": options.temperature, "hard": options.hard}
-        self._layers = options.attention_layers
-        self._attention = ATTENTION if options.attention is None else options.attention
+        given = {kind: getattr(options, f"{kind}_layers") for kind in COMPARISONS}
+        self._layers = {kind: text for kind, text in given.items() if text is not None}
+        self._weights = {kind: getattr(options, kind) for kind in self._layers}
 
     def check(self, task: Task, name: str) -> None:
         method = f"train.method = 'distillation' with task = {name!r}"
@@ -70,20 +75,20 @@ class Distillation(Plain):
 
     @property
     def reads_outputs_alone(self) -> bool:
-        return self._layers is None
+        return not self._layers
 
     def taught_by(
         self, teacher: Teacher | KeptAnswers, student: Student
     ) -> "Distillation":
         method = copy.copy(self)
         method._asked = teacher
-        if self._layers is not None:
+        if self._layers:
             pairs = find_pairs(self._layers, student.pieces, student.teacher_pieces)
             method._pairs = pairs
         ours, outputs = student.outputs(method._pairs.student)
         theirs, said = student.said(method._pairs.teacher)
-        if self._layers is not None:
-            method._pairs.check(ours, theirs, self._layers)
+        method._pairs.check(ours, theirs)
+        method._pairs.check_positions("hint", ours, LEAST_POSITIONS)
         jax.eval_shape(partial(student.task.imitation, **self._how), outputs, said)
         return method
 
@@ -111,10 +116,12 @@ class Distillation(Plain):
             apart = task.imitation(main_outputs(outputs), said, **self._how)
             metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
             total = (1 - self._share) * own + self._share * apart
-            if pairs.pairs:
-                attention = pairs.losses(ours, inside)
-                metrics["attention_loss"] = attention.mean()
-                total += self._attention * attention
+            for kind, weight in self._weights.items():
+                compare, usual = COMPARISONS[kind]
+                both = pairs.activations(kind, ours, inside)
+                apart = jnp.sum(jnp.stack([compare(*pair) for pair in both]), 0)
+                metrics[f"{kind}_loss"] = apart.mean()
+                total += (usual if weight is None else weight) * apart
             return total, metrics, model_state
 
         lowered = dataclasses.replace(objective, losses=losses)
