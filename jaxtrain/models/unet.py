@@ -5,6 +5,10 @@ with those features of the backbone that have their size, and convolved twice; b
 norms follow the convolutions. Where the backbone has no features of a size, as between
 the image and the stem of a ResNet, nothing is joined. A decoder of few blocks ends
 before the size of the image, to which its logits are resized, as in FCN.
+
+With `aux_weight` a dense layer on the last features of the backbone has a loss of its
+own in training (Lee et al. 2014, arXiv:1409.5185): the backbone then learns the classes
+without waiting for the decoder.
 """
 
 import dataclasses
@@ -15,6 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain.errors import UserError
+from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head
@@ -35,6 +40,26 @@ class UpBlock(nnx.Module):
         return self.conv2(self.conv1(x))
 
 
+class AuxiliaryDense(AuxiliaryHead):
+    """A dense layer a pixel of the last features of the backbone, for training."""
+
+    def __init__(
+        self,
+        weight: float,
+        in_channels: int,
+        num_outputs: int,
+        dropout: float,
+        *,
+        layers: Layers,
+    ):
+        super().__init__(weight)
+        self.head = Head(in_channels, num_outputs, dropout, layers=layers)
+
+    def outputs(self, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
+        features, *_, images = x
+        return resized(self.head(features, rngs), images.shape[1:3])
+
+
 class UNet(DenseModel):
     """A backbone, blocks that double its features, and a dense layer a pixel."""
 
@@ -52,6 +77,7 @@ class UNet(DenseModel):
         norm_epsilon: float | None = None,
         padding: Literal["symmetric", "same"] | None = None,
         decoder_channels: tuple[int, ...] | None = None,
+        aux_weight: float = 0.0,
     ):
         """Create the layers; the outputs are maps of the images' height and width.
 
@@ -70,6 +96,11 @@ class UNet(DenseModel):
         )
         features, stride = last.channels, last.stride
         layers = dataclasses.replace(layers, init=he_fan_in)
+        if aux_weight:
+            aux = AuxiliaryDense(
+                aux_weight, features, num_outputs, dropout, layers=layers
+            )
+            self.add_piece(AuxiliaryHead.__call__, aux=aux)
         for channels in decoder_channels or _usual_channels(stride, width):
             if stride == 1:
                 raise UserError(

@@ -49,7 +49,9 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
     "short unet": (
-        ModelConfig(name="unet", backbone=BASIC.name, width=0.125, stem="cifar"),
+        ModelConfig(
+            name="unet", backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4
+        ),
         1,
     ),
     # The mean of an image goes through a batch norm.

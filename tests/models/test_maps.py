@@ -108,8 +108,11 @@ def test_outputs_are_those_of_torchvision(name: str):
     assert np.abs(logits - expected).max() / np.abs(expected).max() <= 1e-5
 
 
-def test_an_auxiliary_head_puts_out_a_map_in_training():
-    made = blueprint("fcn_resnet50", 33, 4, backbone=FOUR_STAGES, width=0.1)
+@each_row(("name", "options"), [("fcn_resnet50", {}), ("unet", {"aux_weight": 0.5})])
+def test_an_auxiliary_head_puts_out_a_map_in_training(
+    name: str, options: dict[str, float]
+):
+    made = blueprint(name, 33, 4, backbone=FOUR_STAGES, width=0.1, **options)
     graphdef, *weights = split_model(made.abstract())
     arguments = *weights, made.images(2), jax.random.key(0)
     outputs, _ = jax.eval_shape(partial(apply_model, graphdef), *arguments)
