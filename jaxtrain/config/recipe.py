@@ -17,6 +17,7 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
+from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import (
     check_shorthands,
     clear_replaced,
@@ -117,6 +118,7 @@ def _read_words(
     """Read the command line over a default; after a mistake, point to the help."""
     words = answer_help(words, default, prog=prog, description=description)
     check_shorthands(given_values(words), option_paths(default))
+    default, words = with_option_words(default, words)
     try:
         # tyro's messages would point to --help, which is the short one here.
         return tyro.cli(
