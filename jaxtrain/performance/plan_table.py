@@ -9,6 +9,7 @@ from rich.table import Table
 from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
+from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.performance.plan import Plan
 
 # Images a second that a core makes ready, by the kind of source; measured
@@ -70,6 +71,7 @@ def _describe_run(plan: Plan) -> dict[str, str]:
     config, facts, source = plan.config, plan.facts, plan.planner.source
     mesh = " x ".join(f"{axis} {n}" for axis, n in facts.mesh.items()) or "one device"
     rest = facts.peak_bytes - facts.state_bytes - facts.input_bytes
+    shares = math.prod(facts.mesh.get(axis, 1) for axis in BATCH_AXES)
     return {
         "model": f"{config.model.name}, {facts.num_params:,} parameters, "
         f"{config.precision}",
@@ -79,7 +81,7 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         else f"{source} is not prepared: {config.data.source}, with its number of "
         "examples, stands for it",
         "batch": f"{facts.batch_size:,} a step, "
-        f"{facts.batch_size / facts.num_devices:g} a device",
+        f"{facts.batch_size / shares:g} a device",
         "memory a device": f"{binary(facts.peak_bytes)} of "
         f"{binary(plan.usable_bytes)} that JAX uses: "
         f"{'fits' if plan.fits else 'DOES NOT FIT'}",

@@ -48,6 +48,8 @@ def test_memory_of_an_array_that_is_gone_is_used_again():
     ],
 )
 def test_what_others_see_is_not_used_again(use):
+    # What earlier tests have left is given back now.
+    gc.collect()
     memory._ready.clear()
     array = memory.empty(SHAPE)
     seen = use(array)
