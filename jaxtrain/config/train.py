@@ -34,7 +34,8 @@ ENSEMBLE = option("train", "ensemble")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
-    *("schedule", "end_factor", "milestones", "step_factor"),
+    *("schedule", "end_factor", "milestones", "step_every", "step_factor"),
+    *("cycles", "cycle_growth", "power", "decay_fraction"),
     *("plateau_factor", "plateau_patience", "plateau_metric"),
     *WARMUPS,
 )

@@ -61,6 +61,7 @@ VALUES: dict[str, Any] = {
     "model.pretrained_digest": "0123456789abcdef",
     "model.quantize": "int8",
     "model.transform": "my.py:part",
+    "optimizer.cycles": 2,
     "optimizer.milestones": [0.5],
     "optimizer.plateau_metric": "accuracy",
     "optimizer.plateau_patience": 5,
