@@ -22,14 +22,16 @@ def root_key(seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
-def member_keys(seed: int, members: int) -> jax.Array:
+def member_keys(seed: int, members: int, seeds: str = "apart") -> jax.Array:
     """Return the root key of a run, (), or those of an ensemble, (members,).
 
-    Member i has the key of a run with the seed `seed + i`.
+    Member i has the key of a run with the seed `seed + i`, or, with the `same` seeds,
+    with `seed`.
     """
     if members == 1:
         return root_key(seed)
-    return jax.numpy.stack([root_key(seed + i) for i in range(members)])
+    own = [seed + i if seeds == "apart" else seed for i in range(members)]
+    return jax.numpy.stack(list(map(root_key, own)))
 
 
 def stream(root: jax.Array, purpose: int) -> jax.Array:

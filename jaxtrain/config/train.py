@@ -31,6 +31,8 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
 ENSEMBLE = option("train", "ensemble")
+# Where members of an ensemble differ in more than their seeds.
+MEMBER_NUMBERS = option("optimizer", "member_rates", "member_decays")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
@@ -125,6 +127,24 @@ COMBINATIONS = (
         "a view needs passes of the whole model, of which each stage has a part",
         "leave train.tta out and give --tta to evaluate",
     ),
+    Needs(MEMBER_NUMBERS, ENSEMBLE, "set train.ensemble to their number"),
+    Needs(
+        option("train", "ensemble_seeds"),
+        MEMBER_NUMBERS,
+        "set one of them: members of one seed would be the same model",
+    ),
+    Incompatible(
+        MEMBER_NUMBERS,
+        LBFGS,
+        "it searches the length of its steps",
+        "use another optimizer.name",
+    ),
+    Incompatible(
+        option("optimizer", "member_decays"),
+        option("train", "freeze_epochs", "fine_tune"),
+        "layers that begin later have an optimizer of their own",
+        "leave it out",
+    ),
     Incompatible(
         ENSEMBLE,
         STAGES,
@@ -163,6 +183,9 @@ class TrainConfig(ClassificationOptions):
     # Models that are trained together in one program, from seeds in a row, and are
     # evaluated as one: the mean of what they put out (a deep ensemble).
     ensemble: int = 1
+    # Seeds of the members: seed + i of member i (apart), or all that of the run (same),
+    # so that they differ in optimizer.member_rates and member_decays alone.
+    ensemble_seeds: Literal["apart", "same"] = "apart"
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
     # What the backward pass computes again, to store less: nothing; each block of the

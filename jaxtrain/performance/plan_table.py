@@ -80,8 +80,7 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         if source == config.data.source
         else f"{source} is not prepared: {config.data.source}, with its number of "
         "examples, stands for it",
-        "batch": f"{facts.batch_size:,} a step, "
-        f"{facts.batch_size / shares:g} a device",
+        "batch": f"{facts.batch_size:,} a step, {facts.batch_size / shares:g} a device",
         "memory a device": f"{binary(facts.peak_bytes)} of "
         f"{binary(plan.usable_bytes)} that JAX uses: "
         f"{'fits' if plan.fits else 'DOES NOT FIT'}",

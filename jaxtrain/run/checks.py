@@ -373,6 +373,13 @@ def check_ensemble(config: Config, mesh: Mesh) -> None:
         )
     if members == 1:
         return
+    for name in ("member_rates", "member_decays"):
+        numbers = getattr(config.optimizer, name)
+        if numbers and len(numbers) != members:
+            raise UserError(
+                f"optimizer.{name} = {numbers} with train.ensemble = {members}: give a "
+                "number for each member"
+            )
     reason = tasks.kind(config.task).refuses_mean(config.task_options)
     if reason is not None:
         raise UserError(

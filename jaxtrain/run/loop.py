@@ -51,9 +51,10 @@ class Run:
         attempt, hooks, programs = self.attempt, self.job.hooks, self.job.programs
         everywhere = sharding.replicated(self.setup.mesh)
         make_keys = jax.jit(
-            keys.member_keys, static_argnums=(0, 1), out_shardings=everywhere
+            keys.member_keys, static_argnums=(0, 1, 2), out_shardings=everywhere
         )
-        root = make_keys(self.setup.config.seed, self.setup.members)
+        config = self.setup.config
+        root = make_keys(config.seed, self.setup.members, config.train.ensemble_seeds)
         if attempt.step:
             attempt.log.write("event", attempt.step, event="resumed")
         while True:

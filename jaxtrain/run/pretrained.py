@@ -176,8 +176,10 @@ def first_weights(
       UserError: `model.pretrained` names no model that fits.
       CheckpointError: It is damaged.
     """
-    weights = programs.weights(keys.member_keys(setup.config.seed, setup.members))
-    if setup.config.model.pretrained is None:
+    config, seeds = setup.config, setup.config.train.ensemble_seeds
+    roots = keys.member_keys(config.seed, setup.members, seeds)
+    weights = programs.weights(roots)
+    if config.model.pretrained is None:
         return fit_kernels(setup, programs, weights), None
     if start is None:
         start = plan_start(setup, open_weights(setup.config.model))

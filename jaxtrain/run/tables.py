@@ -72,7 +72,16 @@ def _describe_members(setup: Setup) -> dict[str, str]:
         return {}
     parts = setup.mesh.shape[MEMBERS]
     shared = f"; each of {parts} groups of devices has {num // parts}"
+    train, optimizer = setup.config.train, setup.config.optimizer
     told = f"{num} members, of the seeds {first} to {first + num - 1}"
+    if train.ensemble_seeds == "same":
+        told = f"{num} members, of the seed {first}"
+    for name, factors in (
+        ("learning rate", optimizer.member_rates),
+        ("weight decay", optimizer.member_decays),
+    ):
+        if factors:
+            told += f"; {name} times {', '.join(f'{f:g}' for f in factors)}"
     return {"ensemble": told + shared * (parts > 1)}
 
 

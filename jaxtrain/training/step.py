@@ -192,6 +192,7 @@ def make_train_step(
     def one_step(
         state: TrainState,
         root: jax.Array,
+        numbers: Any,
         data: Any,
         batch: Batch,
         image_root: jax.Array,
@@ -216,7 +217,7 @@ def make_train_step(
         if update.line_search:
             value_fn = partial(loss_at, state, repeat_micro)
             extra_args = {"value": metrics["loss"], "grad": grads, "value_fn": value_fn}
-        return update.apply(
+        return update.of_member(numbers).apply(
             state, root, grads, grad_norm, model_state, metrics, norm, **extra_args
         )
 
@@ -229,9 +230,15 @@ def make_train_step(
             data, batch = None, prepare(data, batch, root, state.step)
         shared = data, batch, root, beside
         if members == 1:
-            return one_step(state, root, *shared)
+            return one_step(state, root, {}, *shared)
         return step_members(
-            one_step, state, roots, shared, layout.platform, layout.mesh
+            one_step,
+            state,
+            roots,
+            update.member_numbers,
+            shared,
+            layout.platform,
+            layout.mesh,
         )
 
     def train_step(

@@ -4,12 +4,13 @@ The norms are arguments: they are of all layers, where a state may have some of 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from jaxtrain import keys, scopes
@@ -68,6 +69,9 @@ class Update:
       momenta: What a micro-batch keeps of the running statistics of `BatchNorm`, by
         their paths.
       rates: Factors on the learning rate by the paths of parameters; {}: 1 for all.
+      factor: Factor on the learning rate of all of them.
+      with_decay: Function of a factor on the weight decay that returns `tx` with it, of
+        the same state.
       frozen: Layers that are not trained: they have no gradients.
       tells_rate: Whether the optimizer asks for the learning rate of the step.
       average: Average of the weights that the run evaluates; None keeps none.
@@ -80,6 +84,8 @@ class Update:
     schedule: Schedule | None
     momenta: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    factor: Any = 1
+    with_decay: Callable[[Any], optax.GradientTransformationExtraArgs] | None = None
     frozen: Frozen = NOTHING
     tells_rate: bool = False
     average: Average | None = None
@@ -89,6 +95,25 @@ class Update:
     def line_search(self) -> bool:
         """Whether the optimizer asks for the loss at other parameters."""
         return self.optimizer.name == LINE_SEARCH
+
+    @property
+    def member_numbers(self) -> dict[str, Any]:
+        """What each member of an ensemble has of its own, (members,) each."""
+        named = {
+            "rate": self.optimizer.member_rates,
+            "decay": self.optimizer.member_decays,
+        }
+        return {name: np.array(x, np.float32) for name, x in named.items() if x}
+
+    def of_member(self, numbers: Mapping[str, Any]) -> "Update":
+        """Return the update of a member with its own numbers, which may be traced."""
+        update = self
+        if "rate" in numbers:
+            update = replace(update, factor=numbers["rate"])
+        if "decay" in numbers:
+            assert self.with_decay is not None, "the config refuses others"
+            update = replace(update, tx=self.with_decay(numbers["decay"]))
+        return update
 
     def gradient_params(self, state: TrainState) -> Any:
         """Return the parameters at which a step computes the gradients."""
@@ -114,13 +139,16 @@ class Update:
         if self.optimizer.centralize:
             grads = centralize(grads)
         if self.tells_rate:
-            extra_args["learning_rate"] = self._learning_rate(state)
+            assert self.schedule is not None
+            extra_args["learning_rate"] = self.schedule(_steps_taken(state))
         updates, opt_state = self.tx.update(grads, state.opt_state, at, **extra_args)
         if self.rates:
             # Updates are proportional to the learning rate, whatever the optimizer.
             updates = jax.tree_util.tree_map_with_path(
                 lambda path, update: update * self.rates[path_name(path)], updates
             )
+        if self.optimizer.member_rates:
+            updates = jax.tree.map(lambda update: update * self.factor, updates)
         if state.plateau:
             factor = state.plateau["factor"]
             updates = jax.tree.map(lambda update: update * factor, updates)
@@ -207,7 +235,7 @@ class Update:
     def _learning_rate(self, state: TrainState) -> jax.Array:
         assert self.schedule is not None
         # The optimizer counts only the steps that it took.
-        return self.schedule(_steps_taken(state))
+        return self.factor * self.schedule(_steps_taken(state))
 
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.

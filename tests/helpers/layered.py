@@ -118,7 +118,7 @@ def take_steps(config: Config, *, keep_features: bool = False, seed: int = 0) ->
 def _take_steps(config: Config, *, keep_features: bool, seed: int) -> Steps:
     setup = build_setup(config)
     programs, mesh = make_programs(setup), setup.mesh
-    found_keys = keys.member_keys(seed, setup.members)
+    found_keys = keys.member_keys(seed, setup.members, config.train.ensemble_seeds)
     root = jax.device_put(found_keys, sharding.replicated(mesh))
     state = programs.begin(programs.weights(found_keys))
     if keep_features:

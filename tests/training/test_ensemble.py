@@ -61,7 +61,7 @@ TABLE: dict[str, dict[str, Any]] = {
 def config_of(settings: dict[str, Any], members: int) -> Config:
     """Return the config of a tiny run with some settings."""
     sections = dict(settings)
-    train = {**sections.pop("train", {}), "ensemble": members}
+    train = {"ensemble": members, **sections.pop("train", {})}
     optimizer = sections.pop("optimizer", {})
     changed = {name: sections.pop(name, {}) for name in ("parallel", "data")}
     config = layered(train, optimizer, **sections)
@@ -135,6 +135,105 @@ def test_where_members_share_kernels_they_are_the_runs_of_their_seeds(name: str)
 @pytest.mark.slow
 def test_on_any_devices_an_ensemble_computes_what_it_does_on_one():
     assert_same_with({"ensemble": NUM})
+
+
+# Factors of powers of two, which round nothing.
+RATES, DECAYS = (0.5, 2.0), (4.0, 0.0)
+OWN_NUMBERS: dict[str, dict[str, Any]] = {
+    "sgd": {"optimizer": {"momentum": 0.9, "nesterov": True, "clip_norm": 0.1}},
+    **{
+        name: {"optimizer": {"name": name, "learning_rate": 0.01}}
+        for name in ("sgdw", "adamw", "lion", "lamb", "lars", "muon", "adan")
+    },
+    "schedule-free": {"optimizer": {"name": "schedule_free_adamw"}},
+    "warm-up": {"optimizer": {"schedule": "cosine", "warmup_steps": 2}},
+    "frozen": {"train": {"freeze": ("stem*",)}},
+    "ema, micro-batches": {"train": {"ema_decay": 0.9, "accumulate_steps": 2}},
+}
+
+
+def assert_members_have_their_numbers(settings: dict[str, Any]) -> None:
+    """Check members that differ in rates and decays against runs of these."""
+    train, optimizer = (settings.get(name, {}) for name in ("train", "optimizer"))
+    optimizer = {"learning_rate": 0.1, **optimizer, "weight_decay": 0.25}
+    many = {**optimizer, "member_rates": RATES, "member_decays": DECAYS}
+    same = {"train": {**train, "ensemble_seeds": "same"}, "optimizer": many}
+    together, losses = take_steps(config_of({**settings, **same}, NUM)), []
+    rates: Any = None
+    for index, (rate, decay) in enumerate(zip(RATES, DECAYS, strict=True)):
+        own = {
+            "learning_rate": rate * optimizer["learning_rate"],
+            "weight_decay": decay * optimizer["weight_decay"],
+        }
+        one = {**settings, "optimizer": {**optimizer, **own}}
+        alone = take_steps(config_of(one, 1))
+        wanted, found = by_path(alone.states[-1]), member(together, index)
+        assert wanted.keys() == found.keys()
+        for path, x in wanted.items():
+            # LARS has the rate in its momentum, and an ensemble behind it.
+            if optimizer.get("name") != "lars" or not path.startswith("opt_state"):
+                assert_close(found[path], x, TOLERANCE, path)
+        losses.append(alone.metrics["loss"])
+        # The last has the largest.
+        rates = alone.metrics["learning_rate"]
+    # The first step sees the same weights, the later ones others.
+    np.testing.assert_allclose(losses[0][0], losses[1][0], rtol=TOLERANCE)
+    assert abs(losses[0][-1] - losses[1][-1]) > 1e-6
+    np.testing.assert_allclose(together.metrics["learning_rate"], rates, rtol=1e-6)
+
+
+def test_members_of_one_seed_are_the_runs_of_their_own_numbers():
+    assert_members_have_their_numbers(OWN_NUMBERS["sgd"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN_NUMBERS)
+def test_with_an_optimizer_members_are_the_runs_of_their_own_numbers(name: str):
+    assert_members_have_their_numbers(OWN_NUMBERS[name])
+
+
+@pytest.mark.slow
+def test_where_members_share_kernels_they_have_their_own_numbers():
+    with mock.patch.object(Layout, "platform", property(lambda layout: "tpu")):
+        assert_members_have_their_numbers(OWN_NUMBERS["adamw"])
+
+
+@pytest.mark.slow
+def test_layers_that_begin_later_have_the_rates_of_their_members():
+    """Of seeds in a row, beside runs of these."""
+    train = {"fine_tune": True, "freeze_epochs": 1.0}
+    many = {"train": train, "optimizer": {"member_rates": RATES}}
+    together = take_steps(config_of(many, NUM))
+    for index, rate in enumerate(RATES):
+        one = {"train": train, "optimizer": {"learning_rate": 0.1 * rate}}
+        alone = take_steps(config_of(one, 1), seed=index)
+        for path, x in by_path(alone.states[-1]).items():
+            assert_close(member(together, index)[path], x, TOLERANCE, path)
+
+
+@pytest.mark.slow
+def test_on_any_devices_members_have_their_own_numbers():
+    own = {"member_rates": RATES, "member_decays": DECAYS, "weight_decay": 0.25}
+    groups = [{"meshes": [{"members": 2, "fsdp": 2}, {"data": 4}]}]
+    assert_same_with({"ensemble": NUM}, groups=groups, optimizer=own)
+
+
+@pytest.mark.parametrize(
+    ("train", "optimizer", "told"),
+    [
+        ({}, {"member_rates": (1.0, 2.0)}, "without train.ensemble"),
+        ({"ensemble": 3}, {"member_rates": (1.0, 2.0)}, "a number for each member"),
+        ({"ensemble": 2}, {"member_rates": (1.0, 0.0)}, "expected values above 0"),
+        ({"ensemble": 2}, {"member_decays": (1.0, 2.0)}, "optimizer.weight_decay"),
+        ({"ensemble": 2, "ensemble_seeds": "same"}, {}, "would be the same model"),
+    ],
+)
+def test_numbers_of_members_that_do_not_fit_are_refused(
+    train: dict[str, Any], optimizer: dict[str, Any], told: str
+):
+    settings = {"train": train, "optimizer": optimizer, "precision": "fp32"}
+    with pytest.raises(UserError, match=told):
+        build_setup(config_of(settings, 1))
 
 
 @pytest.mark.slow
@@ -225,8 +324,10 @@ def test_a_bad_step_of_a_member_leaves_the_others_alone():
         bad_steps={n: jnp.zeros(NUM, jnp.int32) for n in ("in_a_row", "total")},
     )
 
-    def one_step(state: TrainState, factor: Any) -> tuple[TrainState, Any]:
-        loss = state.params["weight"] * factor
+    def one_step(
+        state: TrainState, factor: Any, numbers: Any
+    ) -> tuple[TrainState, Any]:
+        loss = state.params["weight"] * factor * numbers["half"]
         good = jnp.isfinite(loss)
         params = {"weight": jnp.where(good, loss, state.params["weight"])}
         counts = jax.tree.map(lambda x: x + 1 - good, state.bad_steps)
@@ -236,7 +337,8 @@ def test_a_bad_step_of_a_member_leaves_the_others_alone():
         )
         return new, {**metrics, "bad_steps": counts["in_a_row"]}
 
-    after, metrics = step_members(one_step, whole, jnp.array([3.0, jnp.nan]), (), "cpu")
+    factors, numbers = jnp.array([6.0, jnp.nan]), {"half": np.array([0.5, 0.5])}
+    after, metrics = step_members(one_step, whole, factors, numbers, (), "cpu")
     assert after.params["weight"].tolist() == [3, 2]
     assert (int(after.step), after.skipped_steps) == (4, 1)
     told = {name: float(x) for name, x in metrics.items()}
