@@ -32,12 +32,16 @@ class SweepArguments:
     trials: int = 20
     # Processes that train trials side by side; each has an equal share of the GPUs.
     processes: int = 1
+    # Trials that are trained in one program, as members of an ensemble: they may differ
+    # in optimizer.learning_rate and weight_decay alone, and none is pruned.
+    together: int = 1
     # What draws the values: a class of optuna.samplers.
     sampler: str = "TPESampler"
     # Its arguments, by name.
     sampler_options: Options = field(default_factory=dict)
-    # What ends bad trials early: a class of optuna.pruners; NopPruner: nothing does.
-    pruner: str = "MedianPruner"
+    # What ends bad trials early: a class of optuna.pruners; NopPruner: nothing does;
+    # None: MedianPruner, or nothing with --together.
+    pruner: str | None = None
     # Its arguments, by name; steps are evaluations.
     pruner_options: Options = field(default_factory=dict)
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
@@ -59,10 +63,14 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         from jaxtrain.tools.sweep.options import SweepOptions
         from jaxtrain.tools.sweep.processes import work_together
         from jaxtrain.tools.sweep.results import finish
+        from jaxtrain.tools.sweep.together import check_config
         from jaxtrain.tools.sweep.work import work
 
     if arguments.trust:
         trust_pretrained(arguments.overrides)
+    together = arguments.together
+    if together > 1:
+        check_config(arguments.overrides, together)
     folder = arguments.workdir or Path("runs") / f"{arguments.config.stem}-sweep"
     options = SweepOptions(
         config=arguments.overrides,
@@ -71,9 +79,10 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         num_trials=arguments.trials,
         sampler=arguments.sampler,
         sampler_options=arguments.sampler_options,
-        pruner=arguments.pruner,
+        pruner=arguments.pruner or ("NopPruner" if together > 1 else "MedianPruner"),
         pruner_options=arguments.pruner_options,
         platform=arguments.platform,
+        together=together,
     )
     make_folder(options.folder)
     if arguments.processes == 1:
@@ -85,7 +94,13 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
 
 def _check(arguments: SweepArguments) -> None:
     """Raise UserError if the options do not fit."""
-    for name, most in (("trials", MAX_COUNT), ("processes", MAX_PROCESSES)):
+    if arguments.together > 1 and arguments.pruner not in (None, "NopPruner"):
+        raise UserError(
+            f"--pruner {arguments.pruner} with --together {arguments.together}: trials "
+            "in one program end together; leave one of the two out"
+        )
+    numbers = ("trials", MAX_COUNT), ("processes", MAX_PROCESSES)
+    for name, most in (*numbers, ("together", MAX_COUNT)):
         if not 1 <= getattr(arguments, name) <= most:
             raise UserError(
                 f"--{name} {getattr(arguments, name)}: expected 1 to {most}"

@@ -396,10 +396,10 @@ def test_a_trial_that_was_left_is_taken_up_until_it_has_failed(tmp_path: Path):
         queue.leave(first)
         second = queue.take()
         assert second is not None and second.number == 1
-        assert second.overrides != first.overrides
+        assert second.trials[0].overrides != first.trials[0].overrides
         reason = queue.study.record()["trials"][0]["reason"]
         assert reason == "its process was killed 3 times after step 0"
-        queue.end(second, "complete", 0.5)
+        queue.end(second.trials[0], "complete", 0.5)
         queue.leave(second)
         assert queue.take() is None
     record = read_sweep(tmp_path)

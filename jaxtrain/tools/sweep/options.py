@@ -21,6 +21,7 @@ class SweepOptions:
       sampler: Class of `optuna.samplers`, with `sampler_options`.
       pruner: Class of `optuna.pruners`, with `pruner_options`.
       platform: Platform that trials run on.
+      together: Number of trials that are trained in one program.
     """
 
     config: Config
@@ -32,3 +33,4 @@ class SweepOptions:
     pruner: str = "MedianPruner"
     pruner_options: Mapping[str, Any] = field(default_factory=dict)
     platform: Platform = "auto"
+    together: int = 1

@@ -11,15 +11,15 @@ from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.records import sweep_file
-from jaxtrain.records.sweep_file import trial_folder, write_sweep
+from jaxtrain.records.sweep_file import together_folder, trial_folder, write_sweep
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tools.sweep import parts
 from jaxtrain.tools.sweep.locks import TrialLocks
 from jaxtrain.tools.sweep.options import SweepOptions
-from jaxtrain.tools.sweep.space import Overrides, SearchSpace
-from jaxtrain.tools.sweep.study import OVERRIDES, STARTS, SweepStudy
+from jaxtrain.tools.sweep.space import Overrides, SearchSpace, check_overrides
+from jaxtrain.tools.sweep.study import OVERRIDES, STARTS, TOGETHER, SweepStudy
 
 # Starts of a trial in a row, each of which was killed before the next checkpoint.
 MAX_STARTS = 3
@@ -38,6 +38,26 @@ class TakenTrial:
     number: int
     overrides: Overrides
     workdir: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenGroup:
+    """Trials that this process trains together; of one, by itself.
+
+    Attributes:
+      workdir: Folder of their common run; None: of one trial there is none.
+      trials: The trials by number, the members of that run.
+      left: Those of them that have not ended.
+    """
+
+    workdir: Path | None
+    trials: tuple[TakenTrial, ...]
+    left: tuple[TakenTrial, ...]
+
+    @property
+    def number(self) -> int:
+        """Number of the first trial, whose lock stands for all."""
+        return self.trials[0].number
 
 
 class TrialQueue:
@@ -72,12 +92,13 @@ class TrialQueue:
             else:
                 goal = find_goal(self._options.config)
                 # What is wrong with the space is told before a trial counts.
-                self._space.draw(optuna.create_study(sampler=self._sampler(0)).ask())
+                study = optuna.create_study(sampler=self._sampler(0))
+                self._check_drawn(self._space.draw(study.ask()))
                 self.study.create(self._options.config, goal)
             self._write()
 
-    def take(self) -> TakenTrial | None:
-        """Take the next trial; None: all there shall be are taken or have ended."""
+    def take(self) -> TakenGroup | None:
+        """Take the next trials; None: all there shall be are taken or have ended."""
         with self._locks.study():
             trials = self.study.trials()
             taken = self._take_left(trials)
@@ -98,13 +119,16 @@ class TrialQueue:
             self.study.end(trial.number, state, value, reason)
             self._write()
 
-    def forget_start(self, trial: TakenTrial) -> None:
-        """Do not count a start that ended in order, or by no fault of the trial."""
-        self.study.keep(trial.number, STARTS, None)
+    def forget_start(self, group: TakenGroup) -> None:
+        """Do not count a start that ended in order, or by no fault of the trials."""
+        for trial in group.left:
+            # Optuna changes no trial that has ended.
+            if self.study.trial(trial.number).state == TrialState.RUNNING:
+                self.study.keep(trial.number, STARTS, None)
 
-    def leave(self, trial: TakenTrial) -> None:
-        """Leave a trial to whoever takes it next, or as it has ended."""
-        self._locks.release(trial.number)
+    def leave(self, group: TakenGroup) -> None:
+        """Leave trials to whoever takes them next, or as they have ended."""
+        self._locks.release(group.number)
 
     def should_prune(self, number: int) -> bool:
         """Whether the pruner gives a trial up after its last evaluation."""
@@ -114,56 +138,111 @@ class TrialQueue:
     def close(self) -> None:
         self._locks.close()
 
-    def _take_left(self, trials: Sequence[FrozenTrial]) -> TakenTrial | None:
-        """Take a trial that is not finished, and whose process has ended."""
-        for trial in trials:
-            number = trial.number
-            if trial.state != TrialState.RUNNING or not self._locks.take(number):
+    def _take_left(self, trials: Sequence[FrozenTrial]) -> TakenGroup | None:
+        """Take trials that are not finished, and whose process has ended."""
+        for number, group in _groups(trials).items():
+            left = [t for t in group if t.state == TrialState.RUNNING]
+            if not left or not self._locks.take(number):
                 continue
-            workdir = self._workdir(number)
+            together = len(group) > 1 or TOGETHER in group[0].user_attrs
+            workdir = self._together(number) if together else self._workdir(number)
             step, starts = newest_step(workdir / CHECKPOINTS), 1
-            if (before := trial.user_attrs.get(STARTS)) and before["step"] == step:
+            if (before := left[0].user_attrs.get(STARTS)) and before["step"] == step:
                 starts += before["num"]
             if starts > MAX_STARTS:
                 reason = f"its process was killed {MAX_STARTS} times after step {step}"
-                self.study.end(number, "failed", reason=reason)
-                print(f"trial {number} failed: {reason}")
+                for trial in left:
+                    self.study.end(trial.number, "failed", reason=reason)
+                    print(f"trial {trial.number} failed: {reason}")
                 self._locks.release(number)
                 continue
-            self.study.keep(number, STARTS, {"step": step, "num": starts})
-            overrides = trial.user_attrs.get(OVERRIDES)
-            if overrides is None:
-                # Its process was killed while it drew the values: drawn again, they
-                # are the same.
-                study = self.study.load(self._sampler(number))
-                again = optuna.trial.Trial(study, self.study.id_of(number))
-                overrides = self._draw(again, number)
-            self._space.draw_again(trial.params, number)
-            return TakenTrial(number=number, overrides=overrides, workdir=workdir)
+            self.study.keep(left[0].number, STARTS, {"step": step, "num": starts})
+            taken = [self._taken(trial) for trial in group]
+            if together and not workdir.exists():
+                # Its process was killed before all were drawn.
+                taken += self._draw_more(number, len(taken), len(trials))
+            ended = {t.number for t in group} - {t.number for t in left}
+            return TakenGroup(
+                workdir=workdir if len(taken) > 1 else None,
+                trials=tuple(taken),
+                left=tuple(t for t in taken if t.number not in ended),
+            )
         return None
 
-    def _take_new(self, number: int) -> TakenTrial:
-        """Draw a new trial, and take it."""
+    def _take_new(self, number: int) -> TakenGroup:
+        """Draw new trials, and take them."""
+        first = self._ask()
+        taken = self._locks.take(first.number)
+        assert taken, "nobody takes a trial that is not there"
+        self.study.keep(first.number, STARTS, {"step": 0, "num": 1})
+        if min(self._options.together, self._options.num_trials - number) > 1:
+            self.study.keep(first.number, TOGETHER, first.number)
+        trials = [self._drawn(first)]
+        trials += self._draw_more(first.number, 1, number + 1)
+        workdir = self._together(first.number) if len(trials) > 1 else None
+        return TakenGroup(workdir=workdir, trials=tuple(trials), left=tuple(trials))
+
+    def _draw_more(self, first: int, num: int, num_trials: int) -> list[TakenTrial]:
+        """Draw as many trials as are trained together with some that are there.
+
+        Args:
+          first: Number of the first of these.
+          num: Their number.
+          num_trials: Number of all trials that are there.
+        """
+        wanted = min(
+            self._options.together - num, self._options.num_trials - num_trials
+        )
+        drawn = list[TakenTrial]()
+        for _ in range(wanted):
+            trial = self._ask()
+            self.study.keep(trial.number, TOGETHER, first)
+            drawn.append(self._drawn(trial))
+        return drawn
+
+    def _ask(self) -> optuna.Trial:
+        """Begin a new trial, whose values are still to be drawn."""
+        number = len(self.study.trials())
         try:
-            trial = self.study.load(self._sampler(number)).ask()
+            return self.study.load(self._sampler(number)).ask()
         except ImportError as error:
             name = self._options.sampler
             raise UserError(f"--sampler {name} needs more: {error}") from None
-        taken = self._locks.take(trial.number)
-        assert taken, "nobody takes a trial that is not there"
-        self.study.keep(trial.number, STARTS, {"step": 0, "num": 1})
-        overrides = self._draw(trial, trial.number)
-        workdir = self._workdir(trial.number)
-        return TakenTrial(number=trial.number, overrides=overrides, workdir=workdir)
+
+    def _drawn(self, trial: optuna.Trial) -> TakenTrial:
+        number = trial.number
+        overrides = self._draw(trial, number)
+        return TakenTrial(
+            number=number, overrides=overrides, workdir=self._workdir(number)
+        )
+
+    def _taken(self, trial: FrozenTrial) -> TakenTrial:
+        """Return a trial that was drawn before, or draw its values again."""
+        number, overrides = trial.number, trial.user_attrs.get(OVERRIDES)
+        if overrides is None:
+            # Its process was killed while it drew the values: drawn again, they are the
+            # same.
+            study = self.study.load(self._sampler(number))
+            again = optuna.trial.Trial(study, self.study.id_of(number))
+            overrides = self._draw(again, number)
+        self._space.draw_again(trial.params, number)
+        return TakenTrial(
+            number=number, overrides=overrides, workdir=self._workdir(number)
+        )
 
     def _draw(self, trial: optuna.Trial, number: int) -> Overrides:
         try:
             overrides = self._space.draw(trial)
+            self._check_drawn(overrides)
         except UserError as error:
             self.study.end(number, "failed", reason=str(error))
             raise
         self.study.keep(number, OVERRIDES, overrides)
         return overrides
+
+    def _check_drawn(self, overrides: Overrides) -> None:
+        if self._options.together > 1:
+            check_overrides(overrides, self._options.together)
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
         options = self._options
@@ -174,8 +253,20 @@ class TrialQueue:
     def _workdir(self, number: int) -> Path:
         return self._folder / trial_folder(number)
 
+    def _together(self, number: int) -> Path:
+        return self._folder / together_folder(number)
+
     def _write(self) -> None:
         write_sweep(self._folder, self.study.record())
+
+
+def _groups(trials: Sequence[FrozenTrial]) -> dict[int, list[FrozenTrial]]:
+    """Return the trials that are trained together, by the number of the first."""
+    groups = dict[int, list[FrozenTrial]]()
+    for trial in trials:
+        first = trial.user_attrs.get(TOGETHER, trial.number)
+        groups.setdefault(first, []).append(trial)
+    return groups
 
 
 def find_goal(config: Config) -> Goal:

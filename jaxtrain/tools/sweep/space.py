@@ -18,6 +18,8 @@ from jaxtrain.errors import UserError, hint
 Overrides = dict[str, Any]
 
 FUNCTION = "space"
+# What trials that are trained together may differ in.
+RATE, DECAY = "optimizer.learning_rate", "optimizer.weight_decay"
 # Fields that no trial may change, and why.
 FIXED = {
     "checkpoint.best_metric": "it ranks all trials",
@@ -94,6 +96,20 @@ class SearchSpace:
         is_option = section in known and isinstance(get(self._config, section), dict)
         if path not in known and not is_option:
             raise UserError(f"{path!r} is no field of the config; {hint(path, known)}")
+
+
+def check_overrides(overrides: Overrides, num: int) -> None:
+    """Check that a trial changes what members may differ in.
+
+    Raises:
+      UserError: It changes more.
+    """
+    others = sorted({*overrides} - {RATE, DECAY})
+    if others:
+        raise UserError(
+            f"--together {num}: the space changes {', '.join(others)}; trials in one "
+            f"program differ in {RATE} and {DECAY} alone: leave --together out"
+        )
 
 
 def apply(config: Config, overrides: Overrides) -> Config:

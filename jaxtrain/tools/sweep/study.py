@@ -24,6 +24,8 @@ WAIT_SECONDS = 60.0
 # What is kept with the study and its trials.
 CONFIG, METRIC = "config", "metric"
 OVERRIDES, REASON, STARTS = "overrides", "reason", "starts"
+# Of trials that are trained together, the number of the first of them.
+TOGETHER = "together"
 STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "running",

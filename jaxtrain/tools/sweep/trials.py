@@ -1,8 +1,9 @@
 """One trial: a run that reports its evaluations, and may be pruned after each."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +17,9 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import TrialState
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
-from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
+from jaxtrain.tools.sweep.queue import TakenGroup, TakenTrial, TrialQueue
 from jaxtrain.tools.sweep.space import apply
+from jaxtrain.tools.sweep.together import TogetherReporter, join, part
 
 
 class Outcome(NamedTuple):
@@ -72,6 +74,38 @@ class Reporter(Hooks):
         return self.reason
 
 
+def carry_out_together(
+    queue: TrialQueue,
+    group: TakenGroup,
+    config: Config,
+    signals: StopSignals,
+    hooks: Hooks,
+) -> Outcome | None:
+    """Train trials together, or go on where their run stopped; `carry_out` ends each.
+
+    Args:
+      queue: Queue that they were taken from.
+      group: Trials that this process holds, with the folder of their run.
+      config: Config that they change.
+      signals: Signals that stop the run in order.
+      hooks: Called around calls and saves, such as faults on purpose.
+
+    Returns:
+      How all of them have ended; None if their run has, and each is left to itself.
+
+    Raises:
+      Interrupted, CheckpointError, MovedError, StartAgainError: As `carry_out`.
+    """
+    assert group.workdir is not None, "it is of one trial"
+    workdir, reporter = group.workdir, TogetherReporter(queue, group.trials, hooks)
+
+    def train() -> None:
+        run.train(join(config, group.trials), workdir, hooks=reporter, signals=signals)
+        part(workdir, group.trials, config)
+
+    return _failing(train, workdir, config, signals)
+
+
 def carry_out(
     queue: TrialQueue,
     trial: TakenTrial,
@@ -93,26 +127,19 @@ def carry_out(
       CheckpointError, MovedError, StartAgainError: It is no fault of the trial, which
         can go on.
     """
-    reporter = Reporter(queue, trial.number, hooks)
-    checkpoints = trial.workdir / CHECKPOINTS
-    signals.grace.step, signals.grace.call_seconds = 0, 0.0
-    signals.grace.limit(
-        config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
-    )
-    try:
-        # A kill may have come between the evaluation and the end.
-        if (reason := reporter.prune()) is not None:
-            return Outcome("pruned", reason=reason)
+    reporter, summary = Reporter(queue, trial.number, hooks), dict[str, Any]()
+    # A kill may have come between the evaluation and the end.
+    if (reason := reporter.prune()) is not None:
+        return Outcome("pruned", reason=reason)
+
+    def train() -> None:
         changed = apply(config, trial.overrides)
-        summary = run.train(changed, trial.workdir, hooks=reporter, signals=signals)
-    except MovedError:
-        raise
-    except (UserError, BadNumbersError) as error:
-        return Outcome("failed", reason=str(error))
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return Outcome("failed", reason=f"out of memory: {str(error).splitlines()[0]}")
+        done = run.train(changed, trial.workdir, hooks=reporter, signals=signals)
+        summary.update(done)
+
+    failed = _failing(train, trial.workdir, config, signals)
+    if failed is not None:
+        return failed
     if reporter.reason is not None and "eval" not in summary:
         return Outcome("pruned", reason=reporter.reason)
     if summary["best"] is None:
@@ -122,3 +149,25 @@ def carry_out(
     if validation is None or validation.get(metric) is None:
         return Outcome("failed", reason=f"its model has no validation {metric}")
     return Outcome("complete", value=validation[metric])
+
+
+def _failing(
+    train: Callable[[], None], workdir: Path, config: Config, signals: StopSignals
+) -> Outcome | None:
+    """Train in a folder; return how it has failed, or None."""
+    checkpoints = workdir / CHECKPOINTS
+    signals.grace.step, signals.grace.call_seconds = 0, 0.0
+    signals.grace.limit(
+        config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
+    )
+    try:
+        train()
+    except MovedError:
+        raise
+    except (UserError, BadNumbersError) as error:
+        return Outcome("failed", reason=str(error))
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return Outcome("failed", reason=f"out of memory: {str(error).splitlines()[0]}")
+    return None

@@ -18,7 +18,7 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.queue import TrialQueue
-from jaxtrain.tools.sweep.trials import carry_out
+from jaxtrain.tools.sweep.trials import carry_out, carry_out_together
 
 
 def work(options: SweepOptions, signals: StopSignals) -> None:
@@ -38,26 +38,34 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
     hooks = parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
     with contextlib.closing(TrialQueue(options)) as queue:
         queue.open()
-        while (trial := queue.take()) is not None:
-            print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
+        while (group := queue.take()) is not None:
+            for trial in group.left:
+                print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
             try:
-                outcome = carry_out(queue, trial, options.config, signals, hooks)
-                # To write it is quick; a signal that comes meanwhile is heeded below.
-                signals.defer = True
-                queue.end(trial, *outcome)
+                failed, given = None, (options.config, signals, hooks)
+                if group.workdir is not None:
+                    failed = carry_out_together(queue, group, *given)
+                for trial in group.left:
+                    outcome = failed or carry_out(queue, trial, *given)
+                    # To write it is quick; a signal that comes meanwhile is heeded
+                    # below.
+                    signals.defer = True
+                    queue.end(trial, *outcome)
+                    signals.defer = False
+                    print(describe_end(queue.study.record(), trial.number))
+                    # Arrays in cycles of objects, for which others may have no room.
+                    gc.collect()
+                    if signals.signum is not None:
+                        told = f"trial {trial.number} has ended; "
+                        told += "the same command goes on"
+                        raise Interrupted(signals.signum, told)
             except (Interrupted, CheckpointError, MovedError, StartAgainError):
-                queue.forget_start(trial)
+                queue.forget_start(group)
                 raise
             finally:
                 # Until there is something to save again.
                 signals.defer = False
-                queue.leave(trial)
-            print(describe_end(queue.study.record(), trial.number))
-            # Arrays in cycles of objects, for which another trial may have no room.
-            gc.collect()
-            if signals.signum is not None:
-                message = f"trial {trial.number} has ended; the same command goes on"
-                raise Interrupted(signals.signum, message)
+                queue.leave(group)
 
 
 def describe_overrides(overrides: dict[str, object]) -> str:
