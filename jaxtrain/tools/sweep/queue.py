@@ -187,7 +187,7 @@ class TrialQueue:
 
         Args:
           first: Number of the first of these.
-          num: Their number.
+          num: Number of these that are there.
           num_trials: Number of all trials that are there.
         """
         wanted = min(
