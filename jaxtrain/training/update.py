@@ -235,7 +235,8 @@ class Update:
     def _learning_rate(self, state: TrainState) -> jax.Array:
         assert self.schedule is not None
         # The optimizer counts only the steps that it took.
-        return self.factor * self.schedule(_steps_taken(state))
+        rate = self.schedule(_steps_taken(state))
+        return rate * self.factor if self.optimizer.member_rates else rate
 
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.

@@ -6,7 +6,6 @@ each goes on, and ends, as the run that it is, from the last state of its member
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,10 @@ from jaxtrain.config import MAX_COUNT, Config, get, own_parts
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import CheckpointError, UserError
 from jaxtrain.json_files.read import read_object
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
-from jaxtrain.tasks.members import OF_MEMBERS
-from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
+from jaxtrain.tools.sweep.queue import TakenTrial
 from jaxtrain.tools.sweep.space import DECAY, RATE, apply
 from jaxtrain.training.state import SHARED_FIELDS
 
@@ -82,43 +79,6 @@ def join(config: Config, trials: Sequence[TakenTrial]) -> Config:
         if largest:
             changes[f"optimizer.member_{name}"] = [x / largest for x in numbers]
     return apply(config, changes)
-
-
-class TogetherReporter(Hooks):
-    """Reports the evaluations of trials that are trained together.
-
-    Args:
-      queue: Queue that they were taken from.
-      trials: The trials, as the members of the ensemble.
-      inner: Hooks that are called, too.
-    """
-
-    def __init__(self, queue: TrialQueue, trials: Sequence[TakenTrial], inner: Hooks):
-        self._queue, self._trials, self._inner = queue, trials, inner
-
-    def during(self, attempt: Any) -> Any:
-        setup = attempt.job.setup
-        self._metric, self._every = setup.best.metric, setup.timetable.eval_every_steps
-        return self._inner.during(attempt)
-
-    def before_call(
-        self, step: int, num_steps: int, data: Any, batches: Any
-    ) -> tuple[Any, Any]:
-        return self._inner.before_call(step, num_steps, data, batches)
-
-    def after_call(self, step: int, metrics: Any) -> None:
-        self._inner.after_call(step, metrics)
-
-    def before_save(self, step: int) -> None:
-        self._inner.before_save(step)
-
-    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
-        evaluation = math.ceil(step / self._every)
-        values = metrics.get(f"{OF_MEMBERS}{self._metric}", ())
-        for trial, value in zip(self._trials, values, strict=False):
-            value = float(value) if isinstance(value, int | float) else math.nan
-            self._queue.study.report(trial.number, evaluation, value)
-        return self._inner.after_evaluation(step, metrics)
 
 
 def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:

@@ -1,7 +1,7 @@
 """One trial: a run that reports its evaluations, and may be pruned after each."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +17,10 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import TrialState
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
+from jaxtrain.tasks.members import OF_MEMBERS
 from jaxtrain.tools.sweep.queue import TakenGroup, TakenTrial, TrialQueue
 from jaxtrain.tools.sweep.space import apply
-from jaxtrain.tools.sweep.together import TogetherReporter, join, part
+from jaxtrain.tools.sweep.together import join, part
 
 
 class Outcome(NamedTuple):
@@ -34,14 +35,19 @@ class Reporter(Hooks):
     """Reports the evaluations of a trial, and ends it where the pruner says so.
 
     Evaluations count from 1, so that trials whose epochs have other numbers of steps
-    are compared after as many epochs.
+    are compared after as many epochs. Trials that are trained together are not pruned.
+
+    Args:
+      queue: Queue that they were taken from.
+      numbers: Number of the trial; of several the members of an ensemble have them.
+      inner: Hooks that are called, too.
 
     Attributes:
       reason: Why the trial is to end; None: it was not pruned.
     """
 
-    def __init__(self, queue: TrialQueue, number: int, inner: Hooks):
-        self._queue, self._number, self._inner = queue, number, inner
+    def __init__(self, queue: TrialQueue, numbers: Sequence[int], inner: Hooks):
+        self._queue, self._numbers, self._inner = queue, numbers, inner
         self.reason: str | None = None
 
     def during(self, attempt: Any) -> AbstractContextManager[Any]:
@@ -61,15 +67,22 @@ class Reporter(Hooks):
         self._inner.before_save(step)
 
     def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
-        value, evaluation = metrics[self._metric], math.ceil(step / self._every)
-        value = float(value) if isinstance(value, int | float) else math.nan
-        self._queue.study.report(self._number, evaluation, value)
+        evaluation, values = math.ceil(step / self._every), [metrics[self._metric]]
+        if len(self._numbers) > 1:
+            # Of other metrics than these an ensemble tells the mean alone.
+            values = metrics.get(f"{OF_MEMBERS}{self._metric}", ())
+        for number, value in zip(self._numbers, values, strict=False):
+            value = float(value) if isinstance(value, int | float) else math.nan
+            self._queue.study.report(number, evaluation, value)
         return self.prune()
 
     def prune(self) -> str | None:
         """Ask the pruner about the evaluations so far; return why to end, or None."""
-        last = self._queue.study.trial(self._number).last_step
-        if last is not None and self._queue.should_prune(self._number):
+        number, *others = self._numbers
+        if others:
+            return None
+        last = self._queue.study.trial(number).last_step
+        if last is not None and self._queue.should_prune(number):
             self.reason = f"pruned after evaluation {last}"
         return self.reason
 
@@ -97,7 +110,8 @@ def carry_out_together(
       Interrupted, CheckpointError, MovedError, StartAgainError: As `carry_out`.
     """
     assert group.workdir is not None, "it is of one trial"
-    workdir, reporter = group.workdir, TogetherReporter(queue, group.trials, hooks)
+    numbers = [trial.number for trial in group.trials]
+    workdir, reporter = group.workdir, Reporter(queue, numbers, hooks)
 
     def train() -> None:
         run.train(join(config, group.trials), workdir, hooks=reporter, signals=signals)
@@ -127,7 +141,7 @@ def carry_out(
       CheckpointError, MovedError, StartAgainError: It is no fault of the trial, which
         can go on.
     """
-    reporter, summary = Reporter(queue, trial.number, hooks), dict[str, Any]()
+    reporter, summary = Reporter(queue, [trial.number], hooks), dict[str, Any]()
     # A kill may have come between the evaluation and the end.
     if (reason := reporter.prune()) is not None:
         return Outcome("pruned", reason=reason)
