@@ -19,7 +19,7 @@ from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
 from jaxtrain.run.features import plan
-from jaxtrain.run.learning_rate import build_schedule, schedule_name
+from jaxtrain.run.learning_rate import schedule_name
 from jaxtrain.run.periods import LOW_RATE
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
@@ -101,10 +101,7 @@ def _describe_rounded(setup: Setup) -> dict[str, str]:
     if config.model.quantize is None:
         return {}
     until = "" if step is None else f", whose ranges stay from step {step} on"
-    schedule, peak = (
-        build_schedule(config, setup.timetable),
-        config.optimizer.learning_rate,
-    )
+    schedule, peak = setup.phases[0].update.schedule, config.optimizer.learning_rate
     if step is not None and schedule is not None and peak is not None:
         rate = float(schedule(step))
         if rate > LOW_RATE * peak:

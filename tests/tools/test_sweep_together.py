@@ -12,7 +12,6 @@ from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.records.sweep_file import SweepRecord, read_sweep
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.queue import TrialQueue
 from jaxtrain.trees import by_path
@@ -21,6 +20,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.sweeps import read
 from tests.helpers.waiting import wait_until
 
 NUMBERS = """
@@ -38,12 +38,6 @@ def write_files(folder: Path, space: str = NUMBERS) -> None:
     folder.mkdir(exist_ok=True)
     write_recipe(folder / "recipe.py", EIGHT_STEPS)
     (folder / "space.py").write_text(space)
-
-
-def read(folder: Path) -> SweepRecord:
-    record = read_sweep(folder / "sweep")
-    assert record is not None
-    return record
 
 
 def state_of(folder: Path, number: int, step: int) -> dict[str, np.ndarray]:
