@@ -161,6 +161,21 @@ def test_trials_that_were_left_are_taken_up_together(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_a_trial_whose_values_cannot_be_drawn_is_left_out(cli: Cli):
+    broken = "    if trial.number == 1:\n        return 5\n    return {"
+    write_files(cli.directory, NUMBERS.replace("    return {", broken))
+    plain = [word for word in SWEEP.split() if word not in ("--precision", "fp64")]
+    words = [*plain, "--trials", 3, "--together", 2]
+    result = cli(*words)
+    assert result.code == 2 and "returned int, expected a dict" in result.stderr
+    write_files(cli.directory)
+    result = cli(*words)
+    assert result.code == 0, result.stderr
+    found = [trial["state"] for trial in read(cli.directory)["trials"]]
+    assert found == ["complete", "failed", "complete"]
+
+
+@pytest.mark.slow
 def test_a_trial_that_diverges_fails_alone(cli: Cli):
     write_files(
         cli.directory,

@@ -157,7 +157,9 @@ class TrialQueue:
                 self._locks.release(number)
                 continue
             self.study.keep(left[0].number, STARTS, {"step": step, "num": starts})
-            taken = [self._taken(trial) for trial in group]
+            # One for which the space raised has ended without values.
+            drawn = [t for t in group if t in left or OVERRIDES in t.user_attrs]
+            taken = [self._taken(trial) for trial in drawn]
             if together and not workdir.exists():
                 # Its process was killed before all were drawn.
                 taken += self._draw_more(number, len(taken), len(trials))
