@@ -310,7 +310,9 @@ def test_two_processes_share_a_sweep_and_one_is_killed(cli: Cli):
 @pytest.mark.slow
 def test_several_processes_stop_together_and_go_on(cli: Cli):
     write_files(cli.directory, RATES)
+    # So long that the first trial goes on while the second process starts.
     words = [*SWEEP.split(), "--trials", 2, "--processes", 2, *LONG]
+    words += ["--train.steps", 400]
     process = cli.start(*words, anew=True)
     wait_until(checkpoint_of(cli.directory, 0), process)
     wait_until(checkpoint_of(cli.directory, 1), process)

@@ -131,9 +131,14 @@ class TrialQueue:
         self._locks.release(group.number)
 
     def should_prune(self, number: int) -> bool:
-        """Whether the pruner gives a trial up after its last evaluation."""
-        study = self.study.load(pruner=self._pruner)
-        return self._pruner.prune(study, self.study.trial(number))
+        """Whether the pruner gives a trial up after its last evaluation.
+
+        Those that are trained together end together.
+        """
+        trial = self.study.trial(number)
+        if TOGETHER in trial.user_attrs:
+            return False
+        return self._pruner.prune(self.study.load(pruner=self._pruner), trial)
 
     def close(self) -> None:
         self._locks.close()

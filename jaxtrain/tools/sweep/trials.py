@@ -78,9 +78,7 @@ class Reporter(Hooks):
 
     def prune(self) -> str | None:
         """Ask the pruner about the evaluations so far; return why to end, or None."""
-        number, *others = self._numbers
-        if others:
-            return None
+        number = self._numbers[0]
         last = self._queue.study.trial(number).last_step
         if last is not None and self._queue.should_prune(number):
             self.reason = f"pruned after evaluation {last}"
