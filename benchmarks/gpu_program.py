@@ -36,9 +36,10 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.models import folding
+from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.facts import Facts, compile_facts
-from jaxtrain.performance.measure import compile_evaluation, compile_step, peak_bytes
+from jaxtrain.performance.measure import compile_evaluation, compile_step
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.performance.targets import Target, parse_target
 from jaxtrain.run.setup import build_setup

@@ -30,9 +30,10 @@ from plain_flax import STAGES, ResNet50, make_step
 from jaxtrain import config as config_lib
 from jaxtrain.config.train import Remat
 from jaxtrain.parallel import devices
+from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import nvidia_gpus
 from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.measure import peak_bytes, run_steps, watched_bytes
+from jaxtrain.performance.measure import run_steps, watched_bytes
 from jaxtrain.performance.targets import HERE, Target
 from jaxtrain.training import precision as precision_lib
 from jaxtrain.trees import num_bytes

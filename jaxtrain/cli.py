@@ -26,6 +26,7 @@ from jaxtrain.errors import (
     Interrupted,
     StartAgainError,
     UserError,
+    is_out_of_memory,
     nearest,
 )
 from jaxtrain.processes import peers
@@ -129,6 +130,8 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
     except Exception as error:
         codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
         others = peers.current()
+        if not codes and is_out_of_memory(error):
+            codes, error = [EXIT_CODES[UserError]], UserError(_ran_out(error))
         if not codes and others is None:
             raise
         # It may come from the end of another process, as which this one then ends.
@@ -138,6 +141,16 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
             return codes[0], error
         traceback.print_exc()
         return 1, f"{type(error).__name__}: {error}"
+
+
+def _ran_out(error: Exception) -> str:
+    """Return the message for a run that used up the memory."""
+    reason = next(iter(str(error).splitlines()), "").strip() or type(error).__name__
+    return (
+        f"the memory was used up ({reason}): set a smaller data.batch_size or "
+        "--batch-size, fewer members of an ensemble, or more devices; main.py plan "
+        "tells what a config takes, main.py find-batch the largest batch that fits"
+    )
 
 
 def _fail(code: int, message: object) -> None:

@@ -95,3 +95,8 @@ def first_of(names: Sequence[object], num: int) -> str:
 def counted(num: int, noun: str, plural: str | None = None) -> str:
     """Return a number and its noun, such as `1 step` or `1,200 steps`."""
     return f"{num:,} {noun if num == 1 else plural or noun + 's'}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether JAX, or Python, raised an error as memory was used up."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

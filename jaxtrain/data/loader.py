@@ -71,7 +71,8 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )
-    return DataOrder(seed, len(source), config.batch_size, groups, config.repeats)
+    size, repeats = config.batch_size, config.repeats
+    return DataOrder(seed, len(source), size, groups, repeats, config.echo)
 
 
 def should_cache(
@@ -173,8 +174,8 @@ def train_batches(
     start: int,
     stop: int,
     rows: slice | None = None,
-) -> Iterator[HostBatch]:
-    """Yield the batches of steps `start` to `stop`.
+) -> Generator[HostBatch, None, None]:
+    """Yield the batches of steps `start` to `stop`; each is read once.
 
     Args:
       config: Data section of the config.
@@ -188,8 +189,13 @@ def train_batches(
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
-    crop_seed = order.seed if dataset.source.canvas_shape else None
-    return _run(config, dataset, numbers, range(start, stop), crop_seed)
+    crop_seed, echo = order.seed if dataset.source.canvas_shape else None, order.echo
+    reads = range(start // echo, -(-stop // echo))
+    with contextlib.closing(_run(config, dataset, numbers, reads, crop_seed)) as read:
+        for number, batch in zip(reads, read, strict=True):
+            first, end = number * echo, (number + 1) * echo
+            for _ in range(max(first, start), min(end, stop)):
+                yield batch
 
 
 def eval_batches(
@@ -260,8 +266,9 @@ def _stack(*arrays: np.ndarray) -> np.ndarray:
 
 
 def _train_rows(
-    order: DataOrder, rows: slice, names: tuple[str, ...], step: int
+    order: DataOrder, rows: slice, names: tuple[str, ...], read: int
 ) -> HostBatch:
+    step = read * order.echo
     numbers = {"index": order.indices(step)}
     if "repeat" in names:
         numbers["repeat"] = order.copies(numbers["index"])

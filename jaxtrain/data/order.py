@@ -32,6 +32,8 @@ class DataOrder:
         None: every example once an epoch.
       repeats: Times that an example is in its batch, each time augmented otherwise
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
+      echo: Steps in a row that take each batch; an epoch of the order then takes so
+        many times more steps.
     """
 
     seed: int
@@ -39,13 +41,14 @@ class DataOrder:
     batch_size: int
     groups: np.ndarray | None = None
     repeats: int = 1
+    echo: int = 1
 
     def indices(self, step: int) -> np.ndarray:
         """Return the examples of the global batch of a step, int64 (batch_size,).
 
         The last `num_examples % batch_size` of each epoch's order are left out.
         """
-        epoch, place = self.epoch(step), step % self._steps
+        epoch, place = divmod(step // self.echo, self._steps)
         if self.groups is None:
             order = epoch_order(self.seed, epoch, self.num_examples)
         else:
@@ -64,11 +67,12 @@ class DataOrder:
         return before
 
     def epoch(self, step: int) -> int:
-        """Return the number of the epoch that a step is in, from 0."""
-        return step // self._steps
+        """Return the number of the epoch of the order that a step is in, from 0."""
+        return step // self.echo // self._steps
 
     @property
     def _steps(self) -> int:
+        """The number of batches of an epoch."""
         return self.num_examples // self.batch_size
 
     @functools.cached_property

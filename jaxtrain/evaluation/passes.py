@@ -28,8 +28,14 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.members import member_sums
+from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.views import View, plain
 
+# What a program is for, and what takes less memory.
+PURPOSE = (
+    "an evaluation",
+    "set a smaller data.eval_batch_size, or take an ensemble of fewer members",
+)
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
 
@@ -146,8 +152,9 @@ class Pass:
             def whole(params: Any, model_state: Any, batches: Batch) -> Any:
                 return self._step(params, model_state, self._fitted(batches))
 
-            return jax.jit(whole, out_shardings=replicated)
-        fit, step = jax.jit(self._fitted), jax.jit(self._step, out_shardings=replicated)
+            return Compiled(whole, *PURPOSE, together=False, out_shardings=replicated)
+        fit = jax.jit(self._fitted)
+        step = Compiled(self._step, *PURPOSE, together=False, out_shardings=replicated)
         attacker = Attacker(model, task, self.view, self.threat)
 
         def attacked(params: Any, model_state: Any, batches: Batch) -> Any:

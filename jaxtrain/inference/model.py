@@ -28,6 +28,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.tasks.base import Finder, Readout, Task
 from jaxtrain.training import members, precision, step
+from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model, stacked
 from jaxtrain.training.views import SlidingWindows, View, plain
@@ -35,6 +36,11 @@ from jaxtrain.trees import by_path
 
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
+# What a program of a model is for, and what takes less memory.
+PURPOSE = (
+    "a batch of images",
+    "give fewer at a time, such as by --batch-size, or an ensemble of fewer members",
+)
 
 Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
 
@@ -382,7 +388,8 @@ class TrainedModel:
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
             return function(params, model_state, self.prepare(pixels[0]))
 
-        return jax.jit(run, out_shardings=sharding.replicated(self.mesh))
+        everywhere = sharding.replicated(self.mesh)
+        return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the shapes of what a function makes of one normalised image."""

@@ -28,6 +28,9 @@ from jaxtrain.trees import by_path, path_name
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
 
+# Field of a TrainState whose arrays have the examples of a batch as their first dim.
+OF_BATCH = "method_memory"
+
 # The dims of kernels (rows, columns, in, out) as they lie in memory, by the platform of
 # the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
 # first: from any other order XLA transposes each weight and each gradient.
@@ -88,18 +91,23 @@ class Layout:
             field = name.split("/")[0]
             if self.shared_fields is not None and field not in self.shared_fields:
                 shape, before = shape[1:], (MEMBERS,)
-            spec = self._spec(name, shape, shared=field in fields)
+            if field == OF_BATCH:
+                spec = _image_spec(len(shape))
+            else:
+                spec = self._spec(name, shape, shared=field in fields)
             return NamedSharding(self.mesh, P(*before, *spec))
 
         return jax.tree_util.tree_map_with_path(sharding, state)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState, with the order in memory."""
-        return jax.tree.map(
-            lambda x, sharding: Format(self._in_memory(x), sharding),
-            state,
-            self.state(state),
-        )
+
+        def in_memory(path: Any, x: Any, sharding: NamedSharding) -> Format:
+            of_batch = path_name(path).split("/")[0] == OF_BATCH
+            return Format(None if of_batch else self._in_memory(x), sharding)
+
+        shardings = self.state(state)
+        return jax.tree_util.tree_map_with_path(in_memory, state, shardings)
 
     def weights(self, weights: Any) -> Any:
         """Return the formats of the weights of another model, shared as parameters."""
@@ -205,8 +213,7 @@ class Layout:
         """
 
         def sharding(x: jax.Array) -> NamedSharding:
-            spec = P(BATCH_AXES, *SPATIAL_AXES) if x.ndim == 4 else P(BATCH_AXES)
-            return self._sharding(spec)
+            return self._sharding(_image_spec(x.ndim))
 
         return jax.tree.map(sharding, images)
 
@@ -274,6 +281,11 @@ class Layout:
 def _rows(copies: Arrays) -> Any:
     """Return the shapes of what there are copies of."""
     return {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in copies.items()}
+
+
+def _image_spec(ndim: int) -> P:
+    """Return how images (batch, height, width, channels) are split, or other arrays."""
+    return P(BATCH_AXES, *SPATIAL_AXES) if ndim == 4 else P(BATCH_AXES)
 
 
 def splits_channels(shardings: Any) -> bool:

@@ -11,15 +11,15 @@ from typing import Any
 import jax
 
 from jaxtrain.config import Config
+from jaxtrain.errors import is_out_of_memory
 from jaxtrain.parallel import devices
+from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.performance import gpu_compiler
 from jaxtrain.performance.measure import (
     abstract_inputs,
     bytes_per_device,
     compile_step,
-    is_out_of_memory,
     measure_steps,
-    peak_bytes,
 )
 from jaxtrain.performance.plan import Planner
 from jaxtrain.performance.targets import Target

@@ -22,6 +22,7 @@ from jaxtrain.console import tell
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.read import read_json
+from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import collectives, gpu_compiler
 from jaxtrain.performance.collectives import Collective
@@ -29,7 +30,6 @@ from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_step,
     enough_memory,
-    peak_bytes,
 )
 from jaxtrain.performance.program import read_program
 from jaxtrain.performance.targets import HERE, Target

@@ -22,8 +22,9 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import eval_spec, train_spec
 from jaxtrain.engine import passes
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.parallel import devices, sharding
+from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.run.programs import Programs, make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
@@ -129,17 +130,6 @@ def bytes_per_device(tree: Any) -> int:
     )
 
 
-def peak_bytes(program: jax.stages.Compiled) -> int:
-    """Return the bytes that a program needs on each device, arguments included."""
-    plan: Any = program.memory_analysis()
-    return (
-        plan.argument_size_in_bytes
-        + plan.output_size_in_bytes
-        + plan.temp_size_in_bytes
-        - plan.alias_size_in_bytes
-    )
-
-
 def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     """Return what one step takes, on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
@@ -180,11 +170,6 @@ def enough_memory(config: Config) -> Iterator[None]:
             f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
             "or more devices"
         ) from None
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether JAX, or Python, raised an error as memory was used up."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def create_beside(setup: Setup) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """How much memory a step may take on the devices of this machine."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
 
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
+from jaxtrain.parallel.device_memory import available_bytes
 
 # The part of the host's available memory that the devices of a CPU may share. The rest
 # is for Python, its libraries and the loader.
@@ -38,56 +37,6 @@ def look(flags: str) -> DeviceMemory:
     else:
         usable = device.memory_stats()["bytes_limit"]
     return DeviceMemory(count, device.device_kind, usable)
-
-
-def available_bytes(root: Path = Path("/")) -> int:
-    """Return the host's available memory, or what is left of a cgroup's limit.
-
-    Args:
-      root: Folder that holds `proc` and `sys`.
-    """
-    return min(_host_bytes(root), *_left_in_cgroups(root), 2**62)
-
-
-def _host_bytes(root: Path) -> int:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", (root / "proc/meminfo").read_text())
-    assert match is not None, "Linux has it since 3.14"
-    return int(match[1]) * 1024
-
-
-def _left_in_cgroups(root: Path) -> Iterator[int]:
-    """Yield what is left of each limit of this process, in versions 1 and 2.
-
-    A container may not see the folder of its own cgroup, but sees it as the root.
-    """
-    mounts = root / "sys/fs/cgroup"
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        number, kinds, path = line.split(":", 2)
-        if number == "0":
-            mount, limit, used, cached = mounts, "memory.max", "memory.current", ""
-        elif "memory" in kinds.split(","):
-            mount, limit = mounts / "memory", "memory.limit_in_bytes"
-            used, cached = "memory.usage_in_bytes", "total_"
-        else:
-            continue
-        own = mount / path.lstrip("/")
-        for folder in [own, *own.parents]:
-            if not folder.is_relative_to(mount):
-                break
-            limit_text = _read(folder / limit)
-            if limit_text.isdecimal():
-                # Pages of files are given back before the limit is reached.
-                stat = _read(folder / "memory.stat")
-                match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
-                pages = int(match[1]) if match else 0
-                yield int(limit_text) - int(_read(folder / used) or 0) + pages
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def parse_bytes(option: str, text: str) -> int:

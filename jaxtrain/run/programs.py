@@ -27,6 +27,11 @@ from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.stages import steps as stage_steps
 from jaxtrain.training.step import make_eval_step, make_train_step
 
+# What the programs are for that make the first state, and what takes less memory.
+FIRST_STATE = (
+    "the first state of the run",
+    "set fewer members (train.ensemble), parallel.fsdp or a smaller model",
+)
 # What creates the weights, begins a run with them, trains, by phases, and evaluates.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
 
@@ -186,6 +191,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,
+        "a training step",
         out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
@@ -213,6 +219,7 @@ def _whole(
                 method=setup.method,
                 normalization=normalization,
                 members=setup.members,
+                echo=config.data.echo,
             ),
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
@@ -227,12 +234,15 @@ def _whole(
             setup.splits.input_shape[:2],
             setup.members,
         ),
+        "an evaluation",
+        "set a smaller data.eval_batch_size, fewer members (train.ensemble) or more "
+        "devices",
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
     )
     return (
-        Compiled(create.weights, out_shardings=weights),
-        Compiled(create.begin, out_shardings=states, donate_argnums=0),
+        Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
+        Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
         train,
         evaluate,
     )

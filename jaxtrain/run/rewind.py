@@ -47,7 +47,7 @@ class Rewinds:
     def __init__(self, workdir: Path, saved: Checkpoints, timetable: Timetable):
         self._workdir, self._saved, self._timetable = workdir, saved, timetable
         self._times = collections.Counter[int]()
-        # Where the data are to go on; None: as the checkpoint says.
+        # Where the data are left out last; None: as the checkpoint says.
         self._position: int | None = None
         self._event: dict[str, Any] | None = None
 
@@ -103,7 +103,7 @@ class Rewinds:
                 "optimizer.learning_rate or optimizer.clip_norm"
             )
         self._move_aside(target, spike.step + 1)
-        self._position = spike.position + 1
+        self._position = spike.position
         self._event = {
             "event": "rewound for a loss spike",
             "from_step": spike.step + 1,
@@ -116,9 +116,12 @@ class Rewinds:
         Done once: what it sets is saved with the next checkpoint. Until then a run that
         is started again finds the same spike again, or the file of skips.
         """
-        progress.data_offset += self._skips().get(step, 0)
+        echo = self._timetable.echo
+        if skipped := self._skips().get(step, 0):
+            last = progress.data_position(step) + skipped - 1
+            progress.leave_out(step, last, echo)
         if self._position is not None:
-            progress.data_offset = self._position - step
+            progress.leave_out(step, self._position, echo)
         event, self._event, self._position = self._event, None, None
         return event and {**event, "data_offset": progress.data_offset}
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import jax
 
+from jaxtrain.parallel.device_memory import check_fits
 from jaxtrain.processes import peers
 from jaxtrain.training.flops import count_flops
+
+LESS_MEMORY = (
+    "set a smaller data.batch_size, more train.accumulate_steps, train.remat, fewer "
+    "members (train.ensemble) or more devices; main.py plan tells what each gives"
+)
 
 _total_seconds = 0.0
 
@@ -27,6 +33,9 @@ class Compiled:
     same order, and go on together: the first collective on CPUs waits 30 s at most for
     the others, one of which may have had to compile what this one found in its cache.
 
+    A program that was planned to take more memory than the devices have raises
+    UserError in place of running.
+
     Attributes:
       seconds: Seconds that tracing and compiling took in all.
       compiling: Whether it is being compiled now, here or in another process.
@@ -34,7 +43,25 @@ class Compiled:
       flops: FLOPs of each (see `count_flops`), by the same.
     """
 
-    def __init__(self, function: Callable[..., Any], **jit_options: Any):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        purpose: str = "a program",
+        fix: str = LESS_MEMORY,
+        *,
+        together: bool = True,
+        **jit_options: Any,
+    ):
+        """Jit a function.
+
+        Args:
+          function: Pure function of arrays.
+          purpose: What it does, for messages, such as `a training step`.
+          fix: What takes less memory, as an imperative.
+          together: Whether several processes compile it, and wait for each other.
+          **jit_options: Options of `jax.jit`.
+        """
+        self._purpose, self._fix, self._together = purpose, fix, together
         self._jitted = jax.jit(function, **jit_options)
         self._products: Any = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
         self.seconds = 0.0
@@ -54,10 +81,12 @@ class Compiled:
             traced = self._trace(*args, **named)
             self.flops[shapes] = count_flops(traced.jaxpr.jaxpr)
             self.programs[shapes] = self._lower(traced).compile()
+            check_fits(self.programs[shapes], self._purpose, self._fix)
             seconds = time.perf_counter() - start
             self.seconds += seconds
             _total_seconds += seconds
-            peers.gather(None)
+            if self._together:
+                peers.gather(None)
             self.compiling = False
         return self.programs[shapes]
 

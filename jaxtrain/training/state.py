@@ -1,7 +1,7 @@
 """The training state: a pytree of plain dicts, created already sharded."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,8 @@ class TrainState:
         without such a schedule.
       pruning: `masks` of the pruned parameters, and their `sparsity` (`pruning`); {} if
         nothing is pruned.
+      method_memory: What the training method takes from step to step, (B, ...) for the
+        places of a batch; {} if nothing.
     """
 
     step: jax.Array
@@ -60,6 +62,7 @@ class TrainState:
     average_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     plateau: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     pruning: dict[str, Any] = dataclasses.field(default_factory=dict)
+    method_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property
     def skipped_steps(self) -> int:
@@ -103,6 +106,7 @@ def as_dict(state: TrainState) -> dict[str, Any]:
     """
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     optional = {"loss_stats", "ema_model_state", "average_memory", "plateau", "pruning"}
+    optional.add("method_memory")
     return {k: v for k, v in fields.items() if k not in optional or v}
 
 
@@ -143,6 +147,8 @@ class CreateState:
       pruning: Weights that become 0; None prunes none.
       members: Number of members of an ensemble, whose arrays are stacked; 1: one model,
         whose arrays are its own.
+      method_memory: Abstract arrays that the training method takes from step to step;
+        {} without any.
     """
 
     blueprint: Blueprint
@@ -152,6 +158,7 @@ class CreateState:
     has_plateau: bool = False
     pruning: Pruning | None = None
     members: int = 1
+    method_memory: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self.begin(self.weights(root))
@@ -201,6 +208,10 @@ class CreateState:
             bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},
             pruning=pruning,
+            method_memory={
+                name: jnp.zeros(x.shape, x.dtype)
+                for name, x in self.method_memory.items()
+            },
         )
 
 

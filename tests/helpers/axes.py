@@ -100,6 +100,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             batch_size=BATCH_SIZE,
             validation_fraction=0.0,
             augment=case.get("augment", AugmentConfig()),
+            **case.get("data", {}),
         ),
         model=model,
         # A rate so high that a difference of the gradients shows in the weights.
@@ -278,7 +279,7 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
                 alone |= {
                     n: case[n]
-                    for n in ("train", "prune", "augment", "optimizer")
+                    for n in ("train", "prune", "augment", "optimizer", "data")
                     if n in case
                 }
                 config = make_config(name, alone)
@@ -334,6 +335,7 @@ def assert_same_with(
     groups: list[dict[str, Any]] | None = None,
     augment: AugmentConfig | None = None,
     optimizer: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
 ) -> None:
     """Check the same of a small model with changed fields of a config.
 
@@ -344,6 +346,7 @@ def assert_same_with(
         splits a batch or a model.
       augment: Augmentations; None means none.
       optimizer: Field of the section `optimizer` -> value; None changes nothing.
+      data: The same of the section `data`.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
@@ -357,5 +360,6 @@ def assert_same_with(
         "prune": prune or {},
         "augment": augment or AugmentConfig(),
         "optimizer": optimizer or {},
+        "data": data or {},
     }
     assert_same("convnet, groups", [{**group, **changes} for group in groups])

@@ -1,7 +1,6 @@
 """The command `find-batch`: what it tries, recommends, writes and refuses."""
 
 import json
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from jaxtrain.performance.batch_search import (
     micro_batch_counts,
     with_micro_batches,
 )
-from jaxtrain.performance.memory import available_bytes, parse_bytes
+from jaxtrain.performance.memory import parse_bytes
 from tests.helpers.fake_plans import use_fake_compiler
 from tests.helpers.needs import need
 from tests.helpers.processes import Cli
@@ -138,47 +137,6 @@ def test_sizes_of_memory(text: str, size: int):
 def test_sizes_that_are_none(text: str):
     with pytest.raises(UserError, match=r"--memory .*: expected a size such as 200MB"):
         parse_bytes("--memory", text)
-
-
-@each_row(
-    ("cgroup", "files", "left"),
-    [
-        ("", {}, 8 * GIB),
-        # Version 2: of the group and those above it the least counts.
-        ("0::/a/b\n", {"a/b/memory.max": "max", "a/b/memory.current": "7"}, 8 * GIB),
-        (
-            "0::/a/b\n",
-            {
-                "a/memory.max": str(2 * GIB),
-                "a/memory.current": str(GIB),
-                "a/memory.stat": f"file 5\ninactive_file {GIB // 2}\n",
-            },
-            3 * GIB // 2,
-        ),
-        # A container may see its own group as the root.
-        ("0::/x\n", {"memory.max": str(GIB), "memory.current": "0"}, GIB),
-        (
-            "5:cpu:/\n4:memory:/x\n0::/\n",
-            {
-                "memory/memory.limit_in_bytes": str(3 * GIB),
-                "memory/memory.usage_in_bytes": str(2 * GIB),
-                "memory/memory.stat": "inactive_file 7\ntotal_inactive_file 1024\n",
-            },
-            GIB + 1024,
-        ),
-    ],
-)
-def test_limits_of_cgroups_count(
-    cgroup: str, files: dict[str, str], left: int, tmp_path: Path
-):
-    root = Path(tempfile.mkdtemp(dir=tmp_path))
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    files |= {"proc/self/cgroup": cgroup}
-    files |= {"proc/meminfo": f"MemFree: 1 kB\nMemAvailable: {8 * 2**20} kB\n"}
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    assert available_bytes(root) == left
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from jaxtrain.run.progress import Progress
 from tests.helpers.command import Result
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -176,6 +179,17 @@ def test_mistakes_are_named(
     assert result.code == 2, result.stderr
     assert re.search(message, result.stderr), result.stderr
     assert sorted(workdir.rglob("*")) == before
+
+
+@given(step=st.integers(0, 99), ahead=st.integers(0, 99), echo=st.integers(1, 8))
+def test_data_go_on_with_the_first_batch_that_was_not_left_out(
+    step: int, ahead: int, echo: int
+):
+    """Steps stay where they were among those that take a batch."""
+    progress, last = Progress(), step + ahead
+    progress.leave_out(step, last, echo)
+    assert progress.data_position(step) // echo == last // echo + 1
+    assert progress.data_offset % echo == 0
 
 
 def test_going_back_in_an_empty_folder_leaves_none_behind(tmp_path: Path):

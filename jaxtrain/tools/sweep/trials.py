@@ -10,8 +10,12 @@ import jax
 
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
-from jaxtrain.errors import BadNumbersError, MovedError, UserError
-from jaxtrain.performance.measure import is_out_of_memory
+from jaxtrain.errors import (
+    BadNumbersError,
+    MovedError,
+    UserError,
+    is_out_of_memory,
+)
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import TrialState

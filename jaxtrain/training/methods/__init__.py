@@ -11,6 +11,7 @@ from jaxtrain.registry import call_own, find_row
 from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.distillation import Distillation
+from jaxtrain.training.methods.free import Free
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.methods.trades import Trades
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "plain": Plain,
     "sam": Sam,
     "adversarial": Adversarial,
+    "free": Free,
     "trades": Trades,
     "distillation": Distillation,
 }

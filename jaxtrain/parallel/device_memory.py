@@ -1,0 +1,116 @@
+"""What memory the devices have, what a program takes, and whether that fits."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.errors import UserError
+
+GIB = 2**30
+
+
+def peak_bytes(program: jax.stages.Compiled) -> int:
+    """Return the bytes that a program needs on each device, arguments included."""
+    plan: Any = program.memory_analysis()
+    return (
+        plan.argument_size_in_bytes
+        + plan.output_size_in_bytes
+        + plan.temp_size_in_bytes
+        - plan.alias_size_in_bytes
+    )
+
+
+def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
+    """Check that the devices have the memory that a program was planned to take.
+
+    What else is in use is not counted: some of it is given back before the program
+    runs.
+
+    Args:
+      program: Program that XLA has compiled.
+      purpose: What it does, such as `a training step`.
+      fix: What takes less memory, as an imperative.
+
+    Raises:
+      UserError: It takes more than there is.
+    """
+    (first, *_) = jax.tree.leaves(program.output_shardings)
+    devices = first.addressable_devices
+    needed, present = peak_bytes(program), usable_bytes(devices)
+    if needed > present:
+        raise UserError(
+            f"{purpose} needs {needed / GIB:.3g} GiB of memory on each device, which "
+            f"have {present / GIB:.3g} GiB: {fix}"
+        )
+
+
+def usable_bytes(devices: Any) -> int:
+    """Return the bytes that JAX may use of each of some devices of this process."""
+    if any(device.platform == "cpu" for device in devices):
+        return total_bytes() // len(devices)
+    found = [device.memory_stats() or {} for device in devices]
+    return min(stats.get("bytes_limit", 2**62) for stats in found)
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """Return the host's available memory, or what is left of a cgroup's limit.
+
+    Args:
+      root: Folder that holds `proc` and `sys`.
+    """
+    left = (limit - used for limit, used in _cgroups(root))
+    return min(_host_bytes(root, "MemAvailable"), *left, 2**62)
+
+
+def total_bytes(root: Path = Path("/")) -> int:
+    """Return the host's memory, or the least limit of a cgroup.
+
+    Args:
+      root: Folder that holds `proc` and `sys`.
+    """
+    limits = (limit for limit, _ in _cgroups(root))
+    return min(_host_bytes(root, "MemTotal"), *limits, 2**62)
+
+
+def _host_bytes(root: Path, name: str) -> int:
+    match = re.search(rf"{name}:\s+(\d+) kB", (root / "proc/meminfo").read_text())
+    assert match is not None, "Linux has both since 3.14"
+    return int(match[1]) * 1024
+
+
+def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
+    """Yield each limit of this process, and what is used of it, in versions 1 and 2.
+
+    A container may not see the folder of its own cgroup, but sees it as the root.
+    """
+    mounts = root / "sys/fs/cgroup"
+    for line in (root / "proc/self/cgroup").read_text().splitlines():
+        number, kinds, path = line.split(":", 2)
+        if number == "0":
+            mount, limit, used, cached = mounts, "memory.max", "memory.current", ""
+        elif "memory" in kinds.split(","):
+            mount, limit = mounts / "memory", "memory.limit_in_bytes"
+            used, cached = "memory.usage_in_bytes", "total_"
+        else:
+            continue
+        own = mount / path.lstrip("/")
+        for folder in [own, *own.parents]:
+            if not folder.is_relative_to(mount):
+                break
+            limit_text = _read(folder / limit)
+            if limit_text.isdecimal():
+                # Pages of files are given back before the limit is reached.
+                stat = _read(folder / "memory.stat")
+                match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
+                pages = int(match[1]) if match else 0
+                yield int(limit_text), int(_read(folder / used) or 0) - pages
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
