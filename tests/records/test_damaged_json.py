@@ -8,6 +8,7 @@ import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -123,7 +124,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def skips(root: Path) -> int:
     progress = Progress()
     saved = cast(Checkpoints, None)
-    Rewinds(root / "run", saved, cast(Any, None)).apply(4, progress)
+    Rewinds(root / "run", saved, cast(Any, SimpleNamespace(echo=1))).apply(4, progress)
     return progress.data_offset
 
 
