@@ -139,6 +139,13 @@ COMBINATIONS = (
         MEMBER_NUMBERS,
         "set one of them: members of one seed would be the same model",
     ),
+    Needs(option("train", "ensemble_data"), ENSEMBLE, "leave it out"),
+    Incompatible(
+        option("train", "ensemble_data"),
+        option("train", "ensemble_seeds"),
+        "runs of one seed see the same images",
+        "leave train.ensemble_data out",
+    ),
     Incompatible(
         MEMBER_NUMBERS,
         LBFGS,
@@ -192,6 +199,9 @@ class TrainConfig(ClassificationOptions):
     # Seeds of the members: seed + i of member i (apart), or all that of the run (same),
     # so that they differ in optimizer.member_rates and member_decays alone.
     ensemble_seeds: Literal["apart", "same"] = "apart"
+    # Images of the members: for all the same, in the order of the run and augmented
+    # alike (shared); or for each those of a run of its seed (own).
+    ensemble_data: Literal["shared", "own"] = "shared"
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
     # What the backward pass computes again, to store less: nothing; each block of the

@@ -55,8 +55,16 @@ class Dataset:
     blank: tuple[int, ...] = ()
 
 
-def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
+def make_order(
+    config: DataConfig, source: Source, seed: int, members: int = 1
+) -> DataOrder:
     """Return the order in which a training split is gone through.
+
+    Args:
+      config: Data section of the config.
+      source: The training split.
+      seed: Seed of the order.
+      members: Members of an ensemble that have orders of their own.
 
     Raises:
       UserError: there are no classes to balance.
@@ -72,7 +80,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )
     size, repeats = config.batch_size, config.repeats
-    return DataOrder(seed, len(source), size, groups, repeats, config.echo)
+    return DataOrder(seed, len(source), size, groups, repeats, config.echo, members)
 
 
 def should_cache(
@@ -177,6 +185,9 @@ def train_batches(
 ) -> Generator[HostBatch, None, None]:
     """Yield the batches of steps `start` to `stop`; each is read once.
 
+    Where members of an ensemble have orders of their own the arrays of a batch are
+    (rows, members, ...).
+
     Args:
       config: Data section of the config.
       dataset: The training split.
@@ -189,13 +200,22 @@ def train_batches(
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
-    crop_seed, echo = order.seed if dataset.source.canvas_shape else None, order.echo
+    seeds = order.seed + np.arange(order.members)
+    crop_seeds, echo = seeds if dataset.source.canvas_shape else None, order.echo
     reads = range(start // echo, -(-stop // echo))
-    with contextlib.closing(_run(config, dataset, numbers, reads, crop_seed)) as read:
-        for number, batch in zip(reads, read, strict=True):
+    with contextlib.closing(_run(config, dataset, numbers, reads, crop_seeds)) as read:
+        for number, found in zip(reads, read, strict=True):
+            batch = _of_members(found, order.members)
             first, end = number * echo, (number + 1) * echo
             for _ in range(max(first, start), min(end, stop)):
                 yield batch
+
+
+def _of_members(batch: HostBatch, members: int) -> HostBatch:
+    """Return arrays (rows x members, ...) as (rows, members, ...), if there are any."""
+    if members == 1:
+        return batch
+    return jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), batch)
 
 
 def eval_batches(
@@ -274,7 +294,10 @@ def _train_rows(
         numbers["repeat"] = order.copies(numbers["index"])
     if "epoch" in names:
         numbers["epoch"] = np.full_like(numbers["index"], order.epoch(step))
-    return {name: array[rows].astype(np.int32) for name, array in numbers.items()}
+    return {
+        name: array[rows].astype(np.int32).reshape(-1)
+        for name, array in numbers.items()
+    }
 
 
 def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:
@@ -300,21 +323,24 @@ def _run(
     dataset: Dataset,
     numbers: Callable[[int], HostBatch],
     positions: range,
-    crop_seed: int | None = None,
+    crop_seeds: np.ndarray | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches whose numbers, `index` among them, a function has."""
+    """Yield the batches whose numbers, `index` among them, a function has.
+
+    The `crop_seeds` of several members are those of examples in turn.
+    """
     if dataset.on_device:
         yield from map(numbers, positions)
         return
     source, workers = dataset.source, config.workers
     if workers is None:
         workers = ahead.choose_workers(source.has_files, len(source))
-    read = functools.partial(_read, numbers, source, crop_seed)
+    read = functools.partial(_read, numbers, source, crop_seeds)
     if workers:
         packed = functools.partial(_read_flat, read)
         stream = ahead.by_workers(packed, positions.start, positions.stop, workers)
     else:
-        copied = source.in_memory and crop_seed is None
+        copied = source.in_memory and crop_seeds is None
         stream = ahead.by_threads(read, positions, 1 if copied else ahead.READ_THREADS)
     with contextlib.closing(stream) as batches:
         for batch in batches:
@@ -327,17 +353,17 @@ def _run(
 def _read(
     numbers: Callable[[int], HostBatch],
     source: Source,
-    crop_seed: int | None,
+    crop_seeds: np.ndarray | None,
     position: int,
 ) -> HostBatch:
     """Return the batch at a position; evaluations mask what is unreadable."""
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
-    if crop_seed is not None:
+    if crop_seeds is not None:
         # What each image's window is a function of.
-        first = np.broadcast_to([crop_seed, position], (len(index), 2))
+        first = np.resize(crop_seeds, len(index)), np.full(len(index), position)
         others = [batch[name] for name in ("index", "repeat") if name in batch]
-        seeds = np.column_stack([first, *others])
+        seeds = np.column_stack([*first, *others])
     read = source.read(index, seeds, unreadable)
     if not unreadable:
         return {**batch, **read}

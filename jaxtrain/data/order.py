@@ -1,7 +1,7 @@
 """The data order: which examples a step takes, a function of the seed and the step."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class DataOrder:
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
       echo: Steps in a row that take each batch; an epoch of the order then takes so
         many times more steps.
+      members: Members of an ensemble that have orders of their own, those of seeds in a
+        row from `seed` on; 1: there is one order.
     """
 
     seed: int
@@ -42,22 +44,39 @@ class DataOrder:
     groups: np.ndarray | None = None
     repeats: int = 1
     echo: int = 1
+    members: int = 1
 
     def indices(self, step: int) -> np.ndarray:
         """Return the examples of the global batch of a step, int64 (batch_size,).
 
-        The last `num_examples % batch_size` of each epoch's order are left out.
+        The last `num_examples % batch_size` of each epoch's order are left out. Of
+        several members they are (batch_size, members).
         """
         epoch, place = divmod(step // self.echo, self._steps)
-        if self.groups is None:
-            order = epoch_order(self.seed, epoch, self.num_examples)
-        else:
-            order = balanced_order(self, epoch)
         size = self.batch_size // self.repeats
-        return np.repeat(order[place * size : (place + 1) * size], self.repeats)
+        of_epoch = orders_of_members(self, epoch)
+        found = of_epoch[:, place * size : (place + 1) * size]
+        found = np.repeat(found, self.repeats, axis=1)
+        return found[0] if self.members == 1 else found.T
+
+    def of_members(self) -> "list[DataOrder]":
+        """Return the order of each member, which is that of a run of its seed."""
+        if self.members == 1:
+            return [self]
+        seeds = range(self.seed, self.seed + self.members)
+        return [replace(self, seed=seed, members=1) for seed in seeds]
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Return of each example of a batch how often it came before, (batch_size,)."""
+        """Return of each example of a batch how often it came before.
+
+        Args:
+          indices: Numbers of the examples, (batch_size,) or (batch_size, members).
+
+        Returns:
+          Counts of the same shape.
+        """
+        if indices.ndim > 1:
+            return np.stack([self.copies(own) for own in indices.T], 1)
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -75,8 +94,16 @@ class DataOrder:
         """The number of batches of an epoch."""
         return self.num_examples // self.batch_size
 
+    def make_epoch(self, epoch: int) -> np.ndarray:
+        """Return the examples of an epoch of one member, int64; each repeated later."""
+        if self.groups is None:
+            return epoch_order(self.seed, epoch, self.num_examples)
+        if self.repeats == 1:
+            return self.make_balanced(epoch)
+        return self.make_repeated(epoch)
+
     @functools.cached_property
-    def _members(self) -> list[np.ndarray]:
+    def _of_groups(self) -> list[np.ndarray]:
         """Return the examples of each group."""
         assert self.groups is not None
         _, numbers, counts = np.unique(
@@ -89,11 +116,11 @@ class DataOrder:
 
         Those of a group come in cycles: each once before any comes again.
         """
-        places, num_groups = np.arange(self.num_examples), len(self._members)
+        places, num_groups = np.arange(self.num_examples), len(self._of_groups)
         # The places of a group are anywhere in the epoch.
         shuffled = epoch_order(self.seed, epoch, self.num_examples)
         order = np.empty_like(shuffled)
-        for group, members in enumerate(self._members):
+        for group, members in enumerate(self._of_groups):
             taken = shuffled[places % num_groups == group]
             first = epoch * len(taken)
             cycle, place = np.divmod(first + np.arange(len(taken)), len(members))
@@ -111,10 +138,10 @@ class DataOrder:
         has every group, and of a group every example, equally often (within one).
         """
         num = self._steps * (self.batch_size // self.repeats)
-        turn, group = np.divmod(epoch * num + np.arange(num), len(self._members))
+        turn, group = np.divmod(epoch * num + np.arange(num), len(self._of_groups))
         places = epoch_order(self.seed, epoch, num)
         order = np.empty_like(places)
-        for number, members in enumerate(self._members):
+        for number, members in enumerate(self._of_groups):
             mine = group == number
             some = self._shuffled(number, 0)[turn[mine] % len(members)]
             order[places[mine]] = some
@@ -122,12 +149,12 @@ class DataOrder:
 
     def _shuffled(self, group: int, cycle: int) -> np.ndarray:
         """Return the examples of a group in the order of one of their cycles."""
-        key, members = [self.seed, BALANCE_STREAM + group], self._members[group]
+        key, members = [self.seed, BALANCE_STREAM + group], self._of_groups[group]
         draws = np.random.Philox(key=key, counter=[0, 0, 0, cycle])
         return members[np.argsort(draws.random_raw(len(members)))]
 
 
 @functools.lru_cache(maxsize=2)
-def balanced_order(order: DataOrder, epoch: int) -> np.ndarray:
-    """Return the balanced examples of one epoch, int64; each is repeated later."""
-    return (order.make_balanced if order.repeats == 1 else order.make_repeated)(epoch)
+def orders_of_members(order: DataOrder, epoch: int) -> np.ndarray:
+    """Return the examples of one epoch, int64 (members, N); each repeated later."""
+    return np.stack([own.make_epoch(epoch) for own in order.of_members()])

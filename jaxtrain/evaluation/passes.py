@@ -4,6 +4,7 @@ The batch is shared by all devices, images are streamed, and what stays is sums 
 few numbers of each example, whatever the size of the set.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import DataConfig
+from jaxtrain.console import progress
 from jaxtrain.data import loader
 from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import Batch
@@ -120,11 +122,13 @@ class Pass:
             functools.partial(self._program, *model.placed),
         )
         total, parts = None, []
-        for batch, (sums, kept) in found:
-            total = sums if total is None else _add(total, sums)
-            known = batch["mask"] > 0
-            kept = {**kept, "numbers": batch["index"]}
-            parts.append(jax.tree.map(lambda x, k=known: np.asarray(x)[k], kept))
+        with self._progress(len(source)) as advance:
+            for batch, (sums, kept) in found:
+                total = sums if total is None else _add(total, sums)
+                known = batch["mask"] > 0
+                kept = {**kept, "numbers": batch["index"]}
+                parts.append(jax.tree.map(lambda x, k=known: np.asarray(x)[k], kept))
+                advance(known.sum())
         sums, resampled = jax.device_get(total)
         intervals = {}
         whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
@@ -141,6 +145,12 @@ class Pass:
             whole["numbers"],
             len(source) - len(whole["numbers"]),
         )
+
+    def _progress(self, total: int) -> Any:
+        """Return the progress bar of a pass under attacks, which takes minutes."""
+        if self.threat is None:
+            return contextlib.nullcontext(lambda num: None)
+        return progress("attacking", total)
 
     @functools.cached_property
     def _program(self) -> Any:

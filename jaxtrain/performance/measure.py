@@ -115,7 +115,9 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
     on_device = loader.should_cache(config, splits)
-    batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
+    own = (setup.own_batches,) if setup.own_batches > 1 else ()
+    leading = 1, config.batch_size, *own
+    batches = spec.batch(*leading, sharding=rows, on_device=on_device)
     if not on_device:
         return {}, batches
     num_examples = sum(map(len, splits.named().values()))

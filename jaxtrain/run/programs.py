@@ -112,7 +112,9 @@ def make_programs(setup: Setup) -> Programs:
         eval=evaluate,
         beside=_beside(setup, train_set, augmenting[0], Normalization(mean, std)),
         zero_sums=_zero_sums(setup, batch),
-        order=loader.make_order(config.data, train_set.source, config.seed),
+        order=loader.make_order(
+            config.data, train_set.source, config.seed, setup.own_batches
+        ),
         train_set=train_set,
         validation_set=validation_set,
         test_set=test_set,

@@ -102,6 +102,11 @@ class Setup:
         return self.create.members
 
     @property
+    def own_batches(self) -> int:
+        """The number of members that have batches of their own; 1: none has."""
+        return self.members if self.config.train.ensemble_data == "own" else 1
+
+    @property
     def num_devices(self) -> int:
         """The devices of the run, of all pipeline stages."""
         return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))

@@ -76,6 +76,8 @@ def _describe_members(setup: Setup) -> dict[str, str]:
     told = f"{num} members, of the seeds {first} to {first + num - 1}"
     if train.ensemble_seeds == "same":
         told = f"{num} members, of the seed {first}"
+    if train.ensemble_data == "own":
+        told += ", each with its own images"
     for name, factors in (
         ("learning rate", optimizer.member_rates),
         ("weight decay", optimizer.member_decays),

@@ -73,18 +73,18 @@ def step_members(
     one_step: Callable[..., tuple[TrainState, Any]],
     state: TrainState,
     roots: jax.Array,
-    numbers: Any,
+    others: Any,
     shared: tuple[Any, ...],
     platform: str,
     mesh: Mesh | None = None,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-    """Take a step of each member: `one_step(state, root, numbers, *shared)`.
+    """Take a step of each member: `one_step(state, root, others, *shared)`.
 
     Args:
       one_step: Step of one member.
       state: State of all, stacked.
       roots: Root keys of the members, (members,).
-      numbers: What else each member has of its own, (members,) each.
+      others: What else each member has of its own, (members, ...) each.
       shared: Further arguments, the same for each member.
       platform: As `over_members` takes it.
       mesh: Mesh whose axis `members` splits the members; None splits nothing.
@@ -97,12 +97,12 @@ def step_members(
     own, common = part_state(state)
 
     def of_member(parts: Any, common: Any, *shared: Any) -> tuple[Any, Any]:
-        fields, root, numbers = parts
-        new, metrics = one_step(join_state(fields, common), root, numbers, *shared)
+        fields, root, others = parts
+        new, metrics = one_step(join_state(fields, common), root, others, *shared)
         return part_state(new)[0], metrics
 
     fields, metrics = over_members(
-        of_member, (own, roots, numbers), (common, *shared), platform, mesh
+        of_member, (own, roots, others), (common, *shared), platform, mesh
     )
     after = join_state(fields, common)
     return replace(after, step=state.step + 1), _together(metrics)

@@ -78,7 +78,8 @@ def make_train_step(
     Of an ensemble of several `members` the state is theirs, stacked, and `root_key` has
     their keys, (members,): each takes the same step, of the same images, with its own
     state and what is random in it, and is guarded by itself. The images are prepared
-    with the key of the first.
+    with the key of the first; where `train.ensemble_data` is `own` each member has a
+    batch of its own, (batch, members, ...), and prepares it with its key.
 
     So many steps as `echo` says take each batch in turn; the method says whether all of
     them augment it alike.
@@ -86,6 +87,7 @@ def make_train_step(
     num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
     same_for = echo if method.same_images else 1
+    own_data = members > 1 and update.train.ensemble_data == "own"
     copies, remat = layout.copies, update.train.remat
     options = {
         "part": part,
@@ -209,12 +211,21 @@ def make_train_step(
     def one_step(
         state: TrainState,
         root: jax.Array,
-        numbers: Any,
+        own: Any,
         data: Any,
         batch: Batch,
         image_root: jax.Array,
         beside: Any,
     ) -> tuple[TrainState, Metrics]:
+        """Take a step; `own` is what a member has of its own beside its state.
+
+        They are numbers of its optimizer, and its batch, or {} where all share that.
+        """
+        numbers, own_batch = own
+        if own_data:
+            batch, image_root = own_batch, root
+            if prepares_whole:
+                batch = prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
 
         def repeat_micro(micro_step: MicroStep, carry: Any) -> tuple[Any, Metrics]:
@@ -242,17 +253,21 @@ def make_train_step(
         state: TrainState, roots: jax.Array, data: Any, batch: Batch, beside: Any
     ) -> tuple[TrainState, Metrics]:
         root = roots if members == 1 else roots[0]
-        if prepares_whole:
+        own_batch = {}
+        if own_data:
+            own_batch = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), batch)
+            batch = {}
+        elif prepares_whole:
             # The images of the set are not looked at again.
             data, batch = None, prepare(data, batch, root, state.step)
         shared = data, batch, root, beside
         if members == 1:
-            return one_step(state, root, {}, *shared)
+            return one_step(state, root, ({}, {}), *shared)
         return step_members(
             one_step,
             state,
             roots,
-            update.member_numbers,
+            (update.member_numbers, own_batch),
             shared,
             layout.platform,
             layout.mesh,

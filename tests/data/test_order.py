@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jaxtrain.cli import main
-from jaxtrain.data.order import DataOrder, balanced_order, epoch_order
+from jaxtrain.data.order import DataOrder, epoch_order
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 
@@ -67,7 +67,7 @@ def test_balanced_epochs_have_as_many_of_each_group():
 
 def test_every_example_of_a_group_comes_equally_often():
     order = balanced()
-    whole = np.concatenate([balanced_order(order, epoch) for epoch in range(7)])
+    whole = np.concatenate([order.make_epoch(epoch) for epoch in range(7)])
     counts = np.bincount(whole, minlength=97)
     for group in (0, 5, 9):
         some = counts[group == GROUPS]
@@ -152,6 +152,18 @@ def test_copies_of_an_example_are_numbered():
     ).tolist() == [0, 1, 2, 0, 1, 2]
     order = balanced()
     assert order.copies(np.array([3, 9, 3, 3, 9, 1])).tolist() == [0, 0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(100) % 3])
+def test_members_have_the_orders_of_their_seeds(groups: np.ndarray | None):
+    order = DataOrder(4, 100, 12, groups, repeats=2, members=3)
+    for step in (0, 7, 8, 30):
+        found = order.indices(step)
+        for member in range(3):
+            alone = DataOrder(4 + member, 100, 12, groups, repeats=2)
+            np.testing.assert_array_equal(found[:, member], alone.indices(step))
+            copies = order.copies(found)[:, member]
+            np.testing.assert_array_equal(copies, alone.copies(found[:, member]))
 
 
 RUN = recipe(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import keys, tasks
-from jaxtrain.config import Config
+from jaxtrain.config import AugmentConfig, Config
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import Layout
@@ -63,12 +63,11 @@ def config_of(settings: dict[str, Any], members: int) -> Config:
     sections = dict(settings)
     train = {"ensemble": members, **sections.pop("train", {})}
     optimizer = sections.pop("optimizer", {})
-    changed = {name: sections.pop(name, {}) for name in ("parallel", "data")}
-    config = layered(train, optimizer, **sections)
-    for name, values in changed.items():
-        section = dataclasses.replace(getattr(config, name), **values)
-        config = dataclasses.replace(config, **{name: section})
-    return config
+    plain = layered()
+    for name in ("parallel", "data"):
+        values = sections.pop(name, {})
+        sections[name] = dataclasses.replace(getattr(plain, name), **values)
+    return layered(train, optimizer, **sections)
 
 
 def member(steps: Steps, index: int) -> dict[str, np.ndarray]:
@@ -92,11 +91,26 @@ def assert_close(
     )
 
 
-def assert_members_are_alone(settings: dict[str, Any], *indices: int) -> None:
-    together = take_steps(config_of(settings, NUM))
-    losses = []
+def assert_members_are_alone(
+    settings: dict[str, Any], *indices: int, own_data: bool = False
+) -> None:
+    """Check members against runs of their seeds.
+
+    Args:
+      settings: Settings of the config, by section.
+      indices: Numbers of the members.
+      own_data: Whether they see the images of these runs, too.
+    """
+    ensemble = config_of(settings, NUM)
+    if own_data:
+        train = dataclasses.replace(ensemble.train, ensemble_data="own")
+        ensemble = dataclasses.replace(ensemble, train=train)
+    together, losses = take_steps(ensemble), []
     for index in indices:
-        alone = take_steps(config_of(settings, 1), seed=index)
+        config = config_of(settings, 1)
+        if own_data:
+            config = dataclasses.replace(config, seed=index)
+        alone = take_steps(config, seed=index)
         wanted, found = by_path(alone.states[-1]), member(together, index)
         assert wanted.keys() == found.keys()
         half = settings.get("precision") == "fp16"
@@ -130,6 +144,53 @@ def test_where_members_share_kernels_they_are_the_runs_of_their_seeds(name: str)
     """As GPUs and TPUs compute them: by a `vmap`, and several steps by a scan."""
     with mock.patch.object(Layout, "platform", property(lambda layout: "tpu")):
         assert_members_are_alone(TABLE[name], *range(NUM))
+
+
+# What makes the images of runs of other seeds others, beside their order.
+PADDED = {"augment": AugmentConfig(crop_padding=1)}
+OWN_DATA: dict[str, dict[str, Any]] = {
+    "augmented": {"data": PADDED},
+    "mixed, in micro-batches": {
+        "train": {"accumulate_steps": 2},
+        "data": {"augment": AugmentConfig(mixup=0.4)},
+    },
+    "augmented, in micro-batches": {
+        "train": {"accumulate_steps": 2, "steps_per_call": 2},
+        "data": PADDED,
+    },
+    "streamed": {"data": {"cache": "stream", "repeats": 2, "echo": 2, **PADDED}},
+    "balanced": {"data": {"sampling": "balanced", **PADDED}},
+    "free": {
+        "train": {"method": "free", "method_options": {"norm": "l2"}},
+        "data": {"echo": 2, **PADDED},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * bool(index))
+        for index, name in enumerate(OWN_DATA)
+    ],
+)
+def test_with_its_own_images_a_member_is_the_whole_run_of_its_seed(name: str):
+    assert_members_are_alone(OWN_DATA[name], *range(NUM), own_data=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["augmented", "augmented, in micro-batches"])
+def test_where_members_share_kernels_they_have_their_own_images(name: str):
+    with mock.patch.object(Layout, "platform", property(lambda layout: "tpu")):
+        assert_members_are_alone(OWN_DATA[name], *range(NUM), own_data=True)
+
+
+@pytest.mark.slow
+def test_on_any_devices_members_have_their_own_images():
+    groups = [{"meshes": [{"members": 2, "data": 2}, {"data": 4}]}]
+    train = {"ensemble": NUM, "ensemble_data": "own"}
+    augment = AugmentConfig(crop_padding=2)
+    assert_same_with(train, groups=groups, augment=augment)
 
 
 @pytest.mark.slow
@@ -226,6 +287,12 @@ def test_on_any_devices_members_have_their_own_numbers():
         ({"ensemble": 2}, {"member_rates": (1.0, 0.0)}, "expected values above 0"),
         ({"ensemble": 2}, {"member_decays": (1.0, 2.0)}, "optimizer.weight_decay"),
         ({"ensemble": 2, "ensemble_seeds": "same"}, {}, "would be the same model"),
+        ({"ensemble_data": "own"}, {}, "has no effect without train.ensemble"),
+        (
+            {"ensemble": 2, "ensemble_seeds": "same", "ensemble_data": "own"},
+            {"member_rates": (1.0, 2.0)},
+            "runs of one seed see the same images",
+        ),
     ],
 )
 def test_numbers_of_members_that_do_not_fit_are_refused(
