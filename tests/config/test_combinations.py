@@ -73,6 +73,7 @@ VALUES: dict[str, Any] = {
     "prune.pattern": "2:4",
     "prune.scope": "layer",
     "train.class_weights": "balanced",
+    "train.ensemble_data": "own",
     "train.ensemble_seeds": "same",
     "train.focal_gamma": 1.5,
     "train.freeze": ["stem*"],
