@@ -121,6 +121,18 @@ def test_stopped_on_the_way_they_go_on(apart: Path, cli: Cli, signum: int):
     assert any(event["event"] == "resumed" for event in events)
 
 
+@pytest.mark.slow
+def test_processes_have_groups_of_their_own(apart: Path, cli: Cli):
+    write_files(cli.directory)
+    words = [*SWEEP.split(), "--trials", 4, "--together", 2, "--processes", 2]
+    result = cli.process(*words, "--checkpoint.keep-best", 0, **FP64)
+    assert result.code == 0, result.stderr
+    assert_same_sweep(cli.directory, apart)
+    groups = sorted((cli.directory / "sweep").glob("together-*"))
+    assert len(groups) == 2
+    assert all(read_lines(group, "train") for group in groups)
+
+
 def test_trials_that_were_left_are_taken_up_together(tmp_path: Path):
     write_files(tmp_path)
     options = SweepOptions(
