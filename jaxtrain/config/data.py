@@ -213,8 +213,8 @@ class DataConfig(Section):
     # 2020); an epoch then has so many times fewer examples.
     repeats: int = 1
     # Steps in a row that take each batch (data echoing, Choi et al. 2019,
-    # arXiv:1907.05550): the host reads it once, and each step augments it otherwise; an
-    # epoch then has so many times fewer examples.
+    # arXiv:1907.05550): the host reads it once, and each step augments it otherwise,
+    # but for train.method free; an epoch then has so many times fewer examples.
     echo: int = 1
     # Examples in a global batch: of all devices and processes, of one optimizer step.
     batch_size: int = 128

@@ -200,7 +200,7 @@ class TrainConfig(ClassificationOptions):
     # so that they differ in optimizer.member_rates and member_decays alone.
     ensemble_seeds: Literal["apart", "same"] = "apart"
     # Images of the members: for all the same, in the order of the run and augmented
-    # alike (shared); or for each those of a run of its seed (own).
+    # alike (shared); or for each in the order and augmented as of its seed (own).
     ensemble_data: Literal["shared", "own"] = "shared"
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1

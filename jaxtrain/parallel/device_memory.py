@@ -13,8 +13,13 @@ GIB = 2**30
 
 
 def peak_bytes(program: jax.stages.Compiled) -> int:
-    """Return the bytes that a program needs on each device, arguments included."""
+    """Return the bytes that a program needs on each device, arguments included.
+
+    0 where the backend does not tell its plan.
+    """
     plan: Any = program.memory_analysis()
+    if plan is None:
+        return 0
     return (
         plan.argument_size_in_bytes
         + plan.output_size_in_bytes
@@ -68,18 +73,19 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the host's memory, or the least limit of a cgroup.
+    """Return the host's memory, or the least limit of a cgroup, and what it can swap.
 
     Args:
       root: Folder that holds `proc` and `sys`.
     """
     limits = (limit for limit, _ in _cgroups(root))
-    return min(_host_bytes(root, "MemTotal"), *limits, 2**62)
+    swap = _host_bytes(root, "SwapTotal")
+    return min(_host_bytes(root, "MemTotal"), *limits, 2**62) + swap
 
 
 def _host_bytes(root: Path, name: str) -> int:
     match = re.search(rf"{name}:\s+(\d+) kB", (root / "proc/meminfo").read_text())
-    assert match is not None, "Linux has both since 3.14"
+    assert match is not None, "Linux has all of them since 3.14"
     return int(match[1]) * 1024
 
 
@@ -89,7 +95,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
     A container may not see the folder of its own cgroup, but sees it as the root.
     """
     mounts = root / "sys/fs/cgroup"
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
+    for line in _read(root / "proc/self/cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
         if number == "0":
             mount, limit, used, cached = mounts, "memory.max", "memory.current", ""

@@ -77,14 +77,21 @@ def check_clocks(config: Config) -> None:
 
 
 def method_memory(
-    method: Method, phases: Sequence[Phase], images: jax.ShapeDtypeStruct
+    config: Config,
+    method: Method,
+    phases: Sequence[Phase],
+    images: jax.ShapeDtypeStruct,
 ) -> Memory:
     """Return the abstract arrays that a method takes from step to step.
 
     Args:
+      config: Config of the run.
       method: Method of the run.
       phases: Phases of the run, which say how large training images are.
       images: A batch of images of an evaluation, (B, H, W, C).
+
+    Raises:
+      UserError: Images of several sizes are trained on.
     """
     found, *others = {phase.image_size for phase in phases}
     if found is not None:
@@ -93,8 +100,9 @@ def method_memory(
     memory = method.memory(images)
     if memory and others:
         raise UserError(
-            "data.progressive_sizes: train.method takes arrays of the size of the "
-            "images from step to step; leave it out, or set another method"
+            f"data.progressive_sizes = {config.data.progressive_sizes} with "
+            f"train.method = {config.train.method!r}: it takes arrays of the size of "
+            "the images from step to step; leave the sizes out, or set another method"
         )
     return memory
 

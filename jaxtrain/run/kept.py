@@ -21,6 +21,9 @@ from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.trees import num_bytes
 
+# What the program is for.
+PURPOSE = "what is kept of the training images"
+
 
 def changes_of_images(data: DataConfig) -> dict[str, bool]:
     """Return why the images of training may not be those of other epochs.
@@ -74,7 +77,7 @@ def of_each_example(
         return jax.tree.map(lambda all, x: all.at[index].set(x), kept, values)
 
     kept = jax.jit(zeros, out_shardings=everywhere)()
-    program = Compiled(put, out_shardings=everywhere, donate_argnums=0)
+    program = Compiled(put, PURPOSE, out_shardings=everywhere, donate_argnums=0)
     pace = Pace()
 
     def start(batch: Any) -> None:

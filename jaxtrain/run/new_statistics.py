@@ -28,6 +28,9 @@ from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import prepare_plain
 from jaxtrain.trees import by_path
 
+# What the programs are for.
+PURPOSE = "a batch for the statistics of averaged weights"
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewStatistics:
@@ -103,7 +106,7 @@ def make_new_statistics(
         }
         if keeps:
             of_batch = partial(_of_batch, setup, plain, keeps, frozen)
-            program = Compiled(of_batch, out_shardings=everywhere)
+            program = Compiled(of_batch, PURPOSE, out_shardings=everywhere)
             programs.append((phase.start, program))
     if not programs:
         return None

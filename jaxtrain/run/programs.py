@@ -143,7 +143,7 @@ def augmented(
     dtype: Any,
 ) -> Preprocess:
     """Return what prepares the training batches of a phase."""
-    return make_preprocess(
+    prepare = make_preprocess(
         mean,
         std,
         dtype,
@@ -157,6 +157,15 @@ def augmented(
         fit=setup.splits.fit,
         sound=setup.splits.train.sound,
     )
+    echo = setup.config.data.echo
+    if echo == 1 or not setup.method.same_images:
+        return prepare
+
+    def as_the_first(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
+        """Prepare a batch as the first step that takes it does."""
+        return prepare(data, batch, root, step - step % echo)
+
+    return as_the_first
 
 
 def unaugmented(
@@ -221,7 +230,6 @@ def _whole(
                 method=setup.method,
                 normalization=normalization,
                 members=setup.members,
-                echo=config.data.echo,
             ),
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)

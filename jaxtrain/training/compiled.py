@@ -24,9 +24,9 @@ def total_seconds() -> float:
 
 
 class Compiled:
-    """A function jitted and compiled once for each shape of its last argument.
+    """A function compiled once for the shapes and dtypes of its last argument.
 
-    What is given by keyword has the same shapes in each call.
+    What is given before it, and by keyword, has the same in each call.
 
     It keeps the precision of products that was set when it was made
     (`jax.default_matmul_precision`). Several processes compile the same programs in the
@@ -39,14 +39,14 @@ class Compiled:
     Attributes:
       seconds: Seconds that tracing and compiling took in all.
       compiling: Whether it is being compiled now, here or in another process.
-      programs: Compiled programs, by the shapes of the last argument.
+      programs: Compiled programs, by (shape, dtype) of each array of the last argument.
       flops: FLOPs of each (see `count_flops`), by the same.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
-        purpose: str = "a program",
+        purpose: str = "a part of a step",
         fix: str = LESS_MEMORY,
         *,
         together: bool = True,
@@ -75,20 +75,23 @@ class Compiled:
     def compile(self, *args: Any, **named: Any) -> jax.stages.Compiled:
         """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
         global _total_seconds
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args[-1]))
-        if shapes not in self.programs:
+        arrays = tuple((x.shape, x.dtype) for x in jax.tree.leaves(args[-1]))
+        if arrays not in self.programs:
             self.compiling, start = True, time.perf_counter()
-            traced = self._trace(*args, **named)
-            self.flops[shapes] = count_flops(traced.jaxpr.jaxpr)
-            self.programs[shapes] = self._lower(traced).compile()
-            check_fits(self.programs[shapes], self._purpose, self._fix)
-            seconds = time.perf_counter() - start
-            self.seconds += seconds
-            _total_seconds += seconds
-            if self._together:
-                peers.gather(None)
-            self.compiling = False
-        return self.programs[shapes]
+            try:
+                traced = self._trace(*args, **named)
+                program = self._lower(traced).compile()
+                check_fits(program, self._purpose, self._fix)
+                self.flops[arrays] = count_flops(traced.jaxpr.jaxpr)
+                self.programs[arrays] = program
+                seconds = time.perf_counter() - start
+                self.seconds += seconds
+                _total_seconds += seconds
+                if self._together:
+                    peers.gather(None)
+            finally:
+                self.compiling = False
+        return self.programs[arrays]
 
     def lower(self, *args: Any, **named: Any) -> jax.stages.Lowered:
         """Return the program before XLA compiles it, in StableHLO."""
@@ -99,8 +102,9 @@ class Compiled:
 
         None: nothing was compiled yet.
         """
-        for shapes, flops in self.flops.items():
-            return flops / shapes[0][0]
+        for arrays, flops in self.flops.items():
+            (num_steps, *_), _ = arrays[0]
+            return flops / num_steps
         return None
 
     def _trace(self, *args: Any, **named: Any) -> Any:

@@ -59,7 +59,6 @@ def make_train_step(
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
     members: int = 1,
-    echo: int = 1,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
@@ -80,13 +79,9 @@ def make_train_step(
     state and what is random in it, and is guarded by itself. The images are prepared
     with the key of the first; where `train.ensemble_data` is `own` each member has a
     batch of its own, (batch, members, ...), and prepares it with its key.
-
-    So many steps as `echo` says take each batch in turn; the method says whether all of
-    them augment it alike.
     """
     num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
-    same_for = echo if method.same_images else 1
     own_data = members > 1 and update.train.ensemble_data == "own"
     copies, remat = layout.copies, update.train.remat
     options = {
@@ -203,8 +198,6 @@ def make_train_step(
         return repeat_micro(micro_step, state.model_state)[1]["loss"]
 
     def prepare(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
-        if same_for > 1:
-            step -= step % same_for
         batch = preprocess(data, batch, root, step)
         return {**batch, "image": layout.images(batch["image"])}
 

@@ -12,8 +12,10 @@ from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.data.preprocess import UNCHANGED, Normalization
+from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tools.method_pairs import METHOD_NEEDS
+from jaxtrain.tools.preview import first_images
 from jaxtrain.training import methods
 from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Objective
@@ -336,7 +338,6 @@ def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
         LAYOUT,
         method=method,
         normalization=Normalization((0.5,), (0.25,)),
-        echo=3,
     )
     memory = {"change": jnp.zeros_like(IMAGES[0])}
     state = dataclasses.replace(trial.state, method_memory=memory)
@@ -350,33 +351,22 @@ def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
     assert len({*metrics["loss"].tolist()}) == steps
 
 
-@pytest.mark.parametrize("method", ["free", "plain"])
+@pytest.mark.parametrize("method", ["free", "adversarial"])
 def test_steps_that_take_a_batch_augment_it_anew_unless_the_method_says(method: str):
-    """What prepares the images is told a step, which their changes are drawn by."""
-    trial, seen = Trial(optimizer=SGD), []
-
-    def prepare(data: Any, batch: Any, root: Any, step: jax.Array) -> Any:
-        jax.debug.callback(lambda number: seen.append(int(number)), step, ordered=True)
-        return batch
-
-    made = methods.build(TrainConfig(steps=1, method=method))
-    step = make_train_step(
-        trial.task,
-        trial.graphdef,
-        trial.update,
-        prepare,
-        LAYOUT,
-        method=made,
-        echo=3,
+    """As previews show it, which prepare the images as the steps do."""
+    data = dataclasses.replace(
+        layered().data, echo=2, augment=AugmentConfig(crop_padding=2)
     )
-    memory = made.memory(jax.ShapeDtypeStruct(IMAGES.shape[1:], "float32"))
-    memory = {name: jnp.zeros(x.shape, x.dtype) for name, x in memory.items()}
-    state = dataclasses.replace(trial.state, method_memory=memory)
-    batch = {"image": IMAGES[:7], "target": LABELS[:7], "index": np.tile(INDEX, (7, 1))}
-    jax.jit(step)(state, jax.random.key(0), {}, batch)
-    jax.effects_barrier()
-    anew = list(range(7))
-    assert seen == ([0, 0, 0, 3, 3, 3, 6] if method == "free" else anew)
+    config = layered({"method": method}, data=data, precision="fp32")
+    found = first_images(build_setup(config), 4, 8, statistics=((0.5,), (0.25,)))
+    stored, shown, _ = map(list, zip(*found, strict=True))
+    np.testing.assert_array_equal(stored[0], stored[1])
+    np.testing.assert_array_equal(stored[2], stored[3])
+    assert not np.array_equal(stored[1], stored[2])
+    for first, second in ((0, 1), (2, 3)):
+        alike = np.array_equal(shown[first], shown[second])
+        assert alike == (method == "free")
+        assert not np.array_equal(shown[first], stored[first])
 
 
 MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
@@ -517,7 +507,7 @@ def test_devices_share_the_members_that_a_method_trains(method: str):
         (
             "--train.method free --data.echo 4 --data.image-size 16 "
             "--data.progressive-sizes 8 16",
-            "train.method takes arrays of the size of the images from step to step",
+            "it takes arrays of the size of the images from step to step",
         ),
         ("--data.echo 0", "echo = 0: expected a value above 0"),
         ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
