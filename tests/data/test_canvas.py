@@ -241,7 +241,8 @@ def assert_same_batches(some: list[Any], others: list[Any]) -> None:
         assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_members_have_the_windows_of_runs_of_their_seeds(here: Path, workers: int):
     together = batches(members=2, workers=workers)
     for member in range(2):

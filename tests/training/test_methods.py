@@ -320,7 +320,9 @@ def free_by_hand(trial: Trial, norm: str, epsilon: float, takes: list[int]) -> A
 
 
 # Signs of slopes of about 0 are those of rounding: after two steps, of few pixels.
-@pytest.mark.parametrize(("norm", "steps"), [("l2", 5), ("linf", 2)])
+@pytest.mark.parametrize(
+    ("norm", "steps"), [("l2", 5), pytest.param("linf", 2, marks=pytest.mark.slow)]
+)
 def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
     """Also where a batch is the next one, which its change goes on with."""
     trial, epsilon = Trial(optimizer=SGD), {"l2": 0.5, "linf": 0.05}[norm]
@@ -351,7 +353,9 @@ def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
     assert len({*metrics["loss"].tolist()}) == steps
 
 
-@pytest.mark.parametrize("method", ["free", "adversarial"])
+@pytest.mark.parametrize(
+    "method", ["free", pytest.param("adversarial", marks=pytest.mark.slow)]
+)
 def test_steps_that_take_a_batch_augment_it_anew_unless_the_method_says(method: str):
     """As previews show it, which prepare the images as the steps do."""
     data = dataclasses.replace(
