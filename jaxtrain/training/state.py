@@ -104,10 +104,9 @@ def as_dict(state: TrainState) -> dict[str, Any]:
     Orbax tells an empty field from none. Those that old versions did not know are left
     out if they are empty, so that their checkpoints can be read.
     """
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    optional = {"loss_stats", "ema_model_state", "average_memory", "plateau", "pruning"}
-    optional.add("method_memory")
-    return {k: v for k, v in fields.items() if k not in optional or v}
+    required = dataclasses.MISSING
+    values = ((f, getattr(state, f.name)) for f in dataclasses.fields(state))
+    return {f.name: v for f, v in values if f.default_factory is required or v}
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
