@@ -7,7 +7,11 @@
 # make test-bare     both of the first on a bare machine: an empty home, no caches, no
 #              data sets, no browser; and make test-newest where Python and JAX are the
 #              newest (both as root)
-# make check   what is run before every change lands: format, lint, types, all tests
+# make test-slow     the longer tests
+# make test-exhaustive PART=K/6   a sixth of the longest: parts 1 to 4 share the tests
+#              marked `exhaustive`, 5 compiles GPU programs, 6 is the newest Python and
+#              JAX (as root)
+# make check   what is run before every change lands, but for the exhaustive part
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,6 +23,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := -m pip install --quiet --no-compile -c constraints.txt
 QUIETLY := PYTHONWARNINGS=ignore
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 GPU_COMPILER := .venv-gpu-compiler
 LITERT := .venv-litert
@@ -37,21 +42,20 @@ PROCESS_TESTS := $(addprefix tests/, processes/test_processes.py \
 	processes/test_lost.py processes/test_distributed.py)
 
 .PHONY: train test test-slow test-gpu-program test-processes test-core test-bare \
-	newest test-newest lint check fashion-mnist gpu-compiler \
+	newest test-newest lint check fashion-mnist gpu-compiler test-exhaustive \
 	litert clean
 
 train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu_compiler"
+	$(PYTEST) -m "not slow and not exhaustive and not gpu_compiler"
 
 test-core: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal \
-		-m "not slow and not gpu_compiler" $(CORE_TESTS)
+	$(PYTEST) -m "not slow and not exhaustive and not gpu_compiler" $(CORE_TESTS)
 
 test-processes: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PROCESS_TESTS)
+	$(PYTEST) -m "not exhaustive" $(PROCESS_TESTS)
 
 test-bare:
 	tests/machines/bare.sh make train test
@@ -63,8 +67,21 @@ test-newest:
 	tests/machines/newest.sh make train test test-processes
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal \
-		-m "slow and not gpu_compiler"
+	$(PYTEST) -m "slow and not exhaustive and not gpu_compiler"
+
+# Parts 1 to 4 of 6.
+EXHAUSTIVE := test-exhaustive-1 test-exhaustive-2 test-exhaustive-3 test-exhaustive-4
+PART ?= 1/6
+
+test-exhaustive: test-exhaustive-$(PART:/6=)
+
+$(EXHAUSTIVE): $(STAMP) $(LITERT)/.installed
+	$(PYTEST) -m exhaustive --part $(@:test-exhaustive-%=%)/4
+
+test-exhaustive-5: test-gpu-program
+
+test-exhaustive-6:
+	tests/machines/newest.sh make train test-core
 
 test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
 	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile -m gpu_compiler

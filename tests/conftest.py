@@ -38,6 +38,24 @@ devices._enable_compilation_cache()
 DISK_BYTES = 12_000_000
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", default="1/1", help="K/N: the K-th of N parts of the tests"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Keep the K-th of N parts of the tests that -m has chosen."""
+    part, parts = map(int, config.getoption("--part").split("/"))
+    config.hook.pytest_deselected(
+        items=[item for i, item in enumerate(items) if i % parts != part - 1]
+    )
+    items[:] = items[part - 1 :: parts]
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
     """What a test starts ends with the test, whatever the test comes to."""

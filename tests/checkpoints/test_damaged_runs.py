@@ -79,7 +79,7 @@ def end_of(runs: Path, folder: Path, path: Path, damage: Callable[[Path], None])
     return "harmless" if resumed == NEWEST else "uncommitted"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_flipped_bits_change_no_run(
     runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -6,7 +6,7 @@ from benchmarks.kills import kill_again_and_again
 from tests.helpers.processes import Cli
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_three_kills_change_nothing(cli: Cli):
     result = kill_again_and_again(
         cli.directory, 3, seed=1, start=lambda words, env: cli.start(*words, **env)

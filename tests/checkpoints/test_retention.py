@@ -294,8 +294,8 @@ MOMENTS = {
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param("committed, not read back", marks=pytest.mark.slow),
-        pytest.param("read back, none removed", marks=pytest.mark.slow),
+        pytest.param("committed, not read back", marks=pytest.mark.exhaustive),
+        pytest.param("read back, none removed", marks=pytest.mark.exhaustive),
         "one half removed",
     ],
 )

@@ -164,7 +164,7 @@ def check(
 
 AMOUNTS = [
     pytest.param(1, id="some"),
-    pytest.param(4, id="many", marks=pytest.mark.slow),
+    pytest.param(4, id="many", marks=pytest.mark.exhaustive),
 ]
 
 

@@ -71,7 +71,7 @@ for i in range(graph.OperatorsLength()):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MODELS)
 def test_litert_computes_what_the_model_does(tmp_path: Path, name: str):
     need(litert.LITERT)
@@ -85,7 +85,7 @@ def test_litert_computes_what_the_model_does(tmp_path: Path, name: str):
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -127,7 +127,7 @@ def operators(path: Path) -> list[str]:
     return told.stdout.split()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
     need(litert.LITERT)
     path, out = write_recipe(tmp_path / "recipe.py", RUN), tmp_path / "model.tflite"
@@ -182,7 +182,7 @@ def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_litert_cannot_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No environment, a program that it does not convert, a file that is none."""
     need(litert.LITERT)

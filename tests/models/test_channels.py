@@ -28,6 +28,7 @@ from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 
 # Of each way of building a model one: plain convolutions, flattened maps, shortcuts,
 # both signs of a channel, gates, depthwise and grouped convolutions, concatenations,
@@ -102,9 +103,7 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES)]
-)
+@pytest.mark.parametrize("name", [*QUICK, *thinned(4, FAMILIES)])
 def test_without_channels_that_are_zero_a_model_puts_out_the_same(name: str):
     with jax.enable_x64():
         made = blueprint(name)

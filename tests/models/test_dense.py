@@ -23,6 +23,7 @@ from tests.helpers.by_means import by_means
 from tests.helpers.map_models import CLASSES, blueprint, outputs_of
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 
 HERE = "tests.models.test_dense"
 own.allow([f"{HERE}:Flat", f"{HERE}:Striding", f"{HERE}:nothing"])
@@ -95,8 +96,9 @@ def test_a_unet_over_a_classifier(name: str):
     check_over(name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name not in QUICK])
+@pytest.mark.parametrize(
+    "name", thinned(8, [name for name in CLASSIFIERS if name not in QUICK])
+)
 def test_a_unet_over_any_classifier(name: str):
     check_over(name)
 

@@ -22,6 +22,7 @@ from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.axes import COVER, assert_same, disturb
 from tests.helpers.shallow import SHIFTS, SHORT, SIZES
+from tests.helpers.tiers import thinned
 
 NUM_CLASSES = 4
 
@@ -37,8 +38,7 @@ def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", thinned(3, SHORT))
 def test_every_array_is_trained(name: str) -> None:
     """Three steps lower the loss, and change every parameter and statistic."""
     made = blueprint(name, "fp32")
@@ -87,7 +87,7 @@ PRECISIONS = [
     pytest.param(
         name,
         policy,
-        marks=[] if policy == "bf16" and name in VARIED else pytest.mark.slow,
+        marks=[] if policy == "bf16" and name in VARIED else pytest.mark.exhaustive,
     )
     for name in SHORT
     for policy in [*EVERY, *["fp32", "fp16", "fp64"] * (name in VARIED)]
@@ -161,8 +161,7 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
         checks.check_groups(whole, mesh)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", thinned(3, SHORT))
 def test_onnx_computes_the_same(name: str) -> None:
     made = blueprint(name, "fp32")
     graphdef, *abstract = split_model(made.abstract())

@@ -146,7 +146,7 @@ def test_the_listing_of_a_model_that_is_not_counted(monkeypatch: pytest.MonkeyPa
     assert len(listing.table().splitlines()) == 1 + len(MODELS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(MODELS)[::5])
 def test_counts_are_of_the_models_as_they_are(name: str):
     """Those of the program before the compiler works on it, which is a second's work.

@@ -19,6 +19,7 @@ from jaxtrain.training.step import apply_model
 from tests.helpers.maps import FOUR_STAGES
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
+from tests.helpers.tiers import thinned
 
 # Option -> a value that no model has by default.
 VALUES: dict[str, Any] = {
@@ -100,7 +101,7 @@ def test_the_values_are_of_all_options():
 
 @pytest.mark.parametrize(
     "family",
-    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FAMILIES],
+    [*QUICK, *thinned(4, [name for name in FAMILIES if name not in QUICK])],
 )
 def test_an_option_that_is_taken_changes_the_program(family: str):
     programs = {

@@ -617,7 +617,7 @@ def test_smallest_image(name: str) -> None:
             assert part in str(error.value)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SHORT)
 def test_smallest_image_of_a_family(name: str) -> None:
     """It leaves every layer something; one pixel less is refused."""

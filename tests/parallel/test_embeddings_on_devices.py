@@ -9,6 +9,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import diagonal
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,9 @@ def assert_same(one: Path, other: Path) -> None:
         np.testing.assert_allclose(value, tests[1][name], TOLERANCE)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("preset", ["data_parallel", "fsdp", "2d"])
+@pytest.mark.parametrize(
+    ("loss", "preset"), diagonal(LOSSES, ["data_parallel", "fsdp", "2d"])
+)
 def test_presets(tmp_path: Path, loss: str, preset: str):
     alone = run(tmp_path / "one", LOSSES[loss], 1)
     word = f"parallel.preset={preset}"

@@ -10,6 +10,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import thinned
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def assert_same(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, np.array(tests[1][name], float), TOLERANCE)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", thinned(2, PRESETS))
 def test_presets(alone: Path, tmp_path: Path, preset: str):
     assert_same(alone, run(tmp_path / "many", 8, preset))
 

@@ -9,6 +9,7 @@ from tests.helpers import split_dilation
 from tests.helpers.axes import COVER, NUM_DEVICES, assert_same
 from tests.helpers.command import with_devices
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import diagonal
 
 # Each axis, on half of the devices: for two stages.
 HALVES: list[dict[str, int]] = [
@@ -18,19 +19,21 @@ HALVES: list[dict[str, int]] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "groups",
-    [
-        pytest.param([{"meshes": COVER}], id="axes"),
-        pytest.param([{"meshes": COVER[:2], "remat": "full"}], id="remat"),
-        pytest.param([{"meshes": [{"fsdp": 8}], "preset": "zero1"}], id="zero1"),
-        pytest.param(
-            [{"meshes": HALVES, "micro": 2, "stages": 2}], id="stages and micro-batches"
-        ),
-    ],
+    ("groups", "name"),
+    diagonal(
+        [
+            pytest.param([{"meshes": COVER}], id="axes"),
+            pytest.param([{"meshes": COVER[:2], "remat": "full"}], id="remat"),
+            pytest.param([{"meshes": [{"fsdp": 8}], "preset": "zero1"}], id="zero1"),
+            pytest.param(
+                [{"meshes": HALVES, "micro": 2, "stages": 2}],
+                id="stages and micro-batches",
+            ),
+        ],
+        ["short unet", "short deeplab"],
+    ),
 )
-@pytest.mark.parametrize("name", ["short unet", "short deeplab"])
 def test_several_devices_train_as_one(name: str, groups: list[dict[str, Any]]):
     assert_same(name, groups)
 

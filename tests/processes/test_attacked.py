@@ -45,7 +45,7 @@ client = _jax.get_distributed_runtime_client(sys.argv[1], 1, init_timeout=5)
 client.connect()
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def listening(port: int) -> bool:

@@ -197,7 +197,7 @@ def copied(whole: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_a_flipped_bit_is_found_or_changes_nothing(
     name: str, times: int, whole: Path, tmp_path: Path
 ):
@@ -217,7 +217,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_other_values_without_a_digest_are_told_or_taken(
     name: str, times: int, whole: Path, tmp_path: Path
 ):
@@ -236,7 +236,7 @@ def test_other_values_without_a_digest_are_told_or_taken(
     assert found
 
 
-@pytest.mark.parametrize("times", [12, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [12, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: Path):
     root, draw = copied(whole, tmp_path), random.Random(0)
     run = root / "run"
@@ -280,7 +280,7 @@ def test_damaged_lines_are_set_aside_once(
     assert len(aside.read_bytes().splitlines()) == 3
 
 
-@pytest.mark.parametrize("times", [40, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [40, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_a_config_of_others_with_other_values_is_told_or_taken(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -346,7 +346,7 @@ def test_the_script_of_an_export_compares_the_digest(tmp_path: Path):
     assert read()["mean"] == [0.25]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_command_ends_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -16,6 +16,7 @@ from jaxtrain.records.held_folder import LOCK, HeldFolder, locked
 from jaxtrain.run import train as run
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import assert_same_run
+from tests.helpers.tiers import thinned
 
 
 def test_a_folder_is_found_where_it_was_moved_to(tmp_path: Path):
@@ -72,16 +73,18 @@ def whole(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "replaced"),
-    [
-        ({"call": 3}, False),
-        ({"call": 3}, True),
-        ({"call": 8}, False),
-        ({"save": 4}, False),
-        ({"save": 8}, True),
-    ],
+    thinned(
+        5,
+        [
+            ({"call": 3}, False),
+            ({"call": 3}, True),
+            ({"call": 8}, False),
+            ({"save": 4}, False),
+            ({"save": 8}, True),
+        ],
+    ),
 )
 def test_a_run_ends_saved_in_the_moved_folder_and_goes_on_there(
     when: dict[str, int], replaced: bool, config: Config, whole: Path, tmp_path: Path

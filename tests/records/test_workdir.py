@@ -177,6 +177,7 @@ PROGRAM = """
 import pathlib, sys, time
 from jaxtrain.__main__ import run
 from jaxtrain.run import evaluations, loop
+from tests.helpers.tiers import thinned
 
 def function(*args, **kwargs):
     pathlib.Path("there").touch()
@@ -205,8 +206,7 @@ def held_at_an_evaluation(
         assert process.returncode == 0, stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_real_run_ends_as_if_no_other_had_come(
     undisturbed: Path, tmp_path: Path, cli: Cli, count: int
 ):

@@ -15,6 +15,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import thinned
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory):
     return get
 
 
-@pytest.mark.parametrize("case", OPTIMIZERS)
+@pytest.mark.parametrize("case", thinned(3, OPTIMIZERS))
 def test_eight_devices_that_share_the_state_train_the_same(case, whole, tmp_path):
     many = start(tmp_path, case, "parallel.preset=fsdp", devices=8)
     assert_near(many, whole(case))
@@ -103,7 +104,7 @@ def assert_near(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", ["swa", "plateau"])
+@pytest.mark.parametrize("case", thinned(2, ["swa", "plateau"]))
 def test_two_processes_train_the_same(case, whole, tmp_path):
     """Both compute new statistics, and put the same factor onto their devices."""
     config = written(tmp_path, case)
@@ -113,7 +114,9 @@ def test_two_processes_train_the_same(case, whole, tmp_path):
     assert_near(tmp_path / "run", whole(case))
 
 
-@pytest.mark.parametrize("case", ["swa", "schedule_free_sgd", "lookahead", "plateau"])
+@pytest.mark.parametrize(
+    "case", thinned(2, ["swa", "schedule_free_sgd", "lookahead", "plateau"])
+)
 def test_a_run_that_was_stopped_ends_the_same(case, whole, tmp_path):
     """Before the first average, between two, and after the last evaluation but one."""
     for stop in (1, 5, 8):

@@ -14,6 +14,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
+from tests.helpers.tiers import thinned
 
 SHORT = {
     "optimizer": 'OptimizerConfig(name="adam", learning_rate=0.01)',
@@ -111,41 +112,43 @@ def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
     assert not [*(here / "x").glob("checkpoints/[0-9]*")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"),
-    [
-        ("classes", "--data.sampling balanced --data.repeats 2"),
-        ("classes", "--data.train-split train[:90%]"),
-        ("classes", "--data.test-split test[:50%]"),
-        ("classes", "--data.validation-split test --data.test-fraction 0.3"),
-        ("classes", "--data.cache stream --data.validation-fraction 0"),
-        ("classes", "--data.augment.horizontal-flip True --train.ema-decay 0.9"),
-        ("masks", "--data.classes set/classes.txt --data.allow-outside True"),
-        ("masks", "--data.classes set/classes.txt --data.cache stream"),
-        ("masks", "--task-options class_weights balanced"),
-        ("masks", "--train.class-weights balanced --train.accumulate-steps 2"),
-        ("masks", "--train.freeze backbone --train.freeze-epochs 0.1"),
-        ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
-        ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
-        ("masks", "--data.train-image-size 16"),
-        ("strides", "--train.freeze backbone --model.aux-weight 0"),
-        ("strides", "--data.train-image-size 16 --train.remat block"),
-        ("strides", "--model.backbone resnet34 --model.drop-path 0.1"),
-        ("windows", "--data.train-image-size 16 --data.repeats 2"),
-        ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
-        ("windows", "--data.augment.cutmix 1 --data.augment.rotation 10"),
-        ("windows", "--data.crop-mode border --data.sliding-overlap 0"),
-        ("windows", "--data.crop-pct 0.5 --data.workers 1"),
-        ("windows", "--data.interpolation bicubic --train.accumulate-steps 2"),
-        ("windows", "--model.backbone whitened_cnn_small"),
-        ("windows", "--precision bf16 --train.ema-decay 0.9"),
-        ("windows", "--task-options class_weights balanced loss focal"),
-        ("boxes", "--data.augment.scale-jitter 0.3 1.5"),
-        ("boxes", "--data.augment.scale-jitter 0.3 1.5 --data.crop-mode border"),
-        ("boxes", "--data.augment.horizontal-flip True --data.cache stream"),
-        ("boxes", "--train.freeze backbone --data.allow-outside True"),
-    ],
+    thinned(
+        3,
+        [
+            ("classes", "--data.sampling balanced --data.repeats 2"),
+            ("classes", "--data.train-split train[:90%]"),
+            ("classes", "--data.test-split test[:50%]"),
+            ("classes", "--data.validation-split test --data.test-fraction 0.3"),
+            ("classes", "--data.cache stream --data.validation-fraction 0"),
+            ("classes", "--data.augment.horizontal-flip True --train.ema-decay 0.9"),
+            ("masks", "--data.classes set/classes.txt --data.allow-outside True"),
+            ("masks", "--data.classes set/classes.txt --data.cache stream"),
+            ("masks", "--task-options class_weights balanced"),
+            ("masks", "--train.class-weights balanced --train.accumulate-steps 2"),
+            ("masks", "--train.freeze backbone --train.freeze-epochs 0.1"),
+            ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
+            ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
+            ("masks", "--data.train-image-size 16"),
+            ("strides", "--train.freeze backbone --model.aux-weight 0"),
+            ("strides", "--data.train-image-size 16 --train.remat block"),
+            ("strides", "--model.backbone resnet34 --model.drop-path 0.1"),
+            ("windows", "--data.train-image-size 16 --data.repeats 2"),
+            ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
+            ("windows", "--data.augment.cutmix 1 --data.augment.rotation 10"),
+            ("windows", "--data.crop-mode border --data.sliding-overlap 0"),
+            ("windows", "--data.crop-pct 0.5 --data.workers 1"),
+            ("windows", "--data.interpolation bicubic --train.accumulate-steps 2"),
+            ("windows", "--model.backbone whitened_cnn_small"),
+            ("windows", "--precision bf16 --train.ema-decay 0.9"),
+            ("windows", "--task-options class_weights balanced loss focal"),
+            ("boxes", "--data.augment.scale-jitter 0.3 1.5"),
+            ("boxes", "--data.augment.scale-jitter 0.3 1.5 --data.crop-mode border"),
+            ("boxes", "--data.augment.horizontal-flip True --data.cache stream"),
+            ("boxes", "--train.freeze backbone --data.allow-outside True"),
+        ],
+    ),
 )
 def test_a_pair_works(here: Path, tmp_path: Path, name: str, words: str):
     run = tmp_path / "run"

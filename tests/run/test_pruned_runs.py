@@ -14,6 +14,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import thinned
 from tests.helpers.waiting import wait_until
 
 # An epoch of 5 steps, two micro-batches a step.
@@ -98,10 +99,17 @@ def test_a_run_that_was_killed_ends_the_same(whole: Any, tmp_path: Path):
     assert_same_run(whole("global"), start(tmp_path, "global"), STEPS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "preset"),
-    [("global", "fsdp"), ("layer", "tensor"), ("pattern", "2d"), ("global", "zero1")],
+    thinned(
+        2,
+        [
+            ("global", "fsdp"),
+            ("layer", "tensor"),
+            ("pattern", "2d"),
+            ("global", "zero1"),
+        ],
+    ),
 )
 def test_eight_devices_prune_the_same_weights(
     case: str, preset: str, whole: Any, tmp_path: Path

@@ -23,6 +23,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
+from tests.helpers.tiers import thinned
 
 STEPS = 12
 MESHES = {
@@ -373,8 +374,7 @@ def assert_same(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, np.array(tests[1][name], float), TOLERANCE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", thinned(2, MESHES))
 def test_on_eight_devices_the_losses_are_the_same(
     alone: Path, tmp_path: Path, mesh: str
 ) -> None:

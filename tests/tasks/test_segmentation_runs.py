@@ -22,6 +22,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
+from tests.helpers.tiers import diagonal
 
 SPLITS = {"train": 72, "test": 24}
 # On 8 devices: the words, and the folder of the run.
@@ -236,9 +237,9 @@ def test_new_proposes_it_for_a_folder_of_masks(
     assert config.data.source == "masks:set" and config.data.crop_mode == "squash"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("loss", ["cross_entropy", "lovasz"])
+@pytest.mark.parametrize(
+    ("mesh", "loss"), diagonal(MESHES, ["cross_entropy", "lovasz"])
+)
 def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path, mesh: str, loss: str):
     found = {}
     for name, words, devices in (("one", "", "1"), ("many", MESHES[mesh], "8")):

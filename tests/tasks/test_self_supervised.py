@@ -35,6 +35,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import diagonal
 from tests.helpers.trial import LAYOUT, as_given
 
 STORED = Path(__file__).parents[1] / "stored" / "torch" / "views.json"
@@ -234,9 +235,9 @@ def test_a_run_resumes_exactly(loss: str, tmp_path: Path):
     assert_same_run(tmp_path / "whole", tmp_path / "cut", STEPS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("preset", ["data_parallel", "fsdp", "2d"])
+@pytest.mark.parametrize(
+    ("loss", "preset"), diagonal(LOSSES, ["data_parallel", "fsdp", "2d"])
+)
 def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
     text = run_text(loss, precision='"fp64"')
     write_recipe(tmp_path / "recipe.py", text)

@@ -26,6 +26,7 @@ from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.task_sources import data_of
+from tests.helpers.tiers import thinned
 
 NUM = 2
 # Option -> settings of the config, by section.
@@ -132,14 +133,12 @@ def test_a_member_is_the_run_of_its_seed():
     assert_members_are_alone(TABLE["adam, clipped"], 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", thinned(5, TABLE))
 def test_with_an_option_a_member_is_the_run_of_its_seed(name: str):
     assert_members_are_alone(TABLE[name], *range(NUM))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "micro-batches", "ema", "sam"])
+@pytest.mark.parametrize("name", thinned(2, ["plain", "micro-batches", "ema", "sam"]))
 def test_where_members_share_kernels_they_are_the_runs_of_their_seeds(name: str):
     """As GPUs and TPUs compute them: by a `vmap`, and several steps by a scan."""
     with mock.patch.object(Layout, "platform", property(lambda layout: "tpu")):
@@ -169,10 +168,13 @@ OWN_DATA: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * bool(index))
-        for index, name in enumerate(OWN_DATA)
-    ],
+    thinned(
+        3,
+        [
+            pytest.param(name, marks=[pytest.mark.slow] * bool(index))
+            for index, name in enumerate(OWN_DATA)
+        ],
+    ),
 )
 def test_with_its_own_images_a_member_is_the_whole_run_of_its_seed(name: str):
     assert_members_are_alone(OWN_DATA[name], *range(NUM), own_data=True)
@@ -247,8 +249,7 @@ def test_members_of_one_seed_are_the_runs_of_their_own_numbers():
     assert_members_have_their_numbers(OWN_NUMBERS["sgd"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OWN_NUMBERS)
+@pytest.mark.parametrize("name", thinned(4, OWN_NUMBERS))
 def test_with_an_optimizer_members_are_the_runs_of_their_own_numbers(name: str):
     assert_members_have_their_numbers(OWN_NUMBERS[name])
 

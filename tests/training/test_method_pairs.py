@@ -19,6 +19,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 from tests.helpers.task_sources import SETTINGS, data_of
 from tests.helpers.taught import write_teacher
+from tests.helpers.tiers import diagonal
 
 # Method -> options that make its steps short; those of the others are the defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -76,9 +77,12 @@ def trained(method: str, place: Path, **sections: Any) -> dict[str, np.ndarray]:
     return metrics
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHOD_NAMES)
-@pytest.mark.parametrize("companion", OPTIONS, ids=lambda companion: companion.name)
+@pytest.mark.parametrize(
+    ("method", "companion"),
+    diagonal(
+        METHOD_NAMES, [pytest.param(option, id=option.name) for option in OPTIONS]
+    ),
+)
 def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: Path):
     """With its metrics, and other losses than the plain method's."""
     changes = dict(companion.changes)
@@ -107,9 +111,10 @@ def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: P
     assert not np.array_equal(ours["loss"], plain["loss"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [n for n in METHOD_NAMES if n != "distillation"])
-@pytest.mark.parametrize("task", SETTINGS)
+@pytest.mark.parametrize(
+    ("method", "task"),
+    diagonal([n for n in METHOD_NAMES if n != "distillation"], SETTINGS),
+)
 def test_a_method_trains_a_task(method: str, task: str, tmp_path: Path):
     if refusal(method, {"task": task}) is not None:
         return

@@ -29,6 +29,7 @@ from tests.helpers.numerics import close
 from tests.helpers.own_methods import BY_HAND, CONSISTENT, Consistent
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
@@ -404,10 +405,13 @@ def steps_by(method: str, option: tuple[dict[str, Any], dict[str, Any]]) -> Step
 
 @pytest.mark.parametrize(
     "option",
-    [
-        pytest.param(option, id=name, marks=[pytest.mark.slow] * bool(index))
-        for index, (name, option) in enumerate({**OPTIONS, "many": MANY}.items())
-    ],
+    thinned(
+        3,
+        [
+            pytest.param(option, id=name, marks=[pytest.mark.slow] * bool(index))
+            for index, (name, option) in enumerate({**OPTIONS, "many": MANY}.items())
+        ],
+    ),
 )
 def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
     ours, theirs = steps_by(BY_HAND, option), steps_by("plain", option)
@@ -428,25 +432,27 @@ def test_a_method_goes_with_many_options(method: str):
     assert ours["loss"][-1] != theirs["loss"][-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
-    [
-        {"method": BY_HAND},
-        {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
-        {
-            "method": "adversarial",
-            "method_options": {
-                "norm": "l2",
-                "attack_mode": "evaluation",
-                "statistics": "clean",
+    thinned(
+        2,
+        [
+            {"method": BY_HAND},
+            {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
+            {
+                "method": "adversarial",
+                "method_options": {
+                    "norm": "l2",
+                    "attack_mode": "evaluation",
+                    "statistics": "clean",
+                },
             },
-        },
-        {"method": "trades", "method_options": {"norm": "l2", "steps": 2}},
-        {"method": "sam"},
-        {"method": "sam", "method_options": {"adaptive": True}},
-        {"method": "free", "method_options": {"norm": "l2"}},
-    ],
+            {"method": "trades", "method_options": {"norm": "l2", "steps": 2}},
+            {"method": "sam"},
+            {"method": "sam", "method_options": {"adaptive": True}},
+            {"method": "free", "method_options": {"norm": "l2"}},
+        ],
+    ),
     ids=["own", "adversarial", "evaluated", "trades", "sam", "asam", "free"],
 )
 def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):

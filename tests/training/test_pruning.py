@@ -32,6 +32,7 @@ from tests.helpers.command import float64
 from tests.helpers.layered import EPOCH, Steps, layered, take_steps
 from tests.helpers.numerics import same
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 
 # Weights in tenths: many are equal.
 RNG = np.random.default_rng(0)
@@ -353,24 +354,32 @@ def test_each_step_keeps_to_the_masks():
         np.testing.assert_allclose(new[trace][~mask], 0.9 * old[trace][~mask])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "choices",
-    [
-        {"train": {"swa_start_epochs": 0.4, "swa_cycle_epochs": 0.4}},
-        {"optimizer": {"name": "schedule_free_sgd", "weight_decay": 0.1}},
-        {"optimizer": {**SGD, "lookahead_steps": 2}},
-        {"optimizer": {"name": "adamw", "weight_decay": 0.1, "learning_rate": 0.01}},
-        {"optimizer": {"name": "lamb", "weight_decay": 0.1, "learning_rate": 0.01}},
-        {"optimizer": {"name": "muon", "weight_decay": 0.1, "learning_rate": 0.01}},
-        {"optimizer": {"name": "prodigy", "learning_rate": 1.0}},
-        {"precision": "pure_bf16", "train": {"ema_decay": 0.9}},
-        {"precision": "fp16"},
-        {"train": {"method": "sam"}},
-        {"train": {"accumulate_steps": 2}},
-        {"train": {"steps_per_call": 2}},
-        {"optimizer": {**SGD, "clip_norm": 0.1, "rate_factors": {"stem": 0.5}}},
-    ],
+    thinned(
+        4,
+        [
+            {"train": {"swa_start_epochs": 0.4, "swa_cycle_epochs": 0.4}},
+            {"optimizer": {"name": "schedule_free_sgd", "weight_decay": 0.1}},
+            {"optimizer": {**SGD, "lookahead_steps": 2}},
+            {
+                "optimizer": {
+                    "name": "adamw",
+                    "weight_decay": 0.1,
+                    "learning_rate": 0.01,
+                }
+            },
+            {"optimizer": {"name": "lamb", "weight_decay": 0.1, "learning_rate": 0.01}},
+            {"optimizer": {"name": "muon", "weight_decay": 0.1, "learning_rate": 0.01}},
+            {"optimizer": {"name": "prodigy", "learning_rate": 1.0}},
+            {"precision": "pure_bf16", "train": {"ema_decay": 0.9}},
+            {"precision": "fp16"},
+            {"train": {"method": "sam"}},
+            {"train": {"accumulate_steps": 2}},
+            {"train": {"steps_per_call": 2}},
+            {"optimizer": {**SGD, "clip_norm": 0.1, "rate_factors": {"stem": 0.5}}},
+        ],
+    ),
     ids=str,
 )
 def test_masks_hold_with(choices: dict[str, Any]):

@@ -30,6 +30,7 @@ from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
 from tests.helpers.layered import by_path
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.tiers import thinned
 
 
 def rates_of(
@@ -95,8 +96,7 @@ def is_shape(x: Any) -> bool:
     return isinstance(x, tuple)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
+@pytest.mark.parametrize("name", thinned(4, sorted(OPTIMIZERS.keys() - {"lbfgs"})))
 def test_a_factor_is_one_on_the_learning_rate(name: str):
     """As much for every optimizer, its momentum and its weight decay, decoupled or not.
 
@@ -163,8 +163,7 @@ def test_the_command_line_takes_factors(tmp_path: Path):
     assert from_json(to_json(config)) == config
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
+@pytest.mark.parametrize("name", thinned(4, sorted(OPTIMIZERS.keys() - {"lbfgs"})))
 def test_layers_that_begin_later_have_an_optimizer_of_their_own(name: str):
     """As if an optimizer trained each part of the layers, from its beginning on."""
     rng, rate = np.random.default_rng(0), 1e-2
