@@ -31,6 +31,7 @@ from jaxtrain.parallel import devices  # noqa: E402
 from tests.helpers.needs import missing  # noqa: E402
 from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
 from tests.helpers.recipes import write_recipe  # noqa: E402
+from tests.helpers.tiers import share  # noqa: E402
 
 # Also for what runs before the first command, and for single operations.
 devices._enable_compilation_cache()
@@ -48,12 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep the K-th of N parts of the tests that -m has chosen."""
-    part, parts = map(int, config.getoption("--part").split("/"))
-    config.hook.pytest_deselected(
-        items=[item for i, item in enumerate(items) if i % parts != part - 1]
-    )
-    items[:] = items[part - 1 :: parts]
+    """Keep the part that --part names of the tests that -m has chosen."""
+    part = share(items, config.getoption("--part"))
+    others = {*items} - {*part}
+    if others:
+        config.hook.pytest_deselected(items=list(others))
+    items[:] = part
 
 
 @pytest.fixture

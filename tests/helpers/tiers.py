@@ -1,7 +1,7 @@
 """Tables of tests over two tiers: some rows are slow, the others exhaustive."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +35,12 @@ def diagonal(*tables: Iterable[Any]) -> list[Any]:
         values = [cell.values[0] for cell in cells]
         rows.append(_mark(pytest.param(*values, id="-".join(names)), place in chosen))
     return rows
+
+
+def share(items: Sequence[Any], text: str) -> list[Any]:
+    """Items of one of several equal parts, such as `2/4` for the second of four."""
+    part, parts = map(int, text.split("/"))
+    return list(items[part - 1 :: parts])
 
 
 def _param(row: Any) -> Any:
