@@ -30,6 +30,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
 from tests.helpers.images import load_images, write_folder
+from tests.helpers.tiers import thinned
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
 # just between two levels. Where the sizes have a common factor they are not that rare.
@@ -74,7 +75,7 @@ def below(start: float, stop: float, size: int) -> list[int]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "case",
-    [CASES[0], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:])],
+    [CASES[0], *thinned(3, map(pytest.param, CASES[1:]))],
     ids=str,
 )
 def test_as_pillow_resizes(case, method: str):

@@ -96,7 +96,7 @@ def finish(both: Both, run: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_killed_process_ends_the_other_at_once(cli: Cli, start_both, lost: int):
     """Process 0, too, whose end JAX answers with SIGABRT."""
     both = start_both(lost, HANG)  # The other waits for it in a collective.
@@ -112,7 +112,7 @@ def test_killed_process_ends_the_other_at_once(cli: Cli, start_both, lost: int):
     finish(start_both(), run)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_hang_of_one_ends_both(cli: Cli, start_both):
     """Either may be the first to tell: the other waits for it, without a step."""
     both = start_both(1, HANG, "--train.step-timeout-seconds", 10)
@@ -125,7 +125,7 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     finish(start_both(), run)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
     """While they compile: there is nothing to save yet, and no place to agree on."""
     both = start_both(program=BEGINS)
@@ -180,7 +180,7 @@ def test_loss_is_passed_on_to_all(start_all):
         assert end(process, 75) == KILLED.format(2)
 
 
-@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_silent_process_ends_the_other(start_all, lost: int):
     """Itself it ends when it comes back."""
     two = start_all(*["time.sleep(600)"] * 2, heartbeat=10)

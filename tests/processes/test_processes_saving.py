@@ -69,7 +69,7 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     assert one in names(disk)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_three_failures_in_a_row_stop_both(
     tmp_path: Path, write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ):
@@ -104,7 +104,7 @@ def steps(run: Path) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "preset", [pytest.param("data_parallel", marks=pytest.mark.slow), "fsdp"]
+    "preset", [pytest.param("data_parallel", marks=pytest.mark.exhaustive), "fsdp"]
 )
 def test_damaged_checkpoint_is_put_aside_once(
     finished: Path, tmp_path: Path, preset: str
@@ -142,7 +142,7 @@ run()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, cli: Cli):
     """Only process 1 finds it damaged."""
     run = cli.directory / "run"

@@ -151,7 +151,7 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     """Though its main thread waits for the other, where Python calls no handlers."""
     program = PROGRAM.format(act="wait()", place="evaluations.evaluate", index=1 - to)
@@ -165,7 +165,9 @@ def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     assert f"error: process {to} ended, so this one does: {told}" in errors[1 - to]
 
 
-@pytest.mark.parametrize("goes_on", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "goes_on", [False, pytest.param(True, marks=pytest.mark.exhaustive)]
+)
 def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: bool):
     """Process 0 waits inside of JAX for the other, which comes late or never."""
     program = PROGRAM.format(act="wait()", place="jax.default_backend", index=1)
@@ -183,7 +185,7 @@ def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: b
     assert f"process 0 ended, so this one does: {told}" in errors[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
     """Process 1 waits for the farewell of process 0."""
     program = PROGRAM.format(act="wait()", place="peers.Peers.farewell", index=0)
@@ -198,7 +200,7 @@ def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
     assert end(both, 0) == ["", ""]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
     words = ["--checkpoint.every-steps", 1000, "--train.eval-every-steps", 1000]
     program = awaiting_signal(30, last_word=1)

@@ -28,7 +28,11 @@ def test_digits(cli: Cli, tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
-    ("name", "accuracy"), [("fashion_mnist", 0.918), ("fashion_mnist_fast", 0.929)]
+    ("name", "accuracy"),
+    [
+        ("fashion_mnist", 0.918),
+        pytest.param("fashion_mnist_fast", 0.929, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_fashion_mnist(
     name: str, accuracy: float, cli: Cli, tmp_path: Path, fashion_mnist_dir: str

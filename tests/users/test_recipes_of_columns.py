@@ -35,7 +35,7 @@ def numbers(folder: Path) -> None:
 UNET = 156_240 + (50_816 + 10_432 + 1_760) + (8 + 1) * 11 + (96 + 1) * 11
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "folder", "make", "num_params", "metric"),
     [
