@@ -54,5 +54,9 @@ class SoundConfig(Section):
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Shape of the spectrogram that the model sees: (mels, frames, 1)."""
-        return self.mels, 1 + self.samples // self.hop, 1
+        """Shape of the spectrogram that the model sees: (mels, frames, 1).
+
+        Silence of window // 2 samples is on both sides, as in librosa and torch.stft:
+        an odd window has one sample less to move over.
+        """
+        return self.mels, 1 + (self.samples - self.window % 2) // self.hop, 1

@@ -61,8 +61,7 @@ def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
         precision=jax.lax.Precision.HIGHEST,
     )[:, :, 0]
-    frames = sound.image_shape[1]
-    parts = jnp.square(found[:, :frames])
+    parts = jnp.square(found)
     power = parts[..., : half + 1] + parts[..., half + 1 :]
     bands = jnp.asarray(mel_bands(sound), waves.dtype)
     mel = jnp.dot(power, bands.T, precision=jax.lax.Precision.HIGHEST)
@@ -75,7 +74,8 @@ def mel_bands(sound: SoundConfig) -> np.ndarray:
 
     Triangles of the same area, whose corners are the middles of the bands beside.
     """
-    frequencies = np.linspace(0, sound.sample_rate / 2, sound.window // 2 + 1)
+    # The last one of an odd window is below half the sample rate.
+    frequencies = np.fft.rfftfreq(sound.window, 1 / sound.sample_rate)
     corners = _to_hertz(np.linspace(0, _to_mel(sound.sample_rate / 2), sound.mels + 2))
     widths = np.diff(corners)[:, None]
     ramps = corners[:, None] - frequencies

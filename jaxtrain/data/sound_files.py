@@ -24,9 +24,9 @@ ENDINGS_OF_SOUNDS = (".wav", ".flac")
 # Samples of a file, of all channels: five hours at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
-# Samples beside the clip that are resampled with it, of the slower rate; the filter of
-# SciPy reaches 10.
-MARGIN = 16
+# Samples of the slower rate that the filter of SciPy's `resample_poly` reaches on both
+# sides.
+FILTER_REACH = 10
 # Samples, of all channels, that are looked at together.
 BLOCK = 2**20
 # So many samples in a row at the end of the scale are clipped; of 16 bits the end is
@@ -177,8 +177,9 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
     # What the clip takes of the file, and what the filter reaches, from where a sample
-    # of both falls together.
-    margin = MARGIN * max(1, ours // theirs)
+    # of both falls together. A sample of the slower rate is as long as max(ours,
+    # theirs) / theirs samples of the clip.
+    margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs
     last = min(num, -(-(start + sound.samples + margin) * theirs // ours))
     file.seek(first)

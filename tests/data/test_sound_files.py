@@ -1,16 +1,19 @@
 """Sound files to clips: rates, lengths, channels, and files that are none."""
 
 import io
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.signal import resample_poly
 
 from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data import sources
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.sound_files import decode
 from jaxtrain.errors import UserError
+from tests.helpers.rows import each_row
 from tests.helpers.waves import RATE, write_tones
 
 soundfile = pytest.importorskip("soundfile")
@@ -75,6 +78,43 @@ def test_other_rates_are_resampled(rate: int):
     expected = 0.5 * np.sin(2 * np.pi * 400 * middle)
     # The filter of SciPy has a ripple; a sample beside is 0.15 away.
     assert np.abs(found - expected).max() < 0.02
+
+
+@each_row(
+    "rate",
+    # The rate rises by 0.2 to 4, among others by hardly less than a whole number.
+    [
+        40_000,
+        16_001,
+        11_025,
+        8001,
+        5000,
+        4445,
+        4211,
+        4040,
+        4001,
+        4000,
+        2677,
+        2001,
+        2000,
+    ],
+)
+def test_a_clip_is_cut_out_of_the_whole_file_resampled(rate: int):
+    """SciPy's filter reaches beyond the ends of the clip, which is noise here."""
+    rng = np.random.default_rng(rate)
+    wave = rng.integers(-20_000, 20_000, 3 * rate // 10).astype(np.int16)
+    common = math.gcd(rate, RATE)
+    whole = resample_poly(wave / 2**15, RATE // common, rate // common)
+    whole = np.clip(np.rint(whole * 2**15), -(2**15), 2**15 - 1)
+    length, data = len(wave) * RATE // rate, written(wave, rate)
+    middle = decode(data, SOUND)[:, 0, 0]
+    start = (length - 800) // 2
+    # The same sums, whose roundings in float64 may tip one that ends in a half.
+    assert np.abs(middle - whole[start : start + 800]).max() <= 1
+    for seed in range(5):
+        start = int(np.random.default_rng([seed]).integers(0, length - 799))
+        found = decode(data, SOUND, [seed])[:, 0, 0]
+        assert np.abs(found - whole[start : start + 800]).max() <= 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,13 @@ import numpy as np
 SETTINGS: list[dict[str, Any]] = [
     {"samples": 2000, "numbers": (8000, 256, 80, 24)},
     {"samples": 3000, "numbers": (16_000, 400, 160, 20)},
+    # Odd windows, whose last frame begins a sample later; odd hops; windows longer than
+    # the clip; hops longer than the window.
+    {"samples": 480, "numbers": (8000, 255, 80, 12)},
+    {"samples": 700, "numbers": (16_000, 401, 133, 16)},
+    {"samples": 300, "numbers": (8000, 513, 75, 8)},
+    {"samples": 300, "numbers": (8000, 512, 101, 8)},
+    {"samples": 360, "numbers": (8000, 33, 40, 6)},
 ]
 RATE = 8000
 
