@@ -58,16 +58,24 @@ def joined(sums: Any) -> np.ndarray:
     return whole * UNIT + rest
 
 
-def iou_of(counts: np.ndarray) -> list[float | None]:
-    """Return intersection over union of each class; None without a pixel."""
+def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
+    """Return the intersection over union of each class.
+
+    Args:
+      counts: Confusion matrix, int (C, C).
+      ignored: Class that does not count, though it may be predicted; None: all do.
+
+    Returns:
+      None for a class without a pixel, and for the ignored class.
+    """
     hits, true, found = _parts(counts)
-    return _shares_of(hits, true + found - hits)
+    return _shares_of(hits, true + found - hits, ignored)
 
 
-def dice_of(counts: np.ndarray) -> list[float | None]:
-    """Return 2 hits / (true + predicted) of each class; None without a pixel."""
+def dice_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
+    """Return 2 hits / (true + predicted) of each class, None as in `iou_of`."""
     hits, true, found = _parts(counts)
-    return _shares_of(2 * hits, true + found)
+    return _shares_of(2 * hits, true + found, ignored)
 
 
 def accuracy_of(counts: np.ndarray) -> float | None:
@@ -130,16 +138,18 @@ def boundary_sums(
     return jnp.stack([scores, numbers])
 
 
-def boundary_of(sums: Any, num_examples: int) -> float | None:
-    """Return the mean over the classes of the mean over their images."""
-    del num_examples
-    scores, numbers = np.asarray(sums, np.float64).tolist()
-    pairs = zip(scores, numbers, strict=True)
-    return mean_of([score / num if num else None for score, num in pairs])
+def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
+    """Return the mean over the classes, but the ignored one, of that of their images.
+
+    Args:
+      sums: Scores and images of each class, (2, C), of `boundary_sums`.
+      ignored: Class that does not count; None: all do.
+    """
+    return mean_of(_shares_of(*sums, ignored))
 
 
 def pixel_metrics(
-    confusion: Add, boundary: Add, num_classes: int = 0
+    confusion: Add, boundary: Add, num_classes: int = 0, ignored: int | None = None
 ) -> dict[str, Metric]:
     """Return the metrics by name.
 
@@ -147,22 +157,31 @@ def pixel_metrics(
       confusion: Function that makes `confusion_sums` of a batch.
       boundary: Function that makes `boundary_sums` of a batch.
       num_classes: Number of classes; of many the matrix is left out.
+      ignored: Class that does not count; None: all do.
     """
 
     def of(value: Callable[[np.ndarray], Any], **more: Any) -> Metric:
         return Metric(confusion, lambda sums, _: value(joined(sums)), **more)
 
+    def iou(counts: np.ndarray) -> list[float | None]:
+        return iou_of(counts, ignored)
+
+    def dice(counts: np.ndarray) -> list[float | None]:
+        return dice_of(counts, ignored)
+
+    def boundary_f(sums: Any, num_examples: int) -> float | None:
+        return boundary_of(np.asarray(sums, np.float64), ignored)
+
+    higher = "higher"
     metrics = {
-        "mean_iou": of(lambda c: mean_of(iou_of(c)), better="higher", title="mean IoU"),
-        "pixel_accuracy": of(accuracy_of, better="higher", title="pixel accuracy"),
-        "mean_dice": of(
-            lambda c: mean_of(dice_of(c)), better="higher", title="mean Dice"
-        ),
+        "mean_iou": of(lambda c: mean_of(iou(c)), better=higher, title="mean IoU"),
+        "pixel_accuracy": of(accuracy_of, better=higher, title="pixel accuracy"),
+        "mean_dice": of(lambda c: mean_of(dice(c)), better=higher, title="mean Dice"),
         "boundary_f_score": Metric(
-            boundary, boundary_of, better="higher", title="boundary F-score"
+            boundary, boundary_f, better=higher, title="boundary F-score"
         ),
-        "iou": of(iou_of, title="IoU"),
-        "dice": of(dice_of, title="Dice"),
+        "iou": of(iou, title="IoU"),
+        "dice": of(dice, title="Dice"),
     }
     if num_classes <= MAX_MATRIX:
         metrics["confusion_matrix"] = of(lambda c: c.tolist())
@@ -173,9 +192,11 @@ def _parts(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.diag(counts), counts.sum(1), counts.sum(0)
 
 
-def _shares_of(ones: np.ndarray, wholes: np.ndarray) -> list[float | None]:
-    pairs = zip(ones.tolist(), wholes.tolist(), strict=True)
-    return [one / whole if whole else None for one, whole in pairs]
+def _shares_of(
+    ones: np.ndarray, wholes: np.ndarray, ignored: int | None
+) -> list[float | None]:
+    pairs = enumerate(zip(ones.tolist(), wholes.tolist(), strict=True))
+    return [a / b if b and i != ignored else None for i, (a, b) in pairs]
 
 
 def _boundary(area: jax.Array) -> jax.Array:

@@ -15,16 +15,19 @@ MAX_CLASSES = 60
 
 
 class PixelClassRow(NamedTuple):
-    """What is known of a class; None: it has no pixel.
+    """Metrics of a class that has a true or a predicted pixel.
 
     Attributes:
-      share: Part of the pixels that count.
+      name: Name of the class.
+      share: Part of the pixels that count; None: not known.
+      iou: Intersection over union.
+      dice: Dice coefficient.
     """
 
     name: str
     share: float | None
-    iou: float | None
-    dice: float | None
+    iou: float
+    dice: float
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
@@ -58,5 +61,10 @@ def _rows(
         total = sum(map(sum, matrix))
         shares = [sum(row) / total if total else None for row in matrix]
     cells = zip(names, shares, *(column or [] for column in columns), strict=True)
-    rows = [PixelClassRow(*row) for row in cells]
-    return sorted(rows, key=lambda row: (row.iou is None, row.iou))
+    # A class without a pixel has no metrics, nor has the ignored one.
+    rows = [
+        PixelClassRow(name, share, iou, dice)
+        for name, share, iou, dice in cells
+        if iou is not None and dice is not None
+    ]
+    return sorted(rows, key=lambda row: row.iou)

@@ -90,7 +90,8 @@ class Segmentation(Task):
                 f"class_weights = {weights}: {counted(len(weights), 'weight')} for "
                 f"{num} classes: {', '.join(self.class_names)}"
             )
-        self._metrics = pixel_metrics(self._confusion, self._boundary, num)
+        ignored = None if options.ignore_value == IGNORED else options.ignore_value
+        self._metrics = pixel_metrics(self._confusion, self._boundary, num, ignored)
 
     def describe(self) -> str:
         return f"{self.num_classes} classes of pixels"

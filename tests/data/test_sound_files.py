@@ -83,21 +83,7 @@ def test_other_rates_are_resampled(rate: int):
 @each_row(
     "rate",
     # The rate rises by 0.2 to 4, among others by hardly less than a whole number.
-    [
-        40_000,
-        16_001,
-        11_025,
-        8001,
-        5000,
-        4445,
-        4211,
-        4040,
-        4001,
-        4000,
-        2677,
-        2001,
-        2000,
-    ],
+    [40000, 16001, 11025, 8001, 5000, 4445, 4211, 4040, 4001, 4000, 2677, 2001, 2000],
 )
 def test_a_clip_is_cut_out_of_the_whole_file_resampled(rate: int):
     """SciPy's filter reaches beyond the ends of the clip, which is noise here."""

@@ -133,6 +133,62 @@ def test_an_ignored_class_does_not_count():
 # --- metrics -------------------------------------------------------------------------
 
 
+def without(counts: np.ndarray, ignored: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean IoU as torchmetrics' `MulticlassJaccardIndex` with `ignore_index`; Dice.
+
+    Pixels whose target is the ignored class are no part of the counts: its row is 0.
+    IoU = hits / (true + predicted - hits), Dice = 2 hits / (true + predicted), and the
+    mean ("macro") is over the classes other than the ignored one that have a true or a
+    predicted pixel. A pixel predicted as the ignored class is a miss of its own class.
+    """
+    hits, true, found = np.diag(counts), counts.sum(1), counts.sum(0)
+    weight = (true + found > 0).astype(float)
+    weight[ignored] = 0
+    either = np.maximum(true + found, 1)
+    iou, dice = hits / np.maximum(either - hits, 1), 2 * hits / either
+    return (weight * iou).sum() / weight.sum(), (weight * dice).sum() / weight.sum()
+
+
+def test_an_ignored_class_is_no_class_of_the_metrics():
+    """Though it is predicted: these pixels are misses of their own classes."""
+    logits, masks = batch(12)
+    masks[:, 0, 0], logits[:, 0, 0] = 0, [0, 9, 0, 0]
+    values = values_of(task_of(ignore_value=1), logits, masks)
+    known = (masks != IGNORED) & (masks != 1)
+    true, found = masks[known], logits.argmax(-1)[known]
+    counts = oracle.confusion_matrix(true, found, labels=[0, 1, 2, 3])
+    assert counts[0, 1] > 0 == counts[1].sum()
+    np.testing.assert_array_equal(values["confusion_matrix"], counts)
+    mean_iou, mean_dice = without(counts, 1)
+    np.testing.assert_allclose(values["mean_iou"], mean_iou)
+    np.testing.assert_allclose(values["mean_dice"], mean_dice)
+    np.testing.assert_allclose(values["pixel_accuracy"], (true == found).mean())
+    assert values["iou"][1] is values["dice"][1] is None
+    assert Segmentation.highlights(values)["lowest IoU"][1] != 1
+
+
+def test_the_boundaries_of_an_ignored_class_do_not_count():
+    """A pixel predicted as it would give it a score of 0."""
+    masks = np.zeros((1, *SHAPE), int)
+    masks[0, 4:] = 2
+    found = masks.copy()
+    found[0, 0, 0] = 1
+    scores = [boundary_f(masks[0] == c, found[0] == c, 0) for c in (0, 2)]
+    for ignored, expected in ((1, scores), (IGNORED, [*scores, 0])):
+        task = task_of(ignore_value=ignored, boundary_tolerance=0)
+        values = values_of(task, 9.0 * np.eye(4)[found], masks)
+        wanted = np.mean(expected)
+        np.testing.assert_allclose(values["boundary_f_score"], wanted, rtol=1e-6)
+
+
+def test_a_report_has_no_row_for_an_ignored_class():
+    logits, masks = batch(12)
+    values = values_of(task_of(ignore_value=1), logits, masks)
+    shown = str(Segmentation.report_sections(values, NAMES))
+    table = shown[: shown.index("Confusion of pixels")]
+    assert "disc" not in table and "around" in table and "square" in table
+
+
 def values_of(task: Segmentation, logits: np.ndarray, masks: np.ndarray) -> Any:
     ones = np.ones(len(masks), np.int32)
     sums = jax.jit(task.sums)(jnp.asarray(logits), jnp.asarray(masks), ones)
