@@ -14,15 +14,16 @@ NUM_BINS = 15
 def scores(
     logits: jax.Array, labels: jax.Array, temperature: float = 1.0
 ) -> dict[str, jax.Array]:
-    """Return what is remembered of each example, (B,) each, float32.
+    """Return what is remembered of each example, (B,) each, float32 but for `known`.
 
     `confidence` is the probability of the class ranked first, `correct` whether it is
     the true one, `nll` the negative log-likelihood of that, and `brier` the squared
-    distance of the probabilities to it (Brier 1950), in 0..2.
+    distance of the probabilities to it (Brier 1950), in 0..2. `known` is whether there
+    is a true one.
 
     Args:
       logits: Logits, (B, classes).
-      labels: True classes, (B,).
+      labels: True classes, (B,); below 0 if unknown.
       temperature: Divisor of the logits.
     """
     logs = jax.nn.log_softmax(widen(logits) / temperature, axis=-1)
@@ -33,6 +34,7 @@ def scores(
         "correct": (jnp.argmax(logs, -1) == labels).astype(logs.dtype),
         "nll": -jnp.sum(jnp.where(true > 0, logs, 0), axis=-1),
         "brier": jnp.sum(jnp.square(probabilities - true), axis=-1),
+        "known": labels >= 0,
     }
 
 
@@ -42,11 +44,12 @@ def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
     `expected_calibration_error` is the mean distance of confidence and accuracy over
     15 bins of equal width, each weighted by its examples (Naeini et al. 2015; Guo et
     al. 2017, arXiv:1706.04599), `maximum_calibration_error` the largest, `brier_score`
-    and `negative_log_likelihood` are means over the examples.
+    and `negative_log_likelihood` are means over the examples of known class.
 
     Args:
       scores: What `scores` returned of all examples, (N,) each.
     """
+    scores = {name: x[scores["known"]] for name, x in scores.items()}
     table = reliability(scores["confidence"], scores["correct"])
     return {
         "expected_calibration_error": expected_error(table),

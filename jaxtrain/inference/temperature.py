@@ -46,8 +46,9 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
 
     Args:
       logits: Logits, (N, classes).
-      labels: True classes, (N,).
+      labels: True classes, (N,); examples whose class is below 0 are left out.
     """
+    logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
     beta = 1.0
     before = _derivatives(logits, labels, beta)[0]

@@ -227,7 +227,8 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
         raise UserError(f"{config.data.source} does not group its examples by class")
-    counts = np.bincount(strata, minlength=train.facts.get("num_classes", 0))
+    known = strata[strata >= 0]
+    counts = np.bincount(known, minlength=train.facts.get("num_classes", 0))
     if config.data.sampling == "balanced":
         return (counts > 0).astype(np.int64)
     return counts

@@ -50,7 +50,8 @@ class MixedLabels(NamedTuple):
 class Classification(Task):
     """Targets are the numbers of classes, int32 (B,); outputs are logits.
 
-    In training they may be `MixedLabels`.
+    In training they may be `MixedLabels`. Examples whose class is below 0, which is not
+    known, have a loss of 0 in training, and no part in evaluations.
 
     Args:
       image_shape: of the images.
@@ -125,11 +126,13 @@ class Classification(Task):
         self, outputs: jax.Array, target: jax.Array | MixedLabels, *, training: bool
     ) -> jax.Array:
         if training and self._binary:
-            return self._binary_loss(outputs, target)
-        if training and self._adjustment is not None:
-            outputs = widen(outputs)
-            outputs = outputs + jnp.asarray(self._adjustment, outputs.dtype)
-        return self._softmax_loss(outputs, target, training)
+            loss = self._binary_loss(outputs, target)
+        else:
+            if training and self._adjustment is not None:
+                outputs = widen(outputs)
+                outputs = outputs + jnp.asarray(self._adjustment, outputs.dtype)
+            loss = self._softmax_loss(outputs, target, training)
+        return jnp.where(_is_known(target), loss, 0)
 
     def _softmax_loss(
         self, outputs: jax.Array, target: jax.Array | MixedLabels, training: bool
@@ -184,6 +187,9 @@ class Classification(Task):
             return loss * _shared(target, lambda label: weights[label])
         return loss * weights[target]
 
+    def sums(self, outputs: Any, target: jax.Array, mask: jax.Array) -> Any:
+        return super().sums(outputs, target, jnp.where(_is_known(target), mask, 0))
+
     def train_metrics(
         self, outputs: jax.Array, target: jax.Array | MixedLabels
     ) -> dict[str, jax.Array]:
@@ -207,7 +213,7 @@ class Classification(Task):
     def disagreement(
         self, outputs: jax.Array, target: Any, mask: jax.Array
     ) -> dict[str, jax.Array]:
-        return class_disagreement(outputs, mask)
+        return class_disagreement(outputs, jnp.where(_is_known(target), mask, 0))
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:
@@ -242,6 +248,17 @@ class Classification(Task):
         if matrix is None:
             return {}
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
+
+
+def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
+    """Return whether the class of each example is known; of a mixture both, bool (B,).
+
+    A partner without a share does not matter.
+    """
+    if isinstance(target, MixedLabels):
+        one, other = target.label >= 0, target.partner >= 0
+        return one & (other | (target.weight == 1))
+    return target >= 0
 
 
 def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:

@@ -155,9 +155,11 @@ class Embedding(Task):
             found = super().values(sums, kept)
             del found["loss"]
             return found
-        neighbours = find_neighbours(
-            **kept[KEPT], temperature=self._options.temperature
-        )
+        # Examples of unknown class are no neighbours that say anything.
+        known = kept[KEPT]["label"] >= 0
+        examples = {name: x[known] for name, x in kept[KEPT].items()}
+        temperature = self._options.temperature
+        neighbours = find_neighbours(**examples, temperature=temperature)
         found = super().values(sums, {**kept, KEPT: neighbours})
         return {**found, "loss": mean_loss(neighbours)}
 

@@ -26,7 +26,7 @@ def arcface_losses(
 
     Args:
       cosines: Cosines of the angles to the centres of the classes, (B, classes).
-      label: True classes, (B,) integers.
+      label: True classes, (B,) integers; below 0 if unknown, which has a loss of 0.
       margin: Angle in radians.
       scale: Factor on the cosines.
     """
@@ -38,7 +38,8 @@ def arcface_losses(
     beyond = cosine <= math.cos(math.pi - margin)
     turned = jnp.where(beyond, cosine - margin * math.sin(margin), turned)
     logits = scale * jnp.where(true, turned, cosines)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+    return jnp.where(label >= 0, losses, 0)
 
 
 def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
@@ -59,7 +60,7 @@ def contrastive_losses(
 
     Of each example the mean, over the others of its class in the batch, of minus the
     logarithm of the softmax of their similarity among all others. An example whose
-    class has no other has a loss of 0.
+    class has no other, or is below 0, which is not known, has a loss of 0.
 
     Args:
       outputs: Embeddings of any length, (B, size).
@@ -71,7 +72,7 @@ def contrastive_losses(
     product = jnp.dot(units, units.T, precision=jax.lax.Precision.HIGHEST)
     others = ~jnp.eye(len(units), dtype=jnp.bool_)
     similar = jnp.where(others, product / temperature, NEVER)
-    alike = (label[:, None] == label) & others
+    alike = (label[:, None] == label) & (label >= 0) & others
     num = jnp.sum(alike, -1)
     mean = jnp.sum(jnp.where(alike, similar, 0), -1) / jnp.maximum(num, 1)
     return jnp.where(num > 0, jax.nn.logsumexp(similar, -1) - mean, 0)

@@ -235,7 +235,9 @@ class Regression(Task):
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))
         mae = absolute / jnp.maximum(num, 1)
-        return {"mae": jnp.mean(mae).astype(jnp.float32)}
+        # The mean over the columns that have a number in the batch.
+        mean = jnp.sum(mae) / jnp.maximum(jnp.sum(num > 0), 1)
+        return {"mae": mean.astype(jnp.float32)}
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

@@ -178,8 +178,11 @@ class Segmentation(Task):
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         counts = self._counts(target)
         right = (outputs.argmax(-1) == target) & counts
-        share = right.sum((1, 2)) / jnp.maximum(counts.sum((1, 2)), 1)
-        return {"pixel_accuracy": jnp.mean(share).astype(jnp.float32)}
+        num = counts.sum((1, 2))
+        share = right.sum((1, 2)) / jnp.maximum(num, 1)
+        # The mean over the images that have a pixel that counts.
+        mean = share.sum() / jnp.maximum((num > 0).sum(), 1)
+        return {"pixel_accuracy": mean.astype(jnp.float32)}
 
     def metrics(self) -> Mapping[str, Metric]:
         return self._metrics

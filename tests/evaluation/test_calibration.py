@@ -67,6 +67,16 @@ def test_errors_of_calibration_are_those_of_their_formula():
     }
 
 
+def test_examples_of_unknown_class_do_not_count():
+    known = np.arange(400) % 4 > 0
+    labels = np.where(known, LABELS, -1)
+    some = jax.device_get(calibration.scores(LOGITS[known], LABELS[known]))
+    found = calibration.calibration(jax.device_get(calibration.scores(LOGITS, labels)))
+    assert found == calibration.calibration(some)
+    wanted = temperature.fit(LOGITS[known], LABELS[known])
+    assert temperature.fit(LOGITS, labels) == wanted
+
+
 def test_a_bound_belongs_to_the_bin_below():
     table = calibration.reliability(np.array([0.5, 1.0, 0.0]), np.ones(3), num_bins=2)
     assert [row["num_examples"] for row in table] == [2, 1]

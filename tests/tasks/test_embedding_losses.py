@@ -44,6 +44,27 @@ def test_arcface_is_that_of_pytorch_with_its_gradients():
     close(grads[1], theirs["of_centres"])
 
 
+def test_examples_of_unknown_class_have_no_loss_and_are_nobodys_kin():
+    x, label = jnp.float32(outputs()), np.array(LABEL)
+    some = label.copy()
+    some[[0, 2, 4]] = -1
+    cosines = jnp.dot(unit(x), unit(jnp.float32(centres()), 0))
+    whole, found = (
+        arcface_losses(cosines, jnp.array(y), margin=MARGIN, scale=SCALE)
+        for y in (label, some)
+    )
+    np.testing.assert_allclose(found, np.where(some < 0, 0, whole))
+    # To be of a class of their own is what unknown ones come to.
+    alone = some.copy()
+    alone[[0, 2, 4]] = 100, 101, 102
+    wanted, found = (
+        contrastive_losses(x, jnp.array(y), temperature=TEMPERATURE)
+        for y in (alone, some)
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert (np.asarray(found) > 0).tolist() == [False, True, False, False, False, True]
+
+
 def test_the_contrastive_loss_is_that_of_pytorch_with_its_gradient():
     x, theirs = jnp.float32(outputs()), THEIRS["contrastive"]
     close(contrastive(x), theirs["losses"])

@@ -1,7 +1,9 @@
 """The binary loss against its formula in float64, and what it goes with."""
 
 from typing import Any
+from unittest import mock
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from jaxtrain import tasks
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.errors import UserError
+from jaxtrain.run.checks import class_counts
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
@@ -136,3 +139,41 @@ def test_labels_may_be_unknown_within_a_split():
     build().check_targets(np.array([0, -1, 2]), "split 'train' of own:x")
     with pytest.raises(UserError, match="split 'test' of own:x has no labels"):
         build().check_targets(np.array([-1, -1, -1]), "split 'test' of own:x")
+
+
+def sums_of(task: Any, logits: np.ndarray, labels: np.ndarray) -> Any:
+    ones = np.ones(len(labels), np.int32)
+    return task.values(jax.device_get(task.sums(logits, labels, ones)))
+
+
+@each_row("loss", ["cross_entropy", "binary_cross_entropy", "focal"])
+def test_examples_of_unknown_class_do_not_count(loss: str):
+    """As PyTorch's and torchmetrics' `ignore_index = -1`, but for the mean of a step.
+
+    Like images without a known label of the other tasks they have a loss of 0.
+    """
+    task = build(loss=loss)
+    labels, known = LABELS.copy(), np.arange(6) % 3 > 0
+    labels[~known] = -1
+    whole = np.asarray(task.loss(LOGITS, LABELS, training=True))
+    found = task.loss(LOGITS, jnp.asarray(labels), training=True)
+    np.testing.assert_allclose(found, np.where(known, whole, 0), rtol=1e-6)
+    # A mixture is known if all that has a share is.
+    partners = labels[::-1].copy()
+    partners_known = known & known[::-1]
+    for weight, counts in ((0.7, partners_known), (1.0, known)):
+        given = [jnp.asarray(x) for x in (labels, partners, np.full(6, weight))]
+        mixed = task.loss(LOGITS, MixedLabels(*given), training=True)
+        assert ((np.asarray(mixed) > 0) == counts).all()
+    values = sums_of(task, LOGITS, labels)
+    assert values == sums_of(task, LOGITS[known], labels[known])
+    assert values["num_examples"] == 4 == np.sum(values["confusion_matrix"])
+
+
+def test_class_weights_count_no_unknown_class():
+    train = mock.MagicMock(facts={"num_classes": 3})
+    train.__len__.return_value = 5
+    train.strata.return_value = labels = np.array([0, -1, 2, 2, 0])
+    train.targets = labels.__getitem__
+    config = Config(train=TrainConfig(steps=1))
+    assert class_counts(config, train).tolist() == [2, 0, 2]

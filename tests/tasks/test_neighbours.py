@@ -6,6 +6,8 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from jaxtrain.tasks import neighbours
+from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.embedding import KEPT, Embedding
 from jaxtrain.tasks.neighbours import (
     VOTERS,
     find_neighbours,
@@ -91,3 +93,18 @@ def test_examples_without_another_of_their_class_are_left_out():
         nothing = find_neighbours(few, np.arange(len(few)), temperature=0.1)
         values = (recall_at(nothing, 1), knn_accuracy(nothing), mean_loss(nothing))
         assert values == (None, None, None)
+
+
+def test_examples_of_unknown_class_are_no_neighbours(
+    made: tuple[np.ndarray, np.ndarray],
+):
+    x, label = made
+    unknown = np.arange(NUM) % 3 == 0
+    task = Embedding((8, 8, 1), {}, loss="contrastive", size=8)
+    sums = {"loss": 0.0, "num_examples": NUM}
+
+    def values_of(x: np.ndarray, label: np.ndarray) -> Values:
+        return task.values(sums, {KEPT: {"embedding": x, "label": label}})
+
+    found = values_of(x, np.where(unknown, -1, label))
+    assert found == values_of(x[~unknown], label[~unknown])

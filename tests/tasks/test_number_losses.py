@@ -55,6 +55,15 @@ def test_losses_of_the_error_are_the_formulas():
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_column_without_a_number_in_a_batch_is_no_part_of_the_mean_error():
+    target = MEAN + STD * TARGET[:4]
+    target[:, 1] = np.nan
+    outputs = OUTPUTS[:4, :, 0]
+    found = task().train_metrics(jnp.asarray(outputs), jnp.asarray(target))
+    expected = abs(STD[0] * (outputs[:, 0] - TARGET[:4, 0])).mean()
+    np.testing.assert_allclose(found["mae"], expected, rtol=1e-4)
+
+
 def test_the_gaussian_loss_is_the_density():
     variance = softplus(OUTPUTS[..., 1]) + LEAST_VARIANCE
     density = stats.norm.logpdf(TARGET, OUTPUTS[..., 0], np.sqrt(variance))

@@ -213,6 +213,19 @@ def test_metrics_are_those_of_scikit_learn():
     assert values["num_examples"] == 11  # One image has no pixel that counts.
 
 
+def test_an_image_without_a_pixel_that_counts_is_no_mistake_of_training():
+    logits, masks = batch()
+    known = masks != IGNORED
+    shares = [
+        (found == true)[some].mean()
+        for found, true, some in zip(logits.argmax(-1), masks, known, strict=True)
+        if some.any()
+    ]
+    found = task_of().train_metrics(jnp.asarray(logits), jnp.asarray(masks))
+    np.testing.assert_allclose(found["pixel_accuracy"], np.mean(shares), rtol=1e-6)
+    assert len(shares) == len(masks) - 1
+
+
 def test_a_class_without_a_pixel_is_left_out_of_the_mean():
     masks = np.zeros((1, *SHAPE), int)
     masks[0, 0] = 1
