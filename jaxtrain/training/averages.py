@@ -24,12 +24,11 @@ class DoneStep(NamedTuple):
     """A step behind which an average moves.
 
     Attributes:
-      number: Number of completed steps, this one included.
-      taken: Number of the steps before this one that were not skipped.
+      taken: Number of the steps before this one that were not skipped, which the
+        learning rate is a function of.
       learning_rate: Learning rate of this step; None where a line search finds it.
     """
 
-    number: jax.Array
     taken: jax.Array
     learning_rate: jax.Array | None
 
@@ -67,7 +66,11 @@ class Average:
         return params
 
     def recomputes(self, step: int) -> bool:
-        """Whether statistics are computed anew for an evaluation after `step` steps."""
+        """Whether statistics are computed anew for an evaluation.
+
+        Args:
+          step: Number of completed steps, those that were skipped included.
+        """
         return True
 
 
@@ -95,8 +98,8 @@ class Swa(Average):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv:1803.05407).
 
     The mean, with equal weights, of the weights after `start` steps, and at the end of
-    each cycle from there on; before, the weights themselves. Weights at the end of a
-    cycle whose last step is skipped are left out.
+    each cycle from there on; before, the weights themselves. Steps that are skipped are
+    no part of a cycle, as they are none of the learning rate's.
 
     Attributes:
       start: Steps before the first cycle.
@@ -110,12 +113,14 @@ class Swa(Average):
         return {"models": jnp.zeros((), dtype)}
 
     def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
-        models, after = memory["models"], done.number - self.start
+        models, after = memory["models"], done.taken + 1 - self.start
         due = (after >= 0) & (after % self.cycle == 0)
         rate = jnp.where(due, 1 / (models + 1), jnp.where(after < 0, 1.0, 0.0))
         return rate, {"models": models + due.astype(models.dtype)}
 
     def recomputes(self, step: int) -> bool:
+        # After skipped steps there may be no model yet: the statistics of the weights
+        # themselves are then computed anew.
         return step >= self.start
 
 

@@ -256,7 +256,7 @@ class Update:
         if self.average is None:
             return {"ema_params": {}, "ema_model_state": {}, "average_memory": {}}
         learning_rate = None if self.schedule is None else self._learning_rate(state)
-        done = DoneStep(state.step + 1, _steps_taken(state), learning_rate)
+        done = DoneStep(_steps_taken(state), learning_rate)
         rate, memory = self.average.rate(state.average_memory, done)
 
         def move(average: jax.Array, x: jax.Array) -> jax.Array:

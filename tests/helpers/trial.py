@@ -22,7 +22,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
-from jaxtrain.training.averages import make_average
+from jaxtrain.training.averages import Average, make_average
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
@@ -66,6 +66,7 @@ class Trial:
         optimizer: OptimizerConfig | None = None,
         dropout: float | None = None,
         compute: bool = True,
+        average: Average | None = None,
         **train: Any,
     ):
         self.config = Config(
@@ -82,7 +83,7 @@ class Trial:
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)
-        average = make_average(self.config.optimizer, self.config.train)
+        average = average or make_average(self.config.optimizer, self.config.train)
         self.update = Update(
             self.config.optimizer,
             self.config.train,

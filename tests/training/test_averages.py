@@ -16,10 +16,10 @@ from jaxtrain.run import plateau
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.schedules import with_swa_cycles
+from jaxtrain.training.schedules import Schedule, with_swa_cycles
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
-from tests.helpers.numerics import same
+from tests.helpers.numerics import close, same
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 from tests.helpers.trial import IMAGES, LABELS, Trial
@@ -47,14 +47,16 @@ class Steps:
         warmup: int = 0,
         average: Average | None = None,
         decay: float = 0.0,
+        schedule: Schedule | None = None,
     ):
         config = OptimizerConfig(weight_decay=decay, **options)
         peak = config.learning_rate or 0.0
 
-        def schedule(step: Any) -> jax.Array:
+        def warmed_up(step: Any) -> jax.Array:
             part = (jnp.asarray(step, float) + 1) / max(warmup, 1)
             return peak * jnp.minimum(1, part)
 
+        schedule = schedule or warmed_up
         tx = make_optimizer(config, schedule)
         train, zero = TrainConfig(steps=99), jnp.zeros((), jnp.int32)
         average = average or make_average(config, train)
@@ -127,18 +129,53 @@ def test_a_rate_of_0_changes_nothing_and_leaves_no_nan(name: str):
     assert all(x.any() for x in jax.tree.leaves(updates))
 
 
-def test_swa_is_the_mean_of_the_ends_of_cycles_and_a_skipped_one_is_left_out():
-    first, target = stored("first"), stored("target")
-    sgd = {"name": "sgd", "learning_rate": 0.25}
-    steps, models = Steps(first, sgd, average=Swa(start=3, cycle=4)), []
-    state = steps.state
+# Steps that are skipped: none, some before the first cycle, within one, at its end.
+BAD_STEPS: tuple[tuple[int, ...], ...] = ((), (1, 2), (5,), (11,), (2, 7, 11, 12, 14))
+
+
+@each_row("bad", BAD_STEPS)
+def test_swa_is_the_mean_of_the_ends_of_the_cycles_of_the_rate(bad: tuple[int, ...]):
+    """Both count the steps that are taken, here as loops over them in NumPy."""
+    start, cycle = 3, 4
+    first, target = stored("first"), flat(stored("target"))
+    rate = with_swa_cycles(
+        lambda step: jnp.float32(0.5), start=start, cycle=cycle, first=0.4, last=0.1
+    )
+    sgd = {"name": "sgd", "learning_rate": 0.5, "momentum": 0.0}
+    steps = Steps(first, sgd, average=Swa(start, cycle), schedule=rate)
+    params, taken, ends = flat(first), 0, []
     for step in range(1, 17):
-        state = steps(stored("noise", step), target, np.nan if step == 11 else 1.0)
-        if step >= 3 and (step - 3) % 4 == 0 and step != 11:
-            models.append(flat(state.params))
-        expected = flat(state.params) if step < 3 else np.mean(models, 0)
-        np.testing.assert_allclose(flat(state.eval_params), expected, atol=1e-6)
-    assert len(models) == 3 == state.average_memory["models"]
+        noise, loss = stored("noise", step), np.nan if step in bad else 1.0
+        state = steps(noise, stored("target"), loss)
+        if step not in bad:
+            part = ((taken - start) % cycle + 1) / cycle
+            now = 0.5 if taken < start else 0.4 + part * (0.1 - 0.4)
+            params = params - now * (0.3 * (params - target) + flat(noise))
+            taken += 1
+            if taken == start or (taken > start and part == 1):
+                ends.append(params)
+        expected = params if taken < start else np.mean(ends, 0)
+        np.testing.assert_allclose(flat(state.params), params, atol=1e-5)
+        np.testing.assert_allclose(flat(state.eval_params), expected, atol=1e-5)
+    assert len(ends) == 1 + (16 - len(bad) - start) // cycle
+    assert steps.state.average_memory["models"] == len(ends)
+
+
+@pytest.mark.slow
+def test_swa_of_a_run_leaves_out_steps_with_gradients_that_are_not_finite():
+    """Gradients of an image with a NaN: cycles of two steps that are taken."""
+    trial = Trial(average=Swa(2, 2))
+    ends = []
+    for step in range(8):
+        images = IMAGES[step % 4 : step % 4 + 1].copy()
+        if step in (1, 4):
+            images[0, 0, 0, 0] = np.nan
+        metrics = trial(images, LABELS[:1])
+        assert metrics["skipped"][0] == (step in (1, 4))
+        if step in (2, 5, 7):
+            ends.append(jax.device_get(trial.state.params))
+    mean = jax.tree.map(lambda *x: np.mean(x, 0), *ends)
+    close(trial.state.ema_params, mean, rtol=1e-5, atol=1e-6)
 
 
 def test_the_rate_of_swa_falls_in_each_cycle():
