@@ -1,9 +1,9 @@
 """The phases of a run: what each trains, how, and on images of which size."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jaxtrain.config import AugmentConfig, Config
 from jaxtrain.errors import UserError
@@ -12,7 +12,13 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.training.averages import make_average
-from jaxtrain.training.frozen import NOTHING, Frozen, trained_only, two_phases
+from jaxtrain.training.frozen import (
+    NOTHING,
+    Frozen,
+    trained_only,
+    two_phases,
+    with_told_rate,
+)
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.pruning import make_pruning
 from jaxtrain.training.rates import make_rates
@@ -89,15 +95,17 @@ def build_phases(
     updates = {0: update}
     if start is not None:
         first, second = two_phases(update.tx, frozen, make)
+        # Each phase of `fine_tune` has a cycle of the learning rate of its own.
+        rate_from = start if config.train.fine_tune else 0
         updates = {
             0: replace(update, tx=first, frozen=frozen),
-            start: replace(update, tx=second, tells_rate=True),
+            start: replace(update, tx=second, rate_from=rate_from),
         }
     elif frozen.layers:
         tx = trained_only(update.tx, frozen)
         updates = {0: replace(update, tx=tx, frozen=frozen)}
     if timetable.fix_step is not None:
-        updates = _with_fixed_statistics(updates, timetable.fix_step)
+        updates = _with_fixed_statistics(updates, timetable.fix_step, make)
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
@@ -120,14 +128,30 @@ def build_phases(
     )
 
 
-def _with_fixed_statistics(updates: dict[int, Update], start: int) -> dict[int, Update]:
-    """Return updates whose statistics stay from a step on."""
+def _with_fixed_statistics(
+    updates: dict[int, Update], start: int, make: Callable[[Schedule], Any]
+) -> dict[int, Update]:
+    """Return updates whose statistics stay from a step on.
+
+    The learning rate is that of the schedule from there on, which may be chosen for it
+    to be low.
+
+    Args:
+      updates: Updates by the step that they begin at.
+      start: Steps after which the statistics stay.
+      make: Function that makes the optimizer of a schedule.
+    """
+
+    def fixed(update: Update) -> Update:
+        if update.schedule is not None:
+            if update.rate_from is None:
+                update = replace(update, tx=with_told_rate(update.tx, make))
+            update = replace(update, rate_from=max(start, update.rate_from or 0))
+        return replace(update, frozen=replace(update.frozen, statistics=True))
+
     at = updates | {start: _last(updates, start)}
     return {
-        step: update
-        if step < start
-        else replace(update, frozen=replace(update.frozen, statistics=True))
-        for step, update in at.items()
+        step: update if step < start else fixed(update) for step, update in at.items()
     }
 
 

@@ -81,6 +81,28 @@ def trained_only(tx: Tx, frozen: Frozen) -> Tx:
     return optax.GradientTransformationExtraArgs(init, tx.update)
 
 
+def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
+    """Return `tx` whose `update` takes the `learning_rate` of the step.
+
+    Args:
+      tx: Optimizer that counts the steps of its schedule itself.
+      make: Function that makes such an optimizer, of the same state, of a schedule.
+    """
+
+    def update(
+        updates: Any,
+        state: Any,
+        params: Any = None,
+        *,
+        learning_rate: Any,
+        **extra: Any,
+    ) -> tuple[Any, Any]:
+        told = make(lambda count: learning_rate)
+        return told.update(updates, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(tx.init, update)
+
+
 def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[Tx, Tx]:
     """Return the optimizers of the steps before, and after, some layers begin.
 
@@ -95,6 +117,8 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
       later: Layers that are frozen at first.
       make: Function that makes such an optimizer of a schedule.
     """
+
+    told = with_told_rate(tx, make)
 
     def init(params: Any) -> Any:
         first, rest = later.part(params)
@@ -111,9 +135,8 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
     ) -> tuple[Any, Any]:
         first_grads, later_grads = later.part(updates)
         first_params, later_params = later.part(params)
-        first_updates, first = tx.update(first_grads, state[0], first_params)
-        same = make(lambda count: extra["learning_rate"])
-        later_updates, rest = same.update(later_grads, state[1], later_params)
+        first_updates, first = told.update(first_grads, state[0], first_params, **extra)
+        later_updates, rest = told.update(later_grads, state[1], later_params, **extra)
         return merge(first_updates, later_updates), (first, rest)
 
     make_tx = optax.GradientTransformationExtraArgs

@@ -73,7 +73,8 @@ class Update:
       with_decay: Function of a factor on the weight decay that returns `tx` with it, of
         the same state.
       frozen: Layers that are not trained: they have no gradients.
-      tells_rate: Whether the optimizer asks for the learning rate of the step.
+      rate_from: Least step of the schedule, however many steps were skipped before. The
+        optimizer is then given the rate. None: it counts the steps itself.
       average: Average of the weights that the run evaluates; None keeps none.
       pruning: Weights that become 0; None prunes none.
     """
@@ -87,7 +88,7 @@ class Update:
     factor: Any = 1
     with_decay: Callable[[Any], optax.GradientTransformationExtraArgs] | None = None
     frozen: Frozen = NOTHING
-    tells_rate: bool = False
+    rate_from: int | None = None
     average: Average | None = None
     pruning: Pruning | None = None
 
@@ -138,9 +139,8 @@ class Update:
             grads = clip_by_ratio(grads, at, self.optimizer.clip_ratio)
         if self.optimizer.centralize:
             grads = centralize(grads)
-        if self.tells_rate:
-            assert self.schedule is not None
-            extra_args["learning_rate"] = self.schedule(_steps_taken(state))
+        if self.rate_from is not None:
+            extra_args["learning_rate"] = self._scheduled_rate(state)
         updates, opt_state = self.tx.update(grads, state.opt_state, at, **extra_args)
         if self.rates:
             # Updates are proportional to the learning rate, whatever the optimizer.
@@ -235,10 +235,16 @@ class Update:
         )
         return state, metrics
 
-    def _learning_rate(self, state: TrainState) -> jax.Array:
+    def _scheduled_rate(self, state: TrainState) -> jax.Array:
         assert self.schedule is not None
         # The optimizer counts only the steps that it took.
-        rate = self.schedule(_steps_taken(state))
+        count = _steps_taken(state)
+        if self.rate_from:
+            count = jnp.maximum(count, self.rate_from)
+        return self.schedule(count)
+
+    def _learning_rate(self, state: TrainState) -> jax.Array:
+        rate = self._scheduled_rate(state)
         return rate * self.factor if self.optimizer.member_rates else rate
 
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.run import plateau
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
+from jaxtrain.training.frozen import with_told_rate
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import Schedule, with_swa_cycles
 from jaxtrain.training.state import TrainState
@@ -176,6 +177,23 @@ def test_swa_of_a_run_leaves_out_steps_with_gradients_that_are_not_finite():
             ends.append(jax.device_get(trial.state.params))
     mean = jax.tree.map(lambda *x: np.mean(x, 0), *ends)
     close(trial.state.ema_params, mean, rtol=1e-5, atol=1e-6)
+
+
+def test_a_phase_with_rates_of_its_own_takes_none_from_before():
+    """Of the schedule 1, 1/2, 1/3, ... the phase has what comes from step 3 on."""
+    first, target = stored("first"), flat(stored("target"))
+    sgd = {"name": "sgd", "learning_rate": 1.0, "momentum": 0.0}
+    steps = Steps(first, sgd, schedule=lambda step: 1 / (1 + jnp.asarray(step, float)))
+    make = partial(make_optimizer, OptimizerConfig(**sgd))
+    tx = with_told_rate(steps.update.tx, make)
+    steps.update = replace(steps.update, tx=tx, rate_from=3)
+    params = flat(first)
+    for step, count in enumerate([3, 3, 3, 3, None, 4, 5]):
+        noise, loss = stored("noise", step), np.nan if count is None else 1.0
+        state = steps(noise, stored("target"), loss)
+        if count is not None:
+            params = params - (0.3 * (params - target) + flat(noise)) / (1 + count)
+        np.testing.assert_allclose(flat(state.params), params, atol=1e-5)
 
 
 def test_the_rate_of_swa_falls_in_each_cycle():

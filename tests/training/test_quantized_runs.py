@@ -54,6 +54,29 @@ def test_ranges_and_statistics_stay_late_in_a_run():
     assert np.isfinite(steps.metrics["loss"]).all()
 
 
+@pytest.mark.slow
+def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
+    """Skipped steps put the schedule back: here to before its drop, where they stay."""
+    train = {"spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    drop = {"schedule": "step", "milestones": (0.75,), "momentum": 0.0}
+    config = layered(
+        {**train, "fix_ranges": 0.75, "steps": 24},
+        {**drop, "learning_rate": 1e-6},
+        model=QUANTIZED,
+    )
+    found = take_steps(config)
+    skipped, rate = found.metrics["skipped"], found.metrics["learning_rate"]
+    assert 0 < skipped[:18].sum() < 18
+    np.testing.assert_allclose(rate[:18], 1e-6, rtol=1e-6)
+    np.testing.assert_allclose(rate[18:], 1e-7, rtol=1e-6)
+    step = 18 + int(np.argmin(skipped[18:]))
+    assert not skipped[step]
+    before, after = (by_path(found.states[i]["params"]) for i in (step, step + 1))
+    moved = [np.sum(((after[path] - before[path]) / 1e-7) ** 2) for path in before]
+    norm = found.metrics["grad_norm"][step]
+    assert np.sqrt(np.sum(moved)) == pytest.approx(norm, rel=1e-6)
+
+
 def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return the last state of a run on some devices."""
     train = {"fix_ranges": 0.75, **train}
