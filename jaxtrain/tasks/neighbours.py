@@ -1,7 +1,7 @@
 """Nearest neighbours among embeddings, on the host, each example left out of its own.
 
 Exact, in blocks of rows: all against all of 10,000 examples takes seconds, and no more
-than `BLOCK` similarities are in memory.
+than `BLOCK` similarities are in memory. Of equal neighbours the first is the nearest.
 """
 
 from typing import NamedTuple
@@ -47,20 +47,23 @@ def find_neighbours(
       temperature: Divisor of the cosines in the loss.
     """
     num, most = len(embedding), min(MOST, len(embedding) - 1)
+    embedding = embedding.astype(np.float64)
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(sizes), embedding.shape[1]), embedding.dtype)
+    sums = np.zeros((len(sizes), embedding.shape[1]))
     np.add.at(sums, place, embedding)
     # Of an example with the others of its class.
     alike = np.sum(embedding * (sums[place] - embedding), axis=1)
     num_alike = sizes[place] - 1
-    index, logs = np.zeros((num, most), np.int64), np.zeros(num, embedding.dtype)
+    index, logs = np.zeros((num, most), np.int64), np.zeros(num)
     rows = max(1, BLOCK // max(1, num))
     for start in range(0, num if most else 0, rows):
         part = slice(start, start + rows)
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        index[part] = _nearest(similar, most)
+        # The roundings of a product depend on the place of a column: rounded further,
+        # equal embeddings are equally near.
+        index[part] = _nearest(similar.astype(np.float32), most)
         # Cosines are at most 1, up to rounding: nothing overflows.
         similar -= 1
         similar /= temperature
@@ -77,10 +80,16 @@ def find_neighbours(
 
 
 def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
-    """Return the numbers of the largest of each row, the largest first."""
-    found = np.argpartition(similar, -most, axis=1)[:, -most:]
-    # Of equals the first number comes first.
-    found.sort(axis=1)
+    """Return the numbers of the largest of each row, the largest first, (n, most).
+
+    Of equal ones the first numbers are taken, and come first.
+    """
+    similar = np.where(np.isnan(similar), -np.inf, similar)
+    least = np.partition(similar, -most, axis=1)[:, -most, None]
+    more, equal = similar > least, similar == least
+    rest = most - more.sum(axis=1, keepdims=True)
+    chosen = more | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= rest))
+    found = np.nonzero(chosen)[1].reshape(-1, most)
     values = np.take_along_axis(similar, found, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")
     return np.take_along_axis(found, order, axis=1)

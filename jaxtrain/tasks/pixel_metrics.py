@@ -145,7 +145,8 @@ def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
       sums: Scores and images of each class, (2, C), of `boundary_sums`.
       ignored: Class that does not count; None: all do.
     """
-    return mean_of(_shares_of(*sums, ignored))
+    scores, numbers = sums
+    return mean_of(_shares_of(scores, numbers, ignored))
 
 
 def pixel_metrics(

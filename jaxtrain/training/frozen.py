@@ -90,15 +90,10 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
     """
 
     def update(
-        updates: Any,
-        state: Any,
-        params: Any = None,
-        *,
-        learning_rate: Any,
-        **extra: Any,
+        updates: Any, state: Any, params: Any = None, **extra: Any
     ) -> tuple[Any, Any]:
-        told = make(lambda count: learning_rate)
-        return told.update(updates, state, params, **extra)
+        told = make(lambda count: extra["learning_rate"])
+        return told.update(updates, state, params)
 
     return optax.GradientTransformationExtraArgs(tx.init, update)
 

@@ -1,6 +1,7 @@
 """Calibration, temperature and outlier scores against NumPy, SciPy and scikit-learn."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -70,8 +71,9 @@ def test_errors_of_calibration_are_those_of_their_formula():
 def test_examples_of_unknown_class_do_not_count():
     known = np.arange(400) % 4 > 0
     labels = np.where(known, LABELS, -1)
-    some = jax.device_get(calibration.scores(LOGITS[known], LABELS[known]))
-    found = calibration.calibration(jax.device_get(calibration.scores(LOGITS, labels)))
+    scores: Any = jax.jit(calibration.scores)
+    some = jax.device_get(scores(LOGITS[known], LABELS[known]))
+    found = calibration.calibration(jax.device_get(scores(LOGITS, labels)))
     assert found == calibration.calibration(some)
     wanted = temperature.fit(LOGITS[known], LABELS[known])
     assert temperature.fit(LOGITS, labels) == wanted

@@ -43,6 +43,29 @@ def test_recall_is_that_of_scikit_learn(
         assert recall_at(found, k) == hits.mean()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("block", [neighbours.BLOCK, 7 * NUM, NUM])
+def test_of_equal_neighbours_the_first_are_the_nearest(
+    block: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+):
+    """Copies of few embeddings: products of equal vectors may differ by rounding."""
+    monkeypatch.setattr(neighbours, "BLOCK", block)
+    rng = np.random.default_rng(1)
+    few = rng.standard_normal((9, 33)).astype(dtype)
+    few /= np.linalg.norm(few, axis=1, keepdims=True)
+    kind = rng.integers(0, 9, NUM)
+    found = find_neighbours(few[kind], kind % 3, temperature=0.1)
+    # The kinds from near to far of each kind, then the numbers.
+    away = (-np.asarray(few, float) @ np.asarray(few, float).T).round(9)
+    rank = np.argsort(np.argsort(away, axis=1), axis=1)[kind][:, kind]
+    others = [np.delete(np.arange(NUM), i) for i in range(NUM)]
+    expected = [
+        some[np.argsort(rank[i][some], kind="stable")][:10]
+        for i, some in enumerate(others)
+    ]
+    np.testing.assert_array_equal(found.nearest, expected)
+
+
 def test_votes_are_those_of_scikit_learn_where_one_class_wins(
     made: tuple[np.ndarray, np.ndarray],
 ):

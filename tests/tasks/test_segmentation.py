@@ -173,7 +173,7 @@ def test_the_boundaries_of_an_ignored_class_do_not_count():
     masks[0, 4:] = 2
     found = masks.copy()
     found[0, 0, 0] = 1
-    scores = [boundary_f(masks[0] == c, found[0] == c, 0) for c in (0, 2)]
+    scores = [boundary_f(masks[0] == c, found[0] == c, 0) or 0.0 for c in (0, 2)]
     for ignored, expected in ((1, scores), (IGNORED, [*scores, 0])):
         task = task_of(ignore_value=ignored, boundary_tolerance=0)
         values = values_of(task, 9.0 * np.eye(4)[found], masks)
