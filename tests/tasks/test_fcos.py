@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -180,13 +181,10 @@ def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
 
 def nms_by_loops(boxes: Any, scores: Any, kinds: Any, threshold: float) -> list[int]:
     """Return the places of what stays, the best first."""
+    overlap = np.asarray(box_geometry.iou(boxes[:, None], boxes[None]))
     order, kept = np.argsort(-scores, kind="stable").tolist(), []
     for i in order:
-        beaten = False
-        for j in kept:
-            overlap = box_geometry.iou(jnp.asarray(boxes[i]), jnp.asarray(boxes[j]))
-            beaten |= kinds[i] == kinds[j] and float(overlap) > threshold
-        if not beaten:
+        if not any(kinds[i] == kinds[j] and overlap[i, j] > threshold for j in kept):
             kept.append(i)
     return kept
 
@@ -211,6 +209,27 @@ def test_nms_is_greedy_and_of_each_class() -> None:
     np.testing.assert_array_equal(out["classes"][0][: len(kept)], kinds[kept])
     np.testing.assert_array_equal(out["scores"][0][: len(kept)], scores.max(-1)[kept])
     assert (np.array(out["classes"][0][len(kept) :]) == -1).all()
+
+
+def test_of_equal_scores_the_first_place_is_the_best() -> None:
+    """Also of the last that is kept, whatever images are beside."""
+    rng, num = np.random.default_rng(2), 3
+    boxes = np.stack([random_boxes(rng, 40, 32) for _ in range(num)], dtype=np.float32)
+    kinds = rng.integers(0, 3, (num, 40))
+    values = rng.choice([0.25, 0.5, 0.75], (num, 40)).astype(np.float32)
+    scores = np.where(np.arange(3) == kinds[..., None], values[..., None], 0)
+    limits: Any = {
+        "num": 40,
+        "keep": 6,
+        "score_threshold": 0.05,
+        "nms_threshold": 0.3,
+    }
+    out = jax.jit(partial(fcos.detect, **limits))(boxes, scores)
+    for i in range(num):
+        kept = nms_by_loops(boxes[i], values[i], kinds[i], 0.3)[:6]
+        assert len(set(values[i][kept])) < len(kept)
+        np.testing.assert_array_equal(out["boxes"][i], boxes[i][kept])
+        np.testing.assert_array_equal(out["classes"][i], kinds[i][kept])
 
 
 def target_of(boxes: list[list[float]]) -> dict[str, jax.Array]:
