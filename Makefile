@@ -4,9 +4,9 @@
 #              for the tests that read it, in an environment with TensorFlow
 # make gpu-compiler   set up what compiles for a GPU without one (main.py plan)
 # make litert   set up what writes files of LiteRT (main.py export --format litert)
-# make test-bare     both of the first on a bare machine: an empty home, no caches, no
-#              data sets, no browser; and make test-newest where Python and JAX are the
-#              newest (both as root)
+# make test-bare     both of the first as a stranger to this machine, in a clone in
+#              another folder: an empty home, no caches, no data sets, no browser; and
+#              make test-newest where Python and JAX are the newest (both as root)
 # make test-slow     the longer tests
 # make test-exhaustive PART=K/6   a sixth of the longest: parts 1 to 4 share the tests
 #              marked `exhaustive`, 5 compiles GPU programs, 6 is the newest Python and

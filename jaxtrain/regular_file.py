@@ -1,9 +1,10 @@
-"""Reads files that somebody else may have written: regular ones alone, of bounded size.
+"""Files and folders of unknown origin: bounded regular files, private folders.
 
 Opening a named pipe waits until another process writes to it, and a device may never
 end. What is opened here is a regular file, or an OSError at once.
 """
 
+import contextlib
 import errno
 import io
 import os
@@ -89,3 +90,22 @@ def check_folder(folder: AnyPath) -> None:
                 continue  # A link to nothing is told when it is opened.
             elif not entry.is_file():
                 raise OSError(errno.EINVAL, "it is no regular file", entry.path)
+
+
+def make_private(folder: str | os.PathLike[str]) -> bool:
+    """Create a folder with mode 0700 if it is missing; return whether it is private.
+
+    Private means that the folder, and a link to it, belong to the effective user, and
+    that nobody else can write into it.
+
+    Raises:
+      OSError: It cannot be created.
+    """
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    status = os.stat(folder)
+    owners = {status.st_uid, os.lstat(folder).st_uid}
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_own = stat.S_ISDIR(status.st_mode) and owners == {os.geteuid()}
+    return is_own and not others_write

@@ -2,30 +2,30 @@
 
 import os
 import secrets
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
-from tests.helpers import quick
+from tests.helpers import places, quick
 
-MEMORY = Path("/dev/shm")
+# Workers of xdist are part of the run that starts them.
+CONTROLS = "PYTEST_XDIST_WORKER" not in os.environ
 
 # Before JAX is imported, here and in every subprocess.
 os.environ["JAX_PLATFORMS"] = "cpu"
 # All processes of a test belong together, as a launcher would have it.
 os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
-os.environ.setdefault("XDG_CACHE_HOME", tempfile.gettempdir() + "/jaxtrain-tests")
+if CONTROLS:
+    TEMPORARY = places.temporary()
+    os.environ["XDG_CACHE_HOME"] = str(places.cache(TEMPORARY))
 os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 # A command that starts JAX in this process must not decide it for all tests.
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
-# In memory, where there is room: removing a checkpoint from a disk takes a second.
-if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 from jaxtrain.parallel import devices  # noqa: E402
 from tests.helpers.needs import missing  # noqa: E402
@@ -55,6 +55,20 @@ def pytest_collection_modifyitems(
     if others:
         config.hook.pytest_deselected(items=list(others))
     items[:] = part
+@pytest.hookimpl(tryfirst=True)  # Before pytest reads the option.
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave nothing behind, also when stopped; `--basetemp` names a folder to keep."""
+    if not CONTROLS:
+        return
+    if config.option.basetemp is None:
+        config.option.basetemp = TEMPORARY / "t"
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, interrupt)
+
+
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """End the run as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 @pytest.fixture

@@ -11,8 +11,10 @@ import jax
 import pynvml
 from jax._src import xla_bridge
 
+from jaxtrain.console import tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import cpu_devices
+from jaxtrain.regular_file import make_private
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
 
@@ -141,17 +143,25 @@ def _keep_freed_memory() -> None:
 
 
 def cache_folder(name: str) -> Path | None:
-    """Make a folder in the user's cache; return None where nothing can be kept."""
+    """Create a folder in the user's cache; return None where nothing can be kept.
+
+    A program in it is code that a later run executes: nothing is kept in a folder that
+    belongs to another user or into which others can write.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):
         return None  # The user has no home.
     folder = Path(cache, "jaxtrain", name)
     try:
-        # Private: a program in it is code that a later run executes.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make_private(folder):
+            return folder
     except OSError:
         return None
-    return folder
+    tell(
+        f"{folder}: no folder that only you can write to, so compiled programs are not "
+        "kept there: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to one of yours"
+    )
+    return None
 
 
 def _enable_compilation_cache() -> None:

@@ -1,5 +1,6 @@
 """The data order: permutations, balanced groups, repeats, the same for ever."""
 
+import shlex
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,7 @@ from jaxtrain.cli import main
 from jaxtrain.data.order import DataOrder, epoch_order
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 
 def order(seed: int, steps: range, num: int = 100, size: int = 32) -> np.ndarray:
@@ -200,8 +202,11 @@ def test_a_run_is_the_same_resumed_and_streamed(
 
     def losses(name: str, words: str, *calls: str) -> list[float]:
         for call in calls:
-            more = f"--config {config} --workdir {tmp_path / name} {words} {call}"
-            assert main(more.split()) == 0
+            more = (
+                f"--config {quoted(config)} --workdir "
+                f"{quoted(tmp_path / name)} {words} {call}"
+            )
+            assert main(shlex.split(more)) == 0
         return [line["loss"] for line in read_lines(tmp_path / name, "train")]
 
     whole = losses("whole", words, "--data.cache stream")
@@ -214,6 +219,6 @@ def test_repeats_that_do_not_fit_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     config = write_recipe(tmp_path / "run.py", RUN)
-    head = f"--config {config} --workdir {tmp_path / 'run'}"
-    assert main(f"{head} --data.repeats 5".split()) == 2
+    head = f"--config {quoted(config)} --workdir {quoted(tmp_path / 'run')}"
+    assert main(shlex.split(f"{head} --data.repeats 5")) == 2
     assert "does not divide data.batch_size = 12" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import resource
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.helpers.images import Example, encode, load_images, read_all, write_t
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.words import quoted
 
 
 def photograph(seed: int, height: int, width: int, format: str = "JPEG") -> bytes:
@@ -77,17 +79,19 @@ def test_a_run_on_packed_data_is_the_same_to_the_last_bit(tiny: Path, tmp_path: 
     """Streamed with random crops, or at the stored size from the device."""
     config = write_recipe(tmp_path / "run.py", RUN)
     for format in ("jpeg", "raw"):
-        command = f"data --pack tfds:tiny --data-dir {tiny} --format {format}"
-        assert main([*command.split(), "--out", str(tmp_path / format)]) == 0
+        command = f"data --pack tfds:tiny --data-dir {quoted(tiny)} --format {format}"
+        assert main([*shlex.split(command), "--out", str(tmp_path / format)]) == 0
     crop = "--data.image-size 8 --data.augment.random-resized-crop True"
     for forms, words in ((("jpeg", "raw"), ""), (("jpeg",), crop)):
-        runs = {"original": f"--data.data-dir {tiny}"}
-        runs |= {form: f"--data.source packed:{tmp_path / form}" for form in forms}
+        runs = {"original": f"--data.data-dir {quoted(tiny)}"}
+        runs |= {
+            form: f"--data.source packed:{quoted(tmp_path / form)}" for form in forms
+        }
         lines, results = [], []
         for name, source in runs.items():
             workdir = tmp_path / f"{name} {bool(words)}"
-            command = f"--config {config} {source} {words} --workdir"
-            assert main([*command.split(), str(workdir)]) == 0
+            command = f"--config {quoted(config)} {source} {words} --workdir"
+            assert main([*shlex.split(command), str(workdir)]) == 0
             lines.append([line["loss"] for line in read_lines(workdir, "train")])
             results.append(read_summary(workdir)["eval"])
         assert len(lines[0]) == 6
@@ -240,10 +244,13 @@ def test_unreadable_images_are_left_out_and_told(
     splits = {"train": train, "test": [(b"no image", 0)] * 16 + examples(4)}
     write_tfds(tmp_path / "tfds", splits, (12, 10, 3))
     out = tmp_path / "out"
-    command = f"data --pack tfds:tiny --data-dir {tmp_path / 'tfds'} --out {out}"
-    assert main(command.split()) == 2
+    command = (
+        f"data --pack tfds:tiny --data-dir {quoted(tmp_path / 'tfds')} --out "
+        f"{quoted(out)}"
+    )
+    assert main(shlex.split(command)) == 2
     assert "2 of the 40 images of the train split" in capsys.readouterr().err
-    assert main([*command.split(), "--max-bad-fraction", "0.9"]) == 0
+    assert main([*shlex.split(command), "--max-bad-fraction", "0.9"]) == 0
     told = capsys.readouterr().out
     assert f"is packed in {out}: train 37, test 4" in told
     for bad in (3, 17, 39):
@@ -511,6 +518,6 @@ def test_a_source_of_ones_own_takes_its_options(
 )
 def test_wrong_words(words: str, told: str, tmp_path: Path, capsys):
     new = tmp_path / "new"
-    assert main(["data", *words.replace("NEW", str(new)).split()]) == 2
+    assert main(["data", *shlex.split(words.replace("NEW", quoted(new)))]) == 2
     assert told in capsys.readouterr().err
     assert not new.exists()

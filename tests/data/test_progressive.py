@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_summary
+from tests.helpers.words import quoted
 
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=12, image_size=16, '
@@ -79,7 +81,7 @@ def test_one_program_a_size_is_compiled(
     config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     with jax.log_compiles():
-        assert main(f"--config {config} --workdir {tmp_path / 'run'}".split()) == 0
+        assert main(["--config", str(config), "--workdir", str(tmp_path / "run")]) == 0
     step = "Finished XLA compilation of jit(train_step)"
     assert sum(step in message for message in caplog.messages) == 3
 
@@ -92,10 +94,10 @@ def test_one_program_a_size_is_compiled(
 def test_a_stopped_run_ends_like_an_undisturbed_one(
     words: str, config: Path, tmp_path: Path
 ):
-    head = f"--config {config} {words} --workdir"
-    assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
+    head = f"--config {quoted(config)} {words} --workdir"
+    assert main(shlex.split(f"{head} {quoted(tmp_path / 'whole')}")) == 0
     for stop in ("--train.stop-after-steps 15", ""):
-        assert main(f"{head} {tmp_path / 'parts'} {stop}".split()) == 0
+        assert main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} {stop}")) == 0
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=32)
 
 
@@ -117,8 +119,8 @@ def test_what_does_not_fit_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    head = f"--config {config} --workdir {tmp_path / 'run'}"
-    assert main(f"{head} {words}".split()) == 2
+    head = f"--config {quoted(config)} --workdir {quoted(tmp_path / 'run')}"
+    assert main(shlex.split(f"{head} {words}")) == 2
     assert message in capsys.readouterr().err
 
 

@@ -1,5 +1,6 @@
 """Unreadable images: others take their places, evaluations leave them out, all told."""
 
+import shlex
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tests.helpers.images import Example, grey, load_images, read_all, write_tfd
 from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.words import quoted
 
 BAD_TRAIN, BAD_TEST = (3, 20), (1,)
 
@@ -154,9 +156,10 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     for words in ("", "--data.cache stream", "--data.workers 1"):
         workdir = tmp_path / words.replace(" ", "")
         command = (
-            f"--config {config} --data.data-dir {tiny} --workdir {workdir} {words}"
+            f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
+            f"--workdir {quoted(workdir)} {words}"
         )
-        assert main(command.split()) == 0
+        assert main(shlex.split(command)) == 0
         told = [
             (line["split"], line["name"][-7:])
             for line in read_lines(workdir, "event")
@@ -177,10 +180,13 @@ def test_a_run_with_too_many_is_refused(
     tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     config = write_recipe(tmp_path / "run.py", RUN)
-    head = f"--config {config} --data.data-dir {tiny} --data.max-bad-fraction 0.03"
+    head = (
+        f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
+        "--data.max-bad-fraction 0.03"
+    )
     for words in ("", "--data.cache stream", "--data.workers 1"):
-        command = f"{head} --workdir {tmp_path / 'run'} {words}"
-        assert main(command.split()) == 2
+        command = f"{head} --workdir {quoted(tmp_path / 'run')} {words}"
+        assert main(shlex.split(command)) == 2
         told = capsys.readouterr().err
         assert "2 of the 32 images of the train split are unreadable" in told
         assert "split 'train' of tfds:tiny: image 3 is unreadable" in told

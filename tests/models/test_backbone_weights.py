@@ -1,6 +1,7 @@
 """A model of maps begins with the weights of a classifier, or with its own."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 SMALL: dict[str, Any] = {"backbone": FOUR_STAGES, "width": 0.1, "stem": "cifar"}
 
@@ -139,10 +141,10 @@ def test_a_run_begins_with_a_classifier(
     )
     write_recipe(tmp_path / "first.py", first)
     write_recipe(tmp_path / "maps.py", MAPS)
-    words = f"--config {tmp_path}/first.py --workdir {tmp_path}/first"
-    assert main(words.split()) == 0
-    words = f"--config {tmp_path}/maps.py --workdir {tmp_path}/maps"
-    given = [*words.split(), "--model.pretrained", f"{tmp_path}/first"]
+    words = f"--config {quoted(tmp_path)}/first.py --workdir {quoted(tmp_path)}/first"
+    assert main(shlex.split(words)) == 0
+    words = f"--config {quoted(tmp_path)}/maps.py --workdir {quoted(tmp_path)}/maps"
+    given = [*shlex.split(words), "--model.pretrained", f"{tmp_path}/first"]
     assert main([*given, "--model.backbone", "lenet"]) == 2
     assert "set --model.backbone convnet" in capsys.readouterr().err
     assert main(given) == 0
@@ -156,9 +158,9 @@ def test_a_run_begins_with_a_classifier(
     told = " ".join(line.get("event", "") for line in read_lines(tmp_path / "maps"))
     assert f"begins with the weights of {tmp_path}/first" in told
     # And from there on as any run: frozen, and with its own weights.
-    words = f"--config {tmp_path}/maps.py --workdir {tmp_path}/again"
-    words += f" --model.pretrained {tmp_path}/maps --train.freeze backbone"
-    assert main(words.split()) == 0
+    words = f"--config {quoted(tmp_path)}/maps.py --workdir {quoted(tmp_path)}/again"
+    words += f" --model.pretrained {quoted(tmp_path)}/maps --train.freeze backbone"
+    assert main(shlex.split(words)) == 0
     again = load_model(tmp_path / "again")
     assert again.params.keys() == new.params.keys()
     np.testing.assert_array_equal(

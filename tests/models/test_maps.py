@@ -1,6 +1,7 @@
 """Models of maps against those of torchvision, with the same weights, and trained."""
 
 import json
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tests.helpers.discs import CLASSES
 from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 # Written by tests/oracles/maps.py.
 STORED = Path(__file__).parents[1] / "stored" / "maps"
@@ -236,9 +238,9 @@ def test_training_is_that_of_torchvision(tmp_path: Path):
     path = tmp_path / "deeplabv3_resnet50-seeded.safetensors"
     write_weights(path, "deeplabv3_resnet50", CLASSES)
     (tmp_path / "recipe.py").write_text(RECIPE)
-    words = f"--config {tmp_path}/recipe.py --workdir {tmp_path}/run"
+    words = f"--config {quoted(tmp_path)}/recipe.py --workdir {quoted(tmp_path)}/run"
     with float64(enable=True):
-        assert main([*words.split(), "--model.pretrained", str(path)]) == 0
+        assert main([*shlex.split(words), "--model.pretrained", str(path)]) == 0
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     expected = stored("deeplabv3_resnet50.training")["losses"]
     np.testing.assert_allclose(losses, expected[: len(losses)], rtol=1e-5)

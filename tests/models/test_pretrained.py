@@ -1,6 +1,7 @@
 """A run that begins with the weights of another, or of an exported folder."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jaxtrain.inference import folder
 from jaxtrain.processes import peers
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 LOGGING = "LoggingConfig(every_steps=1, tensorboard=False)"
 # A learning rate so small that the weights stay what they are.
@@ -32,15 +34,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         checkpoint="CheckpointConfig()",
     )
     write_recipe(root / "still.py", still)
-    words = f"--config {root}/first.py --workdir {root}/run --train.steps 6"
-    assert main([*words.split(), "--checkpoint.every-steps", "6"]) == 0
+    words = (
+        f"--config {quoted(root)}/first.py --workdir {quoted(root)}/run --train.steps 6"
+    )
+    assert main([*shlex.split(words), "--checkpoint.every-steps", "6"]) == 0
     folder.write(load_model(root / "run"), root / "model")
     return root
 
 
 def begin(trained: Path, workdir: Path, source: str, words: str = "") -> Path:
-    given = f"--config {trained}/still.py --workdir {workdir} --model.pretrained"
-    assert main([*given.split(), str(trained / source), *words.split()]) == 0
+    given = (
+        f"--config {quoted(trained)}/still.py --workdir {quoted(workdir)} "
+        "--model.pretrained"
+    )
+    assert main([*shlex.split(given), str(trained / source), *shlex.split(words)]) == 0
     return workdir
 
 
@@ -64,8 +71,8 @@ def test_it_begins_with_these_weights(trained: Path, tmp_path: Path, source: str
 
 def test_resumed_it_needs_the_folder_no_more(trained: Path, tmp_path: Path):
     folder.write(load_model(trained / "run"), tmp_path / "model")
-    config = f"--config {trained}/still.py --workdir {tmp_path}/w"
-    words = f"{config} --model.pretrained {tmp_path}/model".split()
+    config = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
+    words = shlex.split(f"{config} --model.pretrained {quoted(tmp_path)}/model")
     assert main([*words, "--train.stop-after-steps", "1"]) == 0
     (tmp_path / "model").rename(tmp_path / "gone")
     assert main(words) == 0
@@ -88,9 +95,12 @@ def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
 @pytest.mark.slow
 def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
     workdir = begin(trained, tmp_path / "w", "model")
-    words = f"find-lr --config {trained}/still.py --out {tmp_path} --steps 20"
-    words += f" --end 1e-6 --model.pretrained {trained}/model"
-    assert main(words.split()) == 0
+    words = (
+        f"find-lr --config {quoted(trained)}/still.py --out "
+        f"{quoted(tmp_path)} --steps 20"
+    )
+    words += f" --end 1e-6 --model.pretrained {quoted(trained)}/model"
+    assert main(shlex.split(words)) == 0
     found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
     # The first batch is that of the run, which begins with these weights.
     assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)
@@ -99,8 +109,10 @@ def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
 def test_fresh_leaves_the_run_that_it_begins_with(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    words = f"--config {trained}/still.py --workdir {trained}/run --fresh"
-    assert main([*words.split(), "--model.pretrained", f"{trained}/run"]) == 2
+    words = (
+        f"--config {quoted(trained)}/still.py --workdir {quoted(trained)}/run --fresh"
+    )
+    assert main([*shlex.split(words), "--model.pretrained", f"{trained}/run"]) == 2
     assert "--fresh would move" in capsys.readouterr().err
     assert (trained / "run" / "config.json").is_file()
 
@@ -111,10 +123,12 @@ def test_all_processes_begin_with_the_same_file(
     def of_two(value: Any) -> list[Any]:
         return [value, 64 * "f" if isinstance(value, str) else value]
 
-    words = f"--config {trained}/still.py --workdir {tmp_path}/w"
+    words = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peers, "gather", of_two)
-        assert main([*words.split(), "--model.pretrained", f"{trained}/model"]) == 2
+        assert (
+            main([*shlex.split(words), "--model.pretrained", f"{trained}/model"]) == 2
+        )
     assert "is ffffffffffff for process 1" in capsys.readouterr().err
 
 
@@ -128,7 +142,7 @@ WRONG = {
 def test_weights_of_another_model_are_refused(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], message: str
 ):
-    words = f"--config {trained}/still.py --workdir {tmp_path}/w"
-    words += f" --model.pretrained {trained}/model {WRONG[message]}"
-    assert main(words.split()) == 2
+    words = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
+    words += f" --model.pretrained {quoted(trained)}/model {WRONG[message]}"
+    assert main(shlex.split(words)) == 2
     assert message in capsys.readouterr().err

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 REPO = "owner/tiny"
 # A learning rate so small that the weights stay what they are.
@@ -98,8 +100,8 @@ def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
 
 def train(at: Path, words: str, expression: str = STILL, code: int = 0) -> Path:
     config = write_recipe(at / "still.py", expression)
-    command = f"--config {config} --workdir {at}/w {words}"
-    assert main(command.split()) == code
+    command = f"--config {quoted(config)} --workdir {quoted(at)}/w {words}"
+    assert main(shlex.split(command)) == code
     return at / "w"
 
 
@@ -123,7 +125,7 @@ def test_a_run_takes_what_comes_with_the_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     file = tiny.write_folder(tmp_path / "tiny")
-    words = f"--model.pretrained {file} --data.image-size 8"
+    words = f"--model.pretrained {quoted(file)} --data.image-size 8"
     workdir = train(tmp_path, words)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     config = settled(workdir)
@@ -161,7 +163,7 @@ def test_the_recipe_has_the_last_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     file = tiny.write_folder(tmp_path / "tiny")
-    words = f"--model.pretrained {file} --data.image-size 8 --data.crop-pct 1.0"
+    words = f"--model.pretrained {quoted(file)} --data.image-size 8 --data.crop-pct 1.0"
     words += " --data.mean 0.5 0.5 0.5 --data.std 0.5 0.5 0.5"
     workdir = train(tmp_path, words)
     assert settled(workdir)["data"]["mean"] == [0.5, 0.5, 0.5]
@@ -177,7 +179,7 @@ def test_grey_images_get_the_sum_over_colours(
 ):
     grey = STILL.replace("8x8x3/4/96", "8x8x1/4/96")
     file = stored("tiny.pth", tmp_path)
-    workdir = train(tmp_path, f"--model.pretrained {file}", grey)
+    workdir = train(tmp_path, f"--model.pretrained {quoted(file)}", grey)
     theirs, own = load_model(file), load_model(workdir)
     np.testing.assert_allclose(
         theirs.params["conv1"]["kernel"].sum(2, keepdims=True),
@@ -209,7 +211,9 @@ def test_classes_of_other_names_get_a_new_last_layer(
     heads = {}
     for kind, labels in (("same", names), ("others", names[::-1]), ("none", None)):
         file = tiny.write_folder(tmp_path / kind / "tiny", label_names=labels)
-        words = f"--model.pretrained {file} --data.image-size 8 --train.epochs 1"
+        words = (
+            f"--model.pretrained {quoted(file)} --data.image-size 8 --train.epochs 1"
+        )
         workdir = train(tmp_path / kind, words, recipe)
         one, other = (
             load_model(path).params["head"]["linear"]["kernel"]
@@ -234,7 +238,7 @@ def test_an_auxiliary_head_may_be_missing(
     found = load_file(tiny.STORED / "tiny.safetensors")
     kept = {k: x for k, x in found.items() if not k.startswith("bn2")}
     save_file(kept, tmp_path / "tiny.safetensors")
-    workdir = train(tmp_path, f"--model.pretrained {tmp_path}/tiny.safetensors")
+    workdir = train(tmp_path, f"--model.pretrained {quoted(tmp_path)}/tiny.safetensors")
     assert "not in the weights: norm2" in capsys.readouterr().out
     # What a new batch norm begins with.
     scale = load_model(workdir).params["norm2"]["scale"]
@@ -244,7 +248,7 @@ def test_an_auxiliary_head_may_be_missing(
 @pytest.mark.slow
 def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = stored("tiny.pth", tmp_path)
-    words = f"--model.pretrained {file} --model.pretrained-digest"
+    words = f"--model.pretrained {quoted(file)} --model.pretrained-digest"
     train(tmp_path, f"{words} 00000000", code=2)
     assert "these are other weights than were meant" in capsys.readouterr().err
     digest = files.digest(Path(file))
@@ -305,11 +309,11 @@ def test_bad_weights_end_with_2(
 ):
     make, message = BAD[name]
     reference = make(tmp_path)
-    train(tmp_path, f"--model.pretrained {reference}", code=2)
+    train(tmp_path, f"--model.pretrained {quoted(reference)}", code=2)
     assert message in capsys.readouterr().err
     (tmp_path / "image.png").write_bytes(encode(np.zeros((8, 8, 3), np.uint8)))
-    words = f"predict --workdir {reference} {tmp_path}/image.png"
-    assert main(words.split()) == 2
+    words = f"predict --workdir {quoted(reference)} {quoted(tmp_path)}/image.png"
+    assert main(shlex.split(words)) == 2
     assert message in capsys.readouterr().err
 
 
@@ -351,10 +355,10 @@ def test_the_extra_is_told(
 
 def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = stored("tiny.pth", tmp_path)
-    train(tmp_path, f"--model.pretrained {file} --model.name lenet", code=2)
+    train(tmp_path, f"--model.pretrained {quoted(file)} --model.name lenet", code=2)
     told = capsys.readouterr().err
     assert "looks like convnet" in told and "set --model.name convnet" in told
-    train(tmp_path, f"--model.pretrained {file} --model.width 0.25", code=2)
+    train(tmp_path, f"--model.pretrained {quoted(file)} --model.width 0.25", code=2)
     told = capsys.readouterr().err
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told
 
@@ -437,8 +441,11 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Path):
     config = still.parent / "still.py"
-    given = f"--config {config} --workdir w --model.pretrained {still} {words}"
-    found = Cli(tmp_path)(*given.split(), JAX_NUM_CPU_DEVICES="4")
+    given = (
+        f"--config {quoted(config)} --workdir w --model.pretrained "
+        f"{quoted(still)} {words}"
+    )
+    found = Cli(tmp_path)(*shlex.split(given), JAX_NUM_CPU_DEVICES="4")
     assert found.code == 0, found.stderr
     one, other = map(load_model, (still, tmp_path / "w"))
     assert one.description.model.width == other.description.model.width
@@ -472,8 +479,11 @@ def test_weights_are_evaluated_on_images(
 ):
     photos(tmp_path / "photos")
     file, out = tiny.write_folder(tmp_path / "tiny"), tmp_path / "found.json"
-    base = f"evaluate --workdir {file} --data.source folder:{tmp_path}/photos"
-    assert main(f"{base} --split all --out {out}".split()) == 0
+    base = (
+        f"evaluate --workdir {quoted(file)} --data.source "
+        f"folder:{quoted(tmp_path)}/photos"
+    )
+    assert main(shlex.split(f"{base} --split all --out {quoted(out)}")) == 0
     found = json.loads(out.read_text())
     assert found["metrics"]["num_examples"] == 60
     model, right = load_model(file), 0
@@ -483,23 +493,27 @@ def test_weights_are_evaluated_on_images(
         files_of = sorted((tmp_path / "photos" / name).iterdir())
         right += (model.predict(files_of).argmax(-1) == label).sum()
     assert found["metrics"]["accuracy"] == pytest.approx(right / 60)
+    to_file = f"--out {quoted(out)}"
     wrong = {
         base: "--out",
-        f"{base} --out {out} --calibrate": "a model without a run",
-        f"{base} --out {out} --data.channels 1": "these weights, which come with 3",
-        f"evaluate --workdir {file} --out {out}": "--data.source",
+        f"{base} {to_file} --calibrate": "a model without a run",
+        f"{base} {to_file} --data.channels 1": "these weights, which come with 3",
+        f"evaluate --workdir {quoted(file)} {to_file}": "--data.source",
     }
     for words, message in wrong.items():
-        assert main(words.split()) == 2
+        assert main(shlex.split(words)) == 2
         assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_a_range_test_begins_with_them(tmp_path: Path):
     file = tiny.write_folder(tmp_path / "tiny")
-    words = f"--model.pretrained {file} --data.image-size 8"
+    words = f"--model.pretrained {quoted(file)} --data.image-size 8"
     workdir = train(tmp_path, words)
-    command = f"find-lr --config {tmp_path}/still.py --out {tmp_path} --steps 20"
-    assert main(f"{command} --end 1e-6 {words}".split()) == 0
+    command = (
+        f"find-lr --config {quoted(tmp_path)}/still.py --out "
+        f"{quoted(tmp_path)} --steps 20"
+    )
+    assert main(shlex.split(f"{command} --end 1e-6 {words}")) == 0
     found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
     assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)

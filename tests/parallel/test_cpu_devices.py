@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import types
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from jaxtrain.parallel import cpu_devices
 from jaxtrain.run.setup import build_setup
 from tests.helpers.command import with_devices
 from tests.helpers.processes import ROOT, Cli
+from tests.helpers.words import quoted
 
 # Fields of the section, numbers to divide, pixels of a batch -> devices, of eight.
 MANY = 8 * cpu_devices.PIXELS_A_DEVICE
@@ -95,13 +97,14 @@ def test_a_run_is_the_same_on_one_device_and_on_all_cores(
 ):
     monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
     words = (
-        f"--config {ROOT}/configs/fashion_mnist.py --precision fp64 --model.width 0.25 "
+        f"--config {quoted(ROOT)}/configs/fashion_mnist.py --precision "
+        "fp64 --model.width 0.25 "
         "--data.source synthetic:28x28x1/10/512 --train.epochs None --train.steps 6 "
         "--optimizer.warmup-steps 0 --logging.every-steps 1 --logging.report False"
     )
 
     def train(workdir: str, *more: object) -> None:
-        command = [*words.split(), "--workdir", workdir, *more]
+        command = [*shlex.split(words), "--workdir", workdir, *more]
         process = cli.start(*command, anew=True, JAX_ENABLE_X64="1")
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors

@@ -243,10 +243,11 @@ echo "token=${JAXTRAIN_RUN_TOKEN-none} $*"
 
 @pytest.mark.parametrize("given", ["", "the token of the user"])
 @pytest.mark.parametrize(
-    ("script", "count"), [("local.sh 3 --", 3), ("slurm.sbatch", 1)]
+    ("script", "words", "count"),
+    [("local.sh", ["3", "--"], 3), ("slurm.sbatch", [], 1)],
 )
 def test_launchers_hand_a_token_to_all(
-    tmp_path: Path, script: str, count: int, given: str
+    tmp_path: Path, script: str, words: list[str], count: int, given: str
 ):
     """A new one for each run, unless the user has set one."""
     for name in ("python", "srun"):
@@ -254,7 +255,7 @@ def test_launchers_hand_a_token_to_all(
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PYTHON": str(tmp_path / "python")}
     env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", greeting.TOKEN_VARIABLE: given}
-    command = ["bash", *f"{ROOT}/deploy/{script}".split(), "--config", "c.py"]
+    command = ["bash", f"{ROOT}/deploy/{script}", *words, "--config", "c.py"]
     tokens: list[str] = []
     for _ in range(2):
         told = subprocess.run(command, env=env, capture_output=True, text=True)

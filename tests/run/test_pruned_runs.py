@@ -1,6 +1,7 @@
 """Runs that prune: stops and kills, devices, their model, and what comes after them."""
 
 import json
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 from tests.helpers.tiers import thinned
 from tests.helpers.waiting import wait_until
+from tests.helpers.words import quoted
 
 # An epoch of 5 steps, two micro-batches a step.
 STEPS = 10
@@ -194,7 +196,7 @@ def test_evaluate_and_export_keep_the_zeros(pruned: Path):
     found = json.loads((pruned / "run" / "evaluation.json").read_text())["sparsity"]
     assert found == read_summary(pruned / "run")["sparsity"]
     words = "export --workdir run --format onnx --out model.onnx"
-    result = Cli(pruned)(*words.split())
+    result = Cli(pruned)(*shlex.split(words))
     assert result.code == 0, result.stderr
     graph = onnx.load(pruned / "model.onnx").graph
     kernels = [numpy_helper.to_array(x) for x in graph.initializer]
@@ -211,11 +213,11 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
         return np.asarray(found["conv2/kernel"])
 
     config = write_recipe(pruned / "dense.py", recipe(**DIGITS))
-    words = f"--config {config} --workdir dense --train.epochs 1"
-    assert Cli(pruned)(*words.split()).code == 0
-    words = f"--config {config} --workdir tuned --train.epochs 2"
+    words = f"--config {quoted(config)} --workdir dense --train.epochs 1"
+    assert Cli(pruned)(*shlex.split(words)).code == 0
+    words = f"--config {quoted(config)} --workdir tuned --train.epochs 2"
     words += " --model.pretrained dense --prune.pattern 2:4"
-    result = Cli(pruned)(*words.split())
+    result = Cli(pruned)(*shlex.split(words))
     assert result.code == 0, result.stderr
     assert "2 of 4 input channels of 2,304 weights" in result.stdout
     groups = np.moveaxis(weights("tuned"), 2, -1).reshape(-1, 4)
@@ -223,10 +225,10 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
     # The larger ones of the dense model have stayed.
     dense = np.abs(np.moveaxis(weights("dense"), 2, -1).reshape(-1, 4))
     assert (np.where(groups != 0, dense, np.inf).min(-1) >= np.median(dense, -1)).all()
-    words = f"--config {config} --workdir further --train.epochs 2"
+    words = f"--config {quoted(config)} --workdir further --train.epochs 2"
     words += " --model.pretrained run --prune.sparsity 0.995"
     words += " --prune.initial-sparsity 0.995"
-    result = Cli(pruned)(*words.split())
+    result = Cli(pruned)(*shlex.split(words))
     assert result.code == 0, result.stderr
     before, after = weights("run"), weights("further")
     np.testing.assert_array_equal(before == 0, after == 0)
@@ -236,8 +238,8 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
 @pytest.mark.slow
 def test_a_run_does_not_begin_to_prune_in_its_midst(cli: Cli):
     config = write_recipe(cli.directory / "recipe.py", recipe(**CHANGES))
-    words = f"--config {config} --workdir run --train.stop-after-steps 3"
-    assert cli(*words.split()).code == 0
-    result = cli(*words.split(), "--prune.sparsity", "0.5")
+    words = f"--config {quoted(config)} --workdir run --train.stop-after-steps 3"
+    assert cli(*shlex.split(words)).code == 0
+    result = cli(*shlex.split(words), "--prune.sparsity", "0.5")
     assert result.code == 2
     assert "prune.sparsity" in result.stderr

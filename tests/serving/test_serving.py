@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import shlex
 import threading
 import urllib.error
 import urllib.parse
@@ -29,6 +30,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.serving import LIMITS, Running, png
 from tests.helpers.waiting import wait_until
+from tests.helpers.words import quoted
 
 RUN = recipe(
     train="TrainConfig(steps=2)",
@@ -310,8 +312,8 @@ WRONG = {
 def test_what_is_wrong_is_told_before_it_starts(
     workdir: Path, capsys: pytest.CaptureFixture[str], message: str
 ):
-    words = f"serve --workdir {workdir} --port 0 {WRONG[message]}"
-    assert main(words.split()) == 2
+    words = f"serve --workdir {quoted(workdir)} --port 0 {WRONG[message]}"
+    assert main(shlex.split(words)) == 2
     assert message in capsys.readouterr().err
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import thinned
+from tests.helpers.words import quoted
 
 STEPS = 12
 GAUSSIAN = '{"loss": "gaussian"}'
@@ -39,7 +41,9 @@ MESHES = {
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
+    result = Cli(folder)(
+        *shlex.split(f"--config recipe.py --workdir run {words}"), **env
+    )
     assert result.code == 0, result.stderr
 
 
@@ -91,7 +95,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     result = cli("predict", "--workdir", "run", *names)
     assert "count_std" in result.stdout and f"{table[0, 0]:.4g}" in result.stdout
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = cli(*words.split())
+    result = cli(*shlex.split(words))
     assert result.code == 0, result.stderr
     import onnxruntime
 
@@ -108,25 +112,31 @@ def pack_table(here: Path, out: Path) -> str:
     with contextlib.chdir(here):
         config = load_config(here / "recipe.py").data
         pack(config, out, format="raw", size=config.image_size)
-    return f"--data.source packed:{out}"
+    return f"--data.source packed:{quoted(out)}"
 
 
 def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: Path):
     packed, cli = pack_table(here, tmp_path / "packed"), Cli(here)
-    words = f"export --workdir run --format safetensors --out {tmp_path}/model"
-    assert cli(*words.split()).code == 0
+    words = f"export --workdir run --format safetensors --out {quoted(tmp_path)}/model"
+    assert cli(*shlex.split(words)).code == 0
     table = "--data.source csv:list.csv --data.targets"
     found = []
-    for given in (f"run {packed}", f"{tmp_path}/model {table} count x"):
-        words = f"evaluate --workdir {given} --split all --out {tmp_path}/found.json"
-        result = cli(*words.split())
+    for given in (f"run {packed}", f"{quoted(tmp_path)}/model {table} count x"):
+        words = (
+            f"evaluate --workdir {given} --split all --out "
+            f"{quoted(tmp_path)}/found.json"
+        )
+        result = cli(*shlex.split(words))
         assert result.code == 0, result.stderr
         text = (tmp_path / "found.json").read_text()
         found.append(json.loads(text)["metrics"]["mae_of_columns"])
     # Sums of float32 in batches of other sizes.
     np.testing.assert_allclose(*found, rtol=1e-6)
-    words = f"evaluate --workdir {tmp_path}/model {table} x count --split all --out x"
-    assert "name the same columns, in the same order" in cli(*words.split()).stderr
+    words = (
+        f"evaluate --workdir {quoted(tmp_path)}/model {table} x count --split "
+        "all --out x"
+    )
+    assert "name the same columns, in the same order" in cli(*shlex.split(words)).stderr
 
 
 def test_an_edited_table_is_told_apart_from_another_config(here: Path, tmp_path: Path):
@@ -146,10 +156,10 @@ def test_a_run_goes_on_with_the_same_numbers_in_another_store(
 ):
     packed = pack_table(here, tmp_path / "packed")
     shutil.copytree(here / "run", tmp_path / "run")
-    words = f"--config recipe.py --workdir {tmp_path}/run --train.steps 13"
-    swapped = Cli(here)(*f"{words} --data.targets x count".split())
+    words = f"--config recipe.py --workdir {quoted(tmp_path)}/run --train.steps 13"
+    swapped = Cli(here)(*shlex.split(f"{words} --data.targets x count"))
     assert swapped.code == 2 and "data.targets: " in swapped.stderr
-    result = Cli(here)(*f"{words} {packed} --data.targets".split())
+    result = Cli(here)(*shlex.split(f"{words} {packed} --data.targets"))
     assert result.code == 0, result.stderr
     assert read_summary(tmp_path / "run")["step"] == 13
 
@@ -183,7 +193,7 @@ def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     ],
 )
 def test_what_is_about_classes_is_refused(here: Path, words: str, message: str):
-    result = Cli(here)(*words.split())
+    result = Cli(here)(*shlex.split(words))
     assert result.code == 2
     assert message in result.stderr
 
@@ -224,7 +234,7 @@ def test_bad_input_is_named_before_the_first_step(
 ):
     write_table(tmp_path, cells=cells)
     write_recipe(tmp_path / "recipe.py", counting())
-    result = Cli(tmp_path)(*f"--config recipe.py --workdir run {words}".split())
+    result = Cli(tmp_path)(*shlex.split(f"--config recipe.py --workdir run {words}"))
     assert result.code == 2, result.stdout
     assert message in result.stderr, result.stderr
     assert not (tmp_path / "run").exists()
@@ -253,7 +263,7 @@ def test_new_writes_a_recipe_that_keeps_the_numbers_true(
     monkeypatch.setattr(estimate, "estimate", lambda config: "as of another test")
     write_table(tmp_path)
     words = "new --data csv:list.csv --targets count x --out recipe.py"
-    result = Cli(tmp_path)(*words.split())
+    result = Cli(tmp_path)(*shlex.split(words))
     assert result.code == 0, result.stderr
     assert "count, x" in result.stdout
     config = load_config(tmp_path / "recipe.py")

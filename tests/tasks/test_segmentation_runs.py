@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import shlex
 from pathlib import Path
 
 import jax
@@ -23,6 +24,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import diagonal
+from tests.helpers.words import quoted
 
 SPLITS = {"train": 72, "test": 24}
 # On 8 devices: the words, and the folder of the run.
@@ -34,7 +36,9 @@ MESHES = {
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
+    result = Cli(folder)(
+        *shlex.split(f"--config recipe.py --workdir run {words}"), **env
+    )
     assert result.code == 0, result.stderr
 
 
@@ -86,8 +90,10 @@ def test_masks_are_predicted_in_the_size_of_each_image(here: Path, tmp_path: Pat
         picture = Image.fromarray(image)
         picture = picture if i < 3 else picture.resize((40, 20), Image.Resampling.BOX)
         picture.save(tmp_path / f"{i}.png")
-    words = f"predict --workdir run --trust --masks {tmp_path}/masks"
-    result = Cli(here)(*f"{words} --out {tmp_path}/out.jsonl {tmp_path}".split())
+    words = f"predict --workdir run --trust --masks {quoted(tmp_path)}/masks"
+    result = Cli(here)(
+        *shlex.split(f"{words} --out {quoted(tmp_path)}/out.jsonl {quoted(tmp_path)}")
+    )
     assert result.code == 0, result.stderr
     model = load_model(trusted(here))
     found = model.masks(images[..., None])
@@ -121,8 +127,10 @@ def test_an_export_puts_out_maps(here: Path):
         ("--include-preprocessing", "probabilities"),
     ):
         file = here / f"{name}.onnx"
-        words = f"export --workdir run --trust --format onnx --out {file} {more}"
-        result = Cli(here)(*words.split())
+        words = (
+            f"export --workdir run --trust --format onnx --out {quoted(file)} {more}"
+        )
+        result = Cli(here)(*shlex.split(words))
         assert result.code == 0, result.stderr
         import onnxruntime
 
@@ -191,7 +199,7 @@ def test_the_report_has_the_classes_and_examples(here: Path):
     ],
 )
 def test_what_makes_no_sense_is_refused(here: Path, words: str, message: str):
-    result = Cli(here)(*words.split())
+    result = Cli(here)(*shlex.split(words))
     assert result.code == 2, result.stdout
     assert message in result.stderr, result.stderr
 
@@ -219,7 +227,7 @@ def test_masks_of_one_class_end_a_run_before_its_first_step(tmp_path: Path):
         "--config recipe.py --workdir run",
         "data --check --source masks:set --out report",
     ):
-        result = cli(*words.split())
+        result = cli(*shlex.split(words))
         assert result.code == 2
         assert "pixels of fewer than two classes" in result.stderr
 
@@ -277,7 +285,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path):
         write_recipe(folder / "recipe.py", mask_recipe())
         for stop in stops:
             words = f"--config recipe.py --workdir run --train.stop-after-steps {stop}"
-            assert Cli(folder)(*words.split()).code in (0, 75)
+            assert Cli(folder)(*shlex.split(words)).code in (0, 75)
         train(folder)
         found.append(read_summary(folder / "run")["eval"])
     assert found[0] == found[1]

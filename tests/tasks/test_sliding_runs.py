@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
+from tests.helpers.words import quoted
 
 WHOLE, OVERLAP = 40, 0.3
 SPLITS = {"train": 40, "test": 6}
@@ -42,7 +44,9 @@ def write_run(folder: Path, more: str = "", source: str = "masks:set") -> Path:
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
+    result = Cli(folder)(
+        *shlex.split(f"--config recipe.py --workdir run {words}"), **env
+    )
     assert result.code == 0, result.stderr
 
 
@@ -100,7 +104,7 @@ def test_commands_see_whole_images(here: Path, tmp_path: Path):
     assert found == read_summary(here / "run")["eval"]
     # All of another set, by its name.
     words = "evaluate --workdir run --trust --split all --data.source masks:./set"
-    result = cli(*words.split(), "--out", str(tmp_path / "all.json"))
+    result = cli(*shlex.split(words), "--out", str(tmp_path / "all.json"))
     assert result.code == 0, result.stderr
     found = json.loads((tmp_path / "all.json").read_text())["metrics"]
     assert np.sum(found["confusion_matrix"]) == sum(SPLITS.values()) * WHOLE**2
@@ -108,18 +112,22 @@ def test_commands_see_whole_images(here: Path, tmp_path: Path):
     Image.open(here / "set" / "images" / "test" / "000.png").resize((70, 50)).save(
         tmp_path / "a.png"
     )
-    words = f"predict --workdir run --trust --masks {tmp_path}/m {tmp_path}/a.png"
-    result = cli(*words.split())
+    words = (
+        f"predict --workdir run --trust --masks {quoted(tmp_path)}/m "
+        f"{quoted(tmp_path)}/a.png"
+    )
+    result = cli(*shlex.split(words))
     assert result.code == 0, result.stderr
     mask = np.asarray(Image.open(tmp_path / "m" / "a.png.png"))
     assert mask.shape == (50, 70) and mask.max() < 3
     for words in (
         "report --workdir run --trust",
-        f"export --workdir run --trust --format stablehlo --out {tmp_path}/x.stablehlo",
+        "export --workdir run --trust --format stablehlo --out "
+        f"{quoted(tmp_path)}/x.stablehlo",
         "data --check --config recipe.py --out report",
         "data --preview --config recipe.py --out preview.png",
     ):
-        result = cli(*words.split())
+        result = cli(*shlex.split(words))
         assert result.code == 0, result.stderr
     assert "predicted" in (here / "run" / "report.html").read_text()
 
@@ -172,13 +180,13 @@ def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path, cache: str):
 @each_row(
     ("words", "told"),
     [
-        (f"--task {CODER}", "no classes of pixels"),
+        (f"--task {quoted(CODER)}", "no classes of pixels"),
         ("--data.cache device", "host cuts these windows"),
         ("--parallel.pipeline-stages 2", "images of one size"),
         ("--train.tta flip", "tta"),
     ],
 )
 def test_what_whole_images_do_not_go_with(here: Path, words: str, told: str):
-    result = Cli(here)(*f"--config recipe.py --workdir x {words}".split())
+    result = Cli(here)(*shlex.split(f"--config recipe.py --workdir x {words}"))
     assert result.code == 2, result.stdout
     assert told in result.stderr, result.stderr

@@ -1,6 +1,7 @@
 """One model of several runs: means of weights, statistics of batch norms."""
 
 import json
+import shlex
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ from jaxtrain.trees import by_path
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
+from tests.helpers.words import quoted
 
 IMAGES, BATCH = 300, 64
 
@@ -30,11 +32,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_recipe(folder / "recipe.py", text)
     cli = Cli(folder)
     words = "--config recipe.py --workdir base"
-    assert cli(*words.split()).code == 0
+    assert cli(*shlex.split(words)).code == 0
     for name, rate in (("one", 0.1), ("two", 0.03), ("bad", 2.0)):
         words = f"--config recipe.py --workdir {name} --optimizer.learning-rate {rate}"
         words += " --model.pretrained base --train.steps 20"
-        result = cli(*words.split())
+        result = cli(*shlex.split(words))
         assert result.code == 0, result.stderr
     return folder
 
@@ -44,7 +46,7 @@ def arrays(model: TrainedModel) -> dict[str, np.ndarray]:
 
 
 def soup(here: Path, words: str, out: Path) -> tuple[TrainedModel, str]:
-    result = Cli(here)("average", *words.split(), "--out", str(out))
+    result = Cli(here)("average", *shlex.split(words), "--out", str(out))
     assert result.code == 0, result.stderr
     return load_model(out), result.stdout
 
@@ -114,12 +116,18 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     read = test.read(np.arange(len(test)))
     np.savez(tmp_path / "digits.npz", image=read["image"], label=read["target"])
     cli, out = Cli(here), tmp_path / "found.json"
-    words = f"--workdir {made} --data.source arrays:{tmp_path}/digits.npz --split all"
-    result = cli("evaluate", *words.split(), "--out", str(out))
+    words = (
+        f"--workdir {quoted(made)} --data.source "
+        f"arrays:{quoted(tmp_path)}/digits.npz --split all"
+    )
+    result = cli("evaluate", *shlex.split(words), "--out", str(out))
     assert result.code == 0, result.stderr
     assert json.loads(out.read_text())["metrics"]["accuracy"] > 0.5
-    words = f"--config recipe.py --workdir {tmp_path}/next --model.pretrained {made}"
-    result = cli(*words.split(), "--train.steps", "10")
+    words = (
+        f"--config recipe.py --workdir {quoted(tmp_path)}/next "
+        f"--model.pretrained {quoted(made)}"
+    )
+    result = cli(*shlex.split(words), "--train.steps", "10")
     assert result.code == 0, result.stderr
 
 
@@ -143,7 +151,7 @@ def test_what_is_refused(here: Path, words: str, message: str):
     for name, options in others.items():
         if name in words and not (here / name).exists():
             made = f"--config recipe.py --workdir {name} --train.steps 10 {options}"
-            assert Cli(here)(*made.split()).code == 0
-    result = Cli(here)("average", *words.split())
+            assert Cli(here)(*shlex.split(made)).code == 0
+    result = Cli(here)("average", *shlex.split(words))
     assert result.code == 2
     assert message in " ".join(result.stderr.split())

@@ -1,6 +1,7 @@
 """A trained model without the channels that matter least, from ranking to its use."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines
+from tests.helpers.words import quoted
 
 RECIPE = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -34,13 +36,13 @@ RECIPE = recipe(
 
 
 def call(folder: Path, words: str, **env: Any) -> str:
-    result = Cli(folder)(*words.split(), **env)
+    result = Cli(folder)(*shlex.split(words), **env)
     assert result.code == 0, result.stderr
     return result.stdout
 
 
 def refusal(folder: Path, words: str) -> str:
-    result = Cli(folder)(*words.split())
+    result = Cli(folder)(*shlex.split(words))
     assert result.code == 2, result.stderr
     return result.stderr
 
@@ -230,7 +232,7 @@ def test_scales_are_those_of_norms_in_their_mean(here: Path):
 @pytest.mark.slow
 def test_a_smaller_model_is_one_as_any_other(here: Path, tmp_path: Path):
     """It trains on, ends the same where it is stopped, exports, and is compacted."""
-    words = f"--config {here}/recipe.py --model.pretrained {here}/small"
+    words = f"--config {quoted(here)}/recipe.py --model.pretrained {quoted(here)}/small"
     shown = call(tmp_path, f"{words} --workdir whole")
     assert "model.channels = those of 2 layers" in shown
     call(tmp_path, f"{words} --workdir parts --train.stop-after-steps 17")
@@ -268,7 +270,10 @@ def test_the_devices_do_not_matter(here: Path, tmp_path: Path):
             (tmp_path / f"small{devices}" / "config.json").read_text()
         )["jaxtrain"]
     assert made["1"]["origin"]["weights"] == made["8"]["origin"]["weights"]
-    base = f"--config {tmp_path}/recipe.py --model.pretrained {tmp_path}/small1"
+    base = (
+        f"--config {quoted(tmp_path)}/recipe.py --model.pretrained "
+        f"{quoted(tmp_path)}/small1"
+    )
     alone = call(tmp_path, f"{base} --workdir one", **FP64, JAX_NUM_CPU_DEVICES="1")
     assert alone
     expected = read_lines(tmp_path / "one", "eval")[-1]["loss"]

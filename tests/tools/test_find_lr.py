@@ -1,6 +1,7 @@
 """The learning rate that a range test suggests."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.helpers.processes import ROOT
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+from tests.helpers.words import quoted
 
 # The run would skip loss spikes, such as those that end the test.
 TINY = recipe(
@@ -26,8 +28,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a recipe, and what the command found for it."""
     folder = tmp_path_factory.mktemp("found")
     write_recipe(folder / "recipe.py", TINY)
-    words = f"--config {folder}/recipe.py --out {folder} --start 1e-4 --end 1000"
-    assert main(["find-lr", *words.split(), "--steps", "60"]) == 0
+    words = (
+        f"--config {quoted(folder)}/recipe.py --out {quoted(folder)} --start "
+        "1e-4 --end 1000"
+    )
+    assert main(["find-lr", *shlex.split(words), "--steps", "60"]) == 0
     return folder
 
 
@@ -45,7 +50,7 @@ def test_it_rises_by_the_same_factor_until_the_loss_does(found: Path):
 
 @pytest.mark.slow
 def test_the_first_step_is_that_of_the_run(found: Path, tmp_path: Path):
-    assert main(f"--config {found}/recipe.py --workdir {tmp_path}".split()) == 0
+    assert main(["--config", f"{found}/recipe.py", "--workdir", str(tmp_path)]) == 0
     first = read_lines(tmp_path, "train")[0]["loss"]
     values = json.loads((found / "find_lr.json").read_text())
     assert values["loss"][0] == pytest.approx(first, rel=1e-6)
@@ -110,10 +115,10 @@ def test_what_does_not_fit_is_told(
 ):
     (found / "taken" / "find_lr.png").mkdir(parents=True, exist_ok=True)
     given = WRONG[message].format(found=found)
-    words = f"find-lr --config {found}/recipe.py --out {found} {given}"
+    words = f"find-lr --config {quoted(found)}/recipe.py --out {quoted(found)} {given}"
     if "lbfgs" in words:
         words = words.replace(f"{found}/recipe.py", f"{ROOT}/configs/digits.py")
         words += " --optimizer.learning-rate None --optimizer.schedule constant"
-    assert main(words.split()) == 2
+    assert main(shlex.split(words)) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in (found / "taken").iterdir()] == ["find_lr.png"]

@@ -1,6 +1,7 @@
 """`new`: a recipe after a look at the images, which trains as it is."""
 
 import dataclasses
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.helpers.messy import make_messy
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE
+from tests.helpers.words import quoted
 
 DATA = DataConfig(source="folder:x")
 ESTIMATE = Estimate(
@@ -149,9 +151,9 @@ def test_the_recipe_trains_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     setup = build_setup(load_config(recipe))
     assert setup.splits.train.image_shape == (8, 8, 1)
     workdir = tmp_path / "run"
-    words = f"--config {recipe} --workdir {workdir} --train.epochs 12 "
+    words = f"--config {quoted(recipe)} --workdir {quoted(workdir)} --train.epochs 12 "
     words += "--logging.report False"
-    assert main(words.split()) == 0
+    assert main(shlex.split(words)) == 0
     assert read_summary(workdir)["eval"]["accuracy"] > 0.9
 
 
@@ -282,7 +284,7 @@ def test_what_cannot_be_done_is_refused(
 ):
     (tmp_path / "there.py").write_text("precious")
     try:
-        code = main(["new", *words.format(tmp_path).split()])
+        code = main(["new", *shlex.split(words.format(quoted(tmp_path)))])
     except SystemExit as error:
         code = error.code
     assert code == 2

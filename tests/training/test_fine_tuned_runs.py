@@ -1,6 +1,7 @@
 """Freezing, rates by layer and `fine_tune` with every other choice of a run."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.recipes import write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.words import quoted
 
 AT_FIRST: dict[str, Any] = {"freeze": ("backbone",), "freeze_epochs": 1}
 BY_LAYER: dict[str, Any] = {"layer_decay": 0.5, "rate_factors": {"head": 0.5}}
@@ -234,10 +236,13 @@ def write(folder: Path, config: Config) -> Path:
 def test_find_lr_looks_at_the_first_phase(tmp_path: Path):
     config = layered({"fine_tune": True}, {"name": "adamw"}, precision="fp32")
     path = write(tmp_path, config)
-    words = f"--config {path} --out {tmp_path} --steps 30 --start 1e-4 --end 10"
+    words = (
+        f"--config {quoted(path)} --out {quoted(tmp_path)} --steps 30 --start "
+        "1e-4 --end 10"
+    )
     # As `take_steps`: the random numbers of dropout have the widest type there is.
     with float64(enable=True):
-        assert main(["find-lr", *words.split()]) == 0
+        assert main(["find-lr", *shlex.split(words)]) == 0
     losses = json.loads((tmp_path / "find_lr.json").read_text())["loss"]
     # The first steps of a run in which the head alone is ever trained.
     alone = layered(
@@ -262,11 +267,11 @@ def test_kept_features_go_with_stops_evaluations_and_early_stopping(tmp_path: Pa
         precision="fp32",
         data=DataConfig(source="synthetic:4x4x1/3/60", batch_size=8),
     )
-    head = f"--config {write(tmp_path, config)} --workdir"
-    assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
+    head = f"--config {quoted(write(tmp_path, config))} --workdir"
+    assert main(shlex.split(f"{head} {quoted(tmp_path / 'whole')}")) == 0
     for stop in (5, 12):
-        words = f"{head} {tmp_path / 'parts'} --train.stop-after-steps {stop}"
-        assert main(words.split()) == 0
+        words = f"{head} {quoted(tmp_path / 'parts')} --train.stop-after-steps {stop}"
+        assert main(shlex.split(words)) == 0
     one, other = tmp_path / "whole", tmp_path / "parts"
     assert read_lines(one, "train") == read_lines(other, "train")
     assert read_lines(one, "eval") == read_lines(other, "eval")

@@ -1,5 +1,6 @@
 """Frozen layers: found by patterns, without gradients, unchanged to the last bit."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 from tests.helpers.trial import LAYOUT, as_given
+from tests.helpers.words import quoted
 
 SHAPE, BATCH = (32, 32, 3), 4
 RESNET = ModelConfig(name="resnet18", width=0.125)
@@ -252,20 +254,26 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
         precision="fp32",
     )
     recipe = write_recipe(tmp_path / "run.py", f"from_json({to_json(config)!r})")
-    head = f"--config {recipe} --workdir"
-    assert main(f"{head} {tmp_path / 'whole'}".split()) == 0
+    head = f"--config {quoted(recipe)} --workdir"
+    assert main(shlex.split(f"{head} {quoted(tmp_path / 'whole')}")) == 0
     for stop in (2, 5, 6):
-        words = f"{head} {tmp_path / 'parts'} --train.stop-after-steps {stop}"
-        assert main(words.split()) == 0
+        words = f"{head} {quoted(tmp_path / 'parts')} --train.stop-after-steps {stop}"
+        assert main(shlex.split(words)) == 0
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
     # Back into the first phase.
-    assert main(f"{head} {tmp_path / 'parts'} --resume-step 2".split()) == 0
+    assert (
+        main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --resume-step 2")) == 0
+    )
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
     # A longer run has a schedule of its own, and goes on. Its seventh step is at half
     # of the second cycle, and 0.81 of its peak; the sixth was at two thirds, and 0.46.
     capsys.readouterr()
-    assert main(f"{head} {tmp_path / 'parts'} --train.steps 9".split()) == 0
+    assert (
+        main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --train.steps 9")) == 0
+    )
     assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
-    words = f"{head} {tmp_path / 'parts'} --train.steps 9 --train.freeze-epochs 2"
-    assert main(words.split()) == 2
+    words = (
+        f"{head} {quoted(tmp_path / 'parts')} --train.steps 9 --train.freeze-epochs 2"
+    )
+    assert main(shlex.split(words)) == 2
     assert "train.freeze_epochs: None -> 2" in capsys.readouterr().err

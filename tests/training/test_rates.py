@@ -1,5 +1,6 @@
 """Learning rates by layer and the two cycles of `fine_tune`, by their formulas."""
 
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from jaxtrain.training.update import Update
 from tests.helpers.layered import by_path
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import thinned
+from tests.helpers.words import quoted
 
 
 def rates_of(
@@ -157,8 +159,8 @@ class Arguments:
 
 def test_the_command_line_takes_factors(tmp_path: Path):
     path = write_recipe(tmp_path / "run.py", recipe())
-    words = f"--config {path} --optimizer.rate-factors head 10 backbone 0.5"
-    config = parse(Arguments, words.split(), prog="").overrides
+    words = f"--config {quoted(path)} --optimizer.rate-factors head 10 backbone 0.5"
+    config = parse(Arguments, shlex.split(words), prog="").overrides
     assert config.optimizer.rate_factors == {"head": 10.0, "backbone": 0.5}
     assert from_json(to_json(config)) == config
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.helpers import seeded
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_summary
+from tests.helpers.words import quoted
 
 CLASSES = ("ant", "bee", "cat")
 
@@ -56,7 +58,7 @@ def write_resnet18(file: Path) -> None:
 
 def run(command: str, *options: object, **settings: object) -> None:
     words = [f"--{key.replace('__', '.')}={value}" for key, value in settings.items()]
-    assert main([*command.split(), *map(str, options), *words]) == 0
+    assert main([*shlex.split(command), *map(str, options), *words]) == 0
 
 
 @pytest.mark.slow
@@ -67,7 +69,10 @@ def test_a_folder_and_a_file_of_weights_make_a_model(
     write_photos(photos)
     write_resnet18(file)
     workdir = tmp_path / "run"
-    train = f"--config {ROOT}/configs/finetune_folder.py --workdir {workdir}"
+    train = (
+        f"--config {quoted(ROOT)}/configs/finetune_folder.py --workdir "
+        f"{quoted(workdir)}"
+    )
     settings = {
         "data__source": f"folder:{photos}",
         "data__batch_size": 8,

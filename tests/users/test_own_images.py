@@ -1,6 +1,7 @@
 """The way of a user with a folder of images: look, clean, train, pack, train again."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from jaxtrain.performance import estimate
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.words import quoted
 
 NAMES = ("shirt", "trouser", "pullover", "dress", "coat")
 INCLUDE = "--include clean.txt"
@@ -48,10 +50,12 @@ def write_scans(root: Path, num_train: int, num_test: int) -> None:
 
 def losses(workdir: str, words: str) -> list[float]:
     """Train by the recipe of folders; return the losses of each step, and the test."""
-    head = f"--config {FOLDER_RECIPE} --workdir {workdir} --train.epochs 2"
+    head = (
+        f"--config {quoted(FOLDER_RECIPE)} --workdir {quoted(workdir)} --train.epochs 2"
+    )
     tail = "--optimizer.warmup-epochs 0 --data.batch-size 16 --logging.every-steps 1"
     tail += " --logging.report False"
-    assert main(f"{head} {tail} {words}".split()) == 0
+    assert main(shlex.split(f"{head} {tail} {words}")) == 0
     train = [line["loss"] for line in read_lines(Path(workdir), "train")]
     return [*train, read_summary(Path(workdir))["eval"]["loss"]]
 
@@ -65,7 +69,7 @@ def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path
     (train / "dress" / "twin.png").write_bytes((train / "dress/006.png").read_bytes())
     check = "data --check --source folder:scans --write-clean clean.txt"
     # One of a split is as many as may be unreadable, rounded up.
-    assert main(check.split()) == 0
+    assert main(shlex.split(check)) == 0
     report = json.loads(Path("data_report/data_report.json").read_text())
     kinds = {finding["kind"] for finding in report["findings"]}
     assert {"unreadable", "duplicates"} <= kinds
@@ -76,7 +80,7 @@ def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path
     for form in ("jpeg", "raw --size 28"):
         out = f"packed/{form[:4].strip()}"
         pack = f"data --pack folder:scans --out {out} --format {form} {INCLUDE}"
-        assert main(pack.split()) == 0
+        assert main(shlex.split(pack)) == 0
         assert losses(f"run/{out}", f"--data.source packed:{out}") == expected
 
 
@@ -97,7 +101,7 @@ def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
     # A smaller model, and fewer steps, for the time of the test.
     words = "--model.width 0.125 --train.epochs 4 --optimizer.warmup-epochs 1"
     command = f"--config mine.py --workdir run {words} --data.image-size 32"
-    assert main(command.split()) == 0
+    assert main(shlex.split(command)) == 0
     told = read_lines(Path("run"), "event")
     (bad,) = [line for line in told if line["event"] == "unreadable image"]
     assert Path(bad["name"]).name == "007.png"
@@ -124,7 +128,7 @@ def test_tiles_of_photographs_train(here: Path):
     assert "random_resized_crop=True" in Path("mine.py").read_text()
     words = "--model.width 0.125 --train.epochs 30 --optimizer.warmup-epochs 1"
     command = f"--config mine.py --workdir run {words} --data.image-size 32"
-    assert main(command.split()) == 0
+    assert main(shlex.split(command)) == 0
     assert read_summary(Path("run"))["eval"]["accuracy"] >= 0.75
     page = Path("run/report.html").read_text()
     assert page.count("data:image/") > 30 and "Left out" not in page

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from jaxtrain.cli import main
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_summary
+from tests.helpers.words import quoted
 
 NUM = 300
 
@@ -43,10 +45,10 @@ def test_five_commands_from_data_to_a_report(
         Image.fromarray(image[..., 0]).save(tmp_path / "clothes" / f"{i:04d}.png")
     recipe = ROOT / "configs" / "fashion_mnist.py"
     fewer = "--data.train-split train[:10000] --optimizer.warmup-epochs 0.2"
-    where = f"--data.data-dir {fashion_mnist_dir} {fewer}"
+    where = f"--data.data-dir {quoted(fashion_mnist_dir)} {fewer}"
     onnx = "export --workdir runs/fashion --format onnx --include-preprocessing"
     for words in (
-        f"--config {recipe} --workdir runs/fashion --train.epochs 1 {where}",
+        f"--config {quoted(recipe)} --workdir runs/fashion --train.epochs 1 {where}",
         "evaluate --workdir runs/fashion --calibrate",
         "predict --workdir runs/fashion --calibrated --out predictions.csv clothes",
         "export --workdir runs/fashion --format safetensors --out model",
@@ -56,7 +58,7 @@ def test_five_commands_from_data_to_a_report(
         "export --workdir runs/fashion --format saved --out saved",
         "report --workdir runs/fashion --out report.html",
     ):
-        assert main(words.split()) == 0, words
+        assert main(shlex.split(words)) == 0, words
     workdir = tmp_path / "runs" / "fashion"
     accuracy = read_summary(workdir)["eval"]["accuracy"]
     assert accuracy > 0.7
