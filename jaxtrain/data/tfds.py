@@ -7,6 +7,7 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 import contextlib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -199,7 +200,8 @@ def _check_known(name: str) -> None:
 
 
 def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
-    option = f" --data-dir {data_dir}" if data_dir is not None else ""
+    given = data_dir is not None
+    option = f" --data-dir {shlex.quote(str(data_dir))}" if given else ""
     return (
         f"Prepare it with\n  python main.py data --prepare tfds:{name}{option}\n"
         f"which needs the extra: {INSTALL}"

@@ -5,6 +5,7 @@ stays, and so does the accuracy.
 """
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -94,7 +95,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
       UserError: none was fitted to this model, or the file is damaged.
     """
     path = workdir / TEMPERATURE
-    fit = f"python main.py evaluate --workdir {workdir} --calibrate"
+    fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
     anew = f"make it anew with {fit}"
     try:
         values = read_json(path, FittedTemperature, advice=anew)

@@ -7,6 +7,7 @@ and the run ends.
 """
 
 import contextlib
+import shlex
 import shutil
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def _error(job: Job) -> MovedError:
     return MovedError(
         f"{old} was moved to {new} while the run wrote into it: the run has ended, and "
         f"its last checkpoint there is step {steps[-1] if steps else 'none'}. The same "
-        f"command goes on from it with --workdir {new}"
+        f"command goes on from it with --workdir {shlex.quote(str(new))}"
     )
 
 

@@ -1,5 +1,7 @@
 """The report that a run writes at its end, which must not be able to fail the run."""
 
+import shlex
+
 import jax
 
 from jaxtrain import atomic_file
@@ -34,7 +36,8 @@ def _write(job: Job) -> None:
         return job.signals.signum is not None
 
     path = job.workdir / REPORT
-    how = f"python main.py report --workdir {job.workdir} writes it"
+    workdir = shlex.quote(str(job.workdir))
+    how = f"python main.py report --workdir {workdir} writes it"
     try:
         history = read_history(job.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)

@@ -1,5 +1,6 @@
 """The text of a recipe: a Python file, each value under its reason."""
 
+import shlex
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,7 +42,7 @@ def recipe_text(
     lines = [
         f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
         "",
-        f"    python main.py --config {_in_docstring(str(out))}",
+        f"    python main.py --config {_in_docstring(shlex.quote(str(out)))}",
         "",
         *paragraphs,
         '"""',

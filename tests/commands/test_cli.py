@@ -335,7 +335,10 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.schedule", "cosin"], ["cosin", "cosine"]),
     (["{digits}", "--precision", "fp8"], ["fp8", "bf16"]),
     (["{digits}", "--parallel.data", "3"], ["parallel.data = 3", "1"]),
-    (["{digits}", "--data.mean", "0 1", "--data.std", ".5 1"], ["(0.0, 1.0)", "2 v"]),
+    (
+        ["{digits}", "--data.mean", "0", "1", "--data.std", ".5", "1"],
+        ["(0.0, 1.0)", "2 v"],
+    ),
     (["{digits}", "--data.mean", "123.7", "--data.std", "58"], ["123.7", "255"]),
     (["{digits}", "--train.epochs", "inf"], ["epochs = inf", "finite"]),
     (["{digits}", "--train.epochs", "1e30"], ["train.epochs = 1e+30", "2e+31 steps"]),
@@ -521,6 +524,18 @@ def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
     result = homeless(code, XDG_CACHE_HOME=str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "jaxtrain" / "xla").is_dir()
+
+
+def test_programs_are_not_kept_where_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """They are run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert devices.cache_folder("xla") == tmp_path / "jaxtrain" / "xla"
+    (tmp_path / "jaxtrain" / "xla").chmod(0o777)
+    assert devices.cache_folder("xla") is None
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/jaxtrain/xla" in told and "JAX_COMPILATION_CACHE_DIR" in told
 
 
 def test_missing_gpu_is_refused(cli: Cli):

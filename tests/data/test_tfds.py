@@ -23,6 +23,7 @@ from tests.helpers.images import (
     write_tfds,
 )
 from tests.helpers.rows import each_row
+from tests.helpers.words import quoted
 
 
 @pytest.mark.slow
@@ -172,7 +173,8 @@ def test_unknown_names(source: str, message: str, tmp_path: Path):
 def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UserError) as caught:
         load_images(source="tfds:mnist", data_dir=str(tmp_path))
-    command = f"python main.py data --prepare tfds:mnist --data-dir {tmp_path}\n"
+    data_dir = quoted(tmp_path)
+    command = f"python main.py data --prepare tfds:mnist --data-dir {data_dir}\n"
     assert command in str(caught.value)
     assert "pip install -e '.[tfds-prepare]'" in str(caught.value)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))

@@ -190,3 +190,23 @@ def test_pipe_in_a_checkpoint_is_refused(run: Path):
     put_pipe(run / "checkpoints" / "3" / orbax.METADATA)
     with pytest.raises(OSError, match="no regular file"):
         orbax.read_info(run / "checkpoints" / "3")
+
+
+def test_a_private_folder_is_one_that_only_its_user_can_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder, link = tmp_path / "cache" / "xla", tmp_path / "link"
+    assert regular_file.make_private(folder) and regular_file.make_private(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    link.symlink_to(folder)
+    assert regular_file.make_private(link)
+    for mode, private in ((0o755, True), (0o775, False), (0o702, False)):
+        folder.chmod(mode)
+        assert regular_file.make_private(folder) == private
+    folder.chmod(0o700)
+    (tmp_path / "file").touch()
+    assert not regular_file.make_private(tmp_path / "file")
+    with pytest.raises(OSError):
+        regular_file.make_private(tmp_path / "file" / "xla")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not regular_file.make_private(folder)

@@ -114,11 +114,12 @@ def test_what_does_not_fit_is_told(
     found: Path, capsys: pytest.CaptureFixture[str], message: str
 ):
     (found / "taken" / "find_lr.png").mkdir(parents=True, exist_ok=True)
-    given = WRONG[message].format(found=found)
-    words = f"find-lr --config {quoted(found)}/recipe.py --out {quoted(found)} {given}"
+    config, words = found / "recipe.py", WRONG[message].split()
     if "lbfgs" in words:
-        words = words.replace(f"{found}/recipe.py", f"{ROOT}/configs/digits.py")
-        words += " --optimizer.learning-rate None --optimizer.schedule constant"
-    assert main(shlex.split(words)) == 2
+        config = ROOT / "configs" / "digits.py"
+        words += ["--optimizer.learning-rate", "None"]
+        words += ["--optimizer.schedule", "constant"]
+    words = [word.format(found=found) for word in words]
+    assert main(["find-lr", "--config", str(config), "--out", str(found), *words]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in (found / "taken").iterdir()] == ["find_lr.png"]

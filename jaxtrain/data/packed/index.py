@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,8 +124,8 @@ def read_index(folder: Path) -> Index:
     except FileNotFoundError:
         raise UserError(
             f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "
-            f"python main.py data --pack SOURCE --out {folder}\nThe same command goes "
-            "on where it was stopped"
+            f"python main.py data --pack SOURCE --out {shlex.quote(str(folder))}\nThe "
+            "same command goes on where it was stopped"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None

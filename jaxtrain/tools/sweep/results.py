@@ -1,5 +1,6 @@
 """What is left of a sweep: the best config as a recipe, a table, and the page."""
 
+import shlex
 from pathlib import Path
 
 from jaxtrain import atomic_file
@@ -46,7 +47,8 @@ def finish(options: SweepOptions) -> None:
         rows["best trial"] = str(options.folder / trial_folder(best))
         rows[f"validation {record['metric']}"] = shown(one["value"])
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
-        rows["as a recipe"] = f"python main.py --config {options.folder / BEST}"
+        recipe = shlex.quote(str(options.folder / BEST))
+        rows["as a recipe"] = f"python main.py --config {recipe}"
     rows["compared in"] = str(options.folder / COMPARISON)
     show_table("sweep", rows)
 
