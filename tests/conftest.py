@@ -5,6 +5,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,8 @@ os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 if CONTROLS:
     TEMPORARY = places.temporary()
     os.environ["XDG_CACHE_HOME"] = str(places.cache(TEMPORARY))
+    # Libraries leave files there.
+    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(dir=TEMPORARY)
 os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 # A command that starts JAX in this process must not decide it for all tests.
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
@@ -55,6 +58,8 @@ def pytest_collection_modifyitems(
     if others:
         config.hook.pytest_deselected(items=list(others))
     items[:] = part
+
+
 @pytest.hookimpl(tryfirst=True)  # Before pytest reads the option.
 def pytest_configure(config: pytest.Config) -> None:
     """Leave nothing behind, also when stopped; `--basetemp` names a folder to keep."""
@@ -97,7 +102,7 @@ def write_config(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk that is small."""
+    """A real disk that is small; root can mount one, so that such tests are slow."""
     folder = tmp_path / "disk"
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]

@@ -14,6 +14,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 from tests.helpers.waiting import PATIENCE, wait_for_lines
+from tests.helpers.words import quoted
 
 # Batch norm, dropout, crops, flips, an average of the weights, early stopping and a
 # length that is a multiple of no period.
@@ -117,7 +118,7 @@ def test_finished_run_says_so(undisturbed: Path):
     assert "finished" in result.stdout
     assert (run / "summary.json").read_bytes() == before
     for command in ("evaluate", "predict", "export", "serve"):
-        assert f"  python main.py {command} --workdir {run}" in result.stdout
+        assert f"  python main.py {command} --workdir {quoted(run)}" in result.stdout
     # This run wrote none.
     assert (f"report: {run}" in result.stdout) == (run / "report.html").exists()
 

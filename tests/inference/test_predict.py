@@ -7,6 +7,7 @@ import functools
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -44,6 +45,7 @@ from jaxtrain.training import step
 from tests.helpers import command
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
+from tests.helpers.words import quoted
 
 NAMES = ("cat", "dog", "émeu", "newt")
 SHAPE = (16, 16, 3)
@@ -113,7 +115,7 @@ def here(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def run(words: str) -> int:
-    return main(["predict", "--workdir", "model", *words.split()])
+    return main(["predict", "--workdir", "model", *shlex.split(words)])
 
 
 def in_order() -> list[str]:
@@ -407,6 +409,7 @@ def test_an_interrupted_command_leaves_what_was_there(
     assert {p.name for p in here.iterdir()} == {"found.csv", "model", "photos"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_left_as_it_was(
     here: Path, disk: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -417,7 +420,9 @@ def test_a_full_disk_is_told_and_left_as_it_was(
         size = os.statvfs(disk)
         with (disk / "rest").open("wb") as rest:
             rest.write(bytes(size.f_bavail * size.f_bsize))
-        assert run(f"{option} {disk / name} --batch-size 4 --topk 4 photos") == 2
+        assert (
+            run(f"{option} {quoted(disk / name)} --batch-size 4 --topk 4 photos") == 2
+        )
         told = capsys.readouterr().err
         assert f"{option} {disk / name}: cannot write there (No space left" in told
         assert {p.name for p in disk.iterdir()} == {"filler", "rest"}

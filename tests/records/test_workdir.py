@@ -401,6 +401,7 @@ def test_run_that_a_kill_of_fresh_left_in_parts_is_refused(small_run: Path):
     assert set(files(small_run)) >= {"checkpoints/10/commit_success.txt"}
 
 
+@pytest.mark.slow
 def test_fresh_that_cannot_move_all_moves_nothing(disk: Path, small_run: Path):
     """A disk is mounted in the folder: it stays, after other files have been moved."""
     run = disk.parent
@@ -414,6 +415,7 @@ def test_fresh_that_cannot_move_all_moves_nothing(disk: Path, small_run: Path):
     assert names(run.parent) == beside
 
 
+@pytest.mark.slow
 def test_workdir_that_is_a_disk_of_its_own(disk: Path):
     """There is no room beside it on the same disk."""
     (disk / "config.json").write_text("old")

@@ -208,6 +208,7 @@ def test_three_failures_in_a_row_stop_the_run(
     assert whole(disk) == {"10"}
 
 
+@pytest.mark.slow
 def test_too_small_disk_is_told_before_the_first_step(
     disk: Path, write_config: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ):
