@@ -29,6 +29,7 @@ from roofline import in_a_row, make_step
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel import devices
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.state import TrainState, as_dict
@@ -91,7 +92,8 @@ def measure(config: Config, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]
     step = make_step(setup)
     found: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        saved = Checkpoints(Path(folder), config.checkpoint)
+        run = RunId.new(Path(folder))
+        saved = Checkpoints(Path(folder), config.checkpoint, run=run)
         with contextlib.closing(saved):
             for number in range(rounds + 1):
                 times = measure_round(number, setup, step, saved)

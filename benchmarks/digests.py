@@ -25,6 +25,7 @@ from jaxtrain.checkpoints.digest import digests, not_finite
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.run.setup import build_setup
@@ -52,7 +53,8 @@ def measure(config: Config) -> dict[str, Any]:
         digests(copied)
         checks.append(time.process_time() - start)
     with tempfile.TemporaryDirectory() as folder:
-        saved = Checkpoints(Path(folder), config.checkpoint)
+        run = RunId.new(Path(folder))
+        saved = Checkpoints(Path(folder), config.checkpoint, run=run)
         with contextlib.closing(saved):
             saved.save(0, as_dict(state), {}, None)
             saved.wait()

@@ -36,6 +36,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.data import sources
 from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.tools.average import average
 
 SOUP = 3
@@ -99,7 +100,8 @@ def of_run(folder: Path, config: Config) -> list[tuple[float, float]]:
     workdir = folder / "run"
     step = jaxtrain.train(config, workdir)["step"]
     new = load_model(workdir, "latest")
-    saved = Checkpoints(workdir / "checkpoints", CheckpointConfig(), read_only=True)
+    place, run = workdir / "checkpoints", RunId.read(workdir)
+    saved = Checkpoints(place, CheckpointConfig(), run=run, read_only=True)
     with contextlib.closing(saved):
         state, _ = saved.read(step)
     old = make_model(

@@ -15,6 +15,10 @@ class UntrustedError(UserError):
     """A saved run or model names code that nobody has allowed to run (exit 2)."""
 
 
+class OtherRunError(UserError):
+    """Files of several runs lie in one workdir (exit 2)."""
+
+
 class MovedError(UserError):
     """The folder of a run was moved or removed while the run wrote into it (exit 2)."""
 

@@ -15,9 +15,15 @@ import jax
 
 from jaxtrain.checkpoints.orbax import read_info, reading, replace_info
 from jaxtrain.errors import DamagedError, UserError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
 FORMAT = 2
+# What to do about a checkpoint of another run.
+RETURN = (
+    "one of the two was copied from the folder of another run; put it back there, and "
+    "restore the one that belongs here"
+)
 
 
 def make(
@@ -25,6 +31,7 @@ def make(
     sums: dict[str, int],
     info: dict[str, Any],
     metrics: dict[str, Any] | None,
+    run: RunId,
 ) -> dict[str, Any]:
     """Return what to save with a state.
 
@@ -33,9 +40,11 @@ def make(
       sums: Digests of the arrays, by path.
       info: Values that JSON can hold.
       metrics: Metrics of the validation split; None if this step was not evaluated.
+      run: Run of the state.
     """
     arrays = _describe(state, sums)
-    return _sealed({"format": FORMAT, "arrays": arrays, "metrics": metrics, **info})
+    found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
+    return _sealed(run.stamp(found))
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
@@ -71,11 +80,17 @@ def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
 
 
-def read(directory: Path, step: int) -> dict[str, Any]:
+def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]:
     """Read the manifest of a step.
+
+    Args:
+      directory: Folder of the checkpoints.
+      step: Committed step.
+      run: Run that the step must belong to. None accepts any.
 
     Raises:
       DamagedError: it cannot be read, or is not what was saved.
+      OtherRunError: It belongs to another run.
       UserError: it has another format.
     """
     with reading(step):
@@ -87,6 +102,8 @@ def read(directory: Path, step: int) -> dict[str, Any]:
             f"checkpoint {step} has format {info.get('format')!r}, this version of "
             f"jaxtrain reads {FORMAT}: use the version that wrote it"
         )
+    if run is not None:
+        run.check(info, str(directory / str(step)), RETURN)
     return info
 
 

@@ -31,6 +31,7 @@ from jaxtrain.checkpoints.orbax import load, reading, root_cause, write
 from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.processes import peers
 from jaxtrain.tasks.metrics import Goal
@@ -48,6 +49,7 @@ class Checkpoints:
     Args:
       config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
+      run: Run that they belong to; a step of another one is refused.
       read_only: Whether to leave the save of a live run alone.
 
     Raises:
@@ -60,10 +62,11 @@ class Checkpoints:
         config: CheckpointConfig,
         best: Goal | None = None,
         *,
+        run: RunId,
         read_only: bool = False,
     ):
         check_name(directory)
-        self.directory = directory
+        self.directory, self.run = directory, run
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
             remove_uncommitted(directory)
@@ -136,7 +139,8 @@ class Checkpoints:
         folder = self.directory / str(step)
         try:
             self._check_finite(step, state)
-            write(folder, state, manifest.make(state, digests(state), info, metrics))
+            made = manifest.make(state, digests(state), info, metrics, self.run)
+            write(folder, state, made)
             state.clear()  # Reading it back takes as much memory again.
             self._retention.committed(step)
         except BadNumbersError:
@@ -250,7 +254,17 @@ class Checkpoints:
 
     def info(self, step: int) -> dict[str, Any]:
         """Return the JSON saved with a step, as `manifest.read` does."""
-        return manifest.read(self.directory, step)
+        return manifest.read(self.directory, step, self.run)
+
+    def check_run(self) -> None:
+        """Check that all steps belong to the run, but those that cannot be read.
+
+        Raises:
+          OtherRunError: One belongs to another run.
+        """
+        for step in self.listed():
+            with contextlib.suppress(DamagedError):
+                self.info(step)
 
     def _load(self, step: int, info: dict[str, Any]) -> Any:
         with reading(step):

@@ -10,7 +10,8 @@ from jaxtrain.config import CheckpointConfig
 from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
 from jaxtrain.console import printable
 from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
-from jaxtrain.json_files.read import has_digest
+from jaxtrain.json_files.read import RESTORE, has_digest, read_object
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
@@ -35,6 +36,10 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
     With --verify there is one for each JSON file, too. Nothing is changed, so that this
     may be done while the run goes on.
+
+    Raises:
+      OtherRunError: A checkpoint or a file belongs to another run.
+      CheckpointError: Some are damaged.
     """
     workdir, verify = arguments.workdir, arguments.verify
     if arguments.list == verify:
@@ -58,15 +63,16 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
     """Print the lines of the checkpoints; return the damaged ones, and their folder."""
-    from jaxtrain.checkpoints.folder import DAMAGED
+    from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
     from jaxtrain.records.workdir import CHECKPOINTS
 
     folder = workdir / CHECKPOINTS
     if not folder.is_dir():
         raise UserError(f"--workdir {workdir}: holds no folder {CHECKPOINTS}")
-    damaged = []
-    saved = Checkpoints(folder, CheckpointConfig(), read_only=True)
+    check_name(folder)
+    damaged, run = [], RunId.read(workdir)
+    saved = Checkpoints(folder, CheckpointConfig(), run=run, read_only=True)
     with contextlib.closing(saved):
         for step in saved.steps():
             try:
@@ -90,7 +96,13 @@ def _verify_json(workdir: Path) -> dict[str, str]:
     names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
     names += (files.SKIPS, TEMPERATURE, files.EVALUATION)
     found = [name for name in names if os.path.lexists(workdir / name)]
-    return {name: _verify_file(workdir / name) for name in found}
+    states = {name: _verify_file(workdir / name) for name in found}
+    run = RunId.read(workdir)
+    for name in found:
+        if states[name] in (GOOD, UNKNOWN):
+            path = workdir / name
+            run.check(read_object(path) or {}, str(path), RESTORE)
+    return states
 
 
 def _verify_model(folder: Path) -> dict[str, str]:

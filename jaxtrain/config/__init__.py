@@ -22,6 +22,7 @@ from jaxtrain.config.fields import (
     paths,
     read_config,
     replace,
+    shared_paths,
     to_json,
 )
 from jaxtrain.config.log import LoggingConfig
@@ -62,5 +63,6 @@ __all__ = [
     "paths",
     "read_config",
     "replace",
+    "shared_paths",
     "to_json",
 ]

@@ -21,6 +21,10 @@ from jaxtrain.errors import UserError, nearest
 # On the command line a value is what it can first be read as.
 Options = dict[str, bool | int | float | str]
 
+# Metadata of a field that each process of a run may set for itself; and of one that
+# says where the data lie, which may differ if all have the same data.
+PER_PROCESS, DATA_PLACE = {"shared": "never"}, {"shared": "unless same data"}
+
 # JAX counts in 32 bits and computes in them; a few counts only Python sees.
 MAX_COUNT = 2**31 - 1
 MAX_LARGE_COUNT = 2**53

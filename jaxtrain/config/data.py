@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from jaxtrain.config.augment import AugmentConfig
-from jaxtrain.config.base import Options, Section
+from jaxtrain.config.base import DATA_PLACE, PER_PROCESS, Options, Section
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -164,17 +164,19 @@ class DataConfig(Section):
 
     # Where the images come from: a kind and what it takes, such as folder:photos or
     # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
-    source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = "digits"
+    source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = field(
+        default="digits", metadata=DATA_PLACE
+    )
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-    data_dir: str | None = None
+    data_dir: str | None = field(default=None, metadata=PER_PROCESS)
     # A file that lists the images to keep, of a folder:, masks: or csv: source: their
     # places below its folder, one a line.
-    include: str | None = None
+    include: str | None = field(default=None, metadata=DATA_PLACE)
     # Whether images of a folder:, masks:, csv:, coco: or yolo: source may lie outside
     # of its folder: through links, and by absolute paths or `..` in a table.
     allow_outside: bool = False
     # Folder of the images of a coco: source; None: looked for beside its file.
-    images_dir: str | None = None
+    images_dir: str | None = field(default=None, metadata=DATA_PLACE)
     # Boxes of an image, of a coco: or yolo: source, at most; one with more is an error.
     max_boxes: int = 500
     # Columns of the targets, a number each, in place of one class an image: by their
@@ -186,7 +188,7 @@ class DataConfig(Section):
     label_separator: str | None = None
     # File of the classes of masks, of a masks:, csv: or hf: source, a line each: name,
     # or name,R,G,B; None: classes.txt or classes.csv beside the images.
-    classes: str | None = None
+    classes: str | None = field(default=None, metadata=DATA_PLACE)
     # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
     train_split: str = "train"
     # Validation split; None: the set's own, else a held-out fraction of the training
@@ -264,7 +266,7 @@ class DataConfig(Section):
     cache: Literal["auto", "device", "stream"] = "auto"
     # Processes that decode streamed images; 0: threads of this process; None: 0 unless
     # there are many files and more than four cores.
-    workers: int | None = None
+    workers: int | None = field(default=None, metadata=PER_PROCESS)
 
     # Of a source of your own: what its function takes.
     options: Options = field(default_factory=dict)

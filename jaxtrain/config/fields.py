@@ -2,16 +2,19 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from jaxtrain import own
+from jaxtrain.config.base import DATA_PLACE, PER_PROCESS
 from jaxtrain.config.parallel import MESH_AXES
 from jaxtrain.config.root import Config
 from jaxtrain.json_files import typed
-from jaxtrain.json_files.read import parse_object, read_json, with_digest
+from jaxtrain.json_files.read import parse_object, with_digest
+from jaxtrain.json_files.run_id import FIELD as RUN_ID
+from jaxtrain.json_files.run_id import RunId, read_of_run
 
 T = TypeVar("T")
 
@@ -81,9 +84,36 @@ def paths(section: type = Config, prefix: str = "") -> list[str]:
     return found
 
 
-def to_json(config: Config) -> str:
-    """Return a config as JSON text with a digest, which `from_json` reads back."""
-    return json.dumps(with_digest(dataclasses.asdict(config)), indent=2) + "\n"
+def shared_paths(*, same_data: bool) -> list[str]:
+    """List the dotted paths of the fields that all processes of a run must share.
+
+    Args:
+      same_data: Whether they are known to have the same data, wherever these lie.
+    """
+    own = [PER_PROCESS, DATA_PLACE] if same_data else [PER_PROCESS]
+
+    def walk(section: Any, prefix: str) -> Iterator[str]:
+        hints = get_type_hints(section)
+        for field in dataclasses.fields(section):
+            hint, path = hints[field.name], prefix + field.name
+            if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+                yield from walk(hint, f"{path}.")
+            elif field.metadata not in own:
+                yield path
+
+    return list(walk(Config, ""))
+
+
+def to_json(config: Config, run: RunId | None = None) -> str:
+    """Return a config as JSON text with a digest, which `from_json` reads back.
+
+    Args:
+      config: Config to write.
+      run: Run that it is the config of, if any.
+    """
+    values = dataclasses.asdict(config)
+    values = values if run is None else run.stamp(values)
+    return json.dumps(with_digest(values), indent=2) + "\n"
 
 
 def from_json(text: str, where: str = "config") -> Config:
@@ -95,7 +125,9 @@ def from_json(text: str, where: str = "config") -> Config:
     Raises:
       UserError: the text is damaged, is not JSON, or is no config of this version.
     """
-    return typed.convert(parse_object(text, where), Config, where)
+    values = parse_object(text, where)
+    values.pop(RUN_ID, None)
+    return typed.convert(values, Config, where)
 
 
 def read_config(path: Path) -> Config | None:
@@ -104,7 +136,7 @@ def read_config(path: Path) -> Config | None:
     Raises:
       UserError: as `from_json`, or it cannot be read.
     """
-    return read_json(path, Config)
+    return read_of_run(path, Config, None)
 
 
 def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:

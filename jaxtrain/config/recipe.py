@@ -25,11 +25,10 @@ from jaxtrain.config.overrides import (
 )
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, hint
+from jaxtrain.json_files.run_id import CONFIG
 
 Arguments = TypeVar("Arguments")
 
-# Of a run, in its folder.
-CONFIG = "config.json"
 # Of a model alone, beside its config; the first that is there counts.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Fields of `data` that mean something of one source only.

@@ -178,6 +178,7 @@ def _describe(
     """Return all keys; None stands for what was not asked for, or has no meaning."""
     return {
         "schema": SCHEMA,
+        "run_id": subject.model.origin["run"],
         "jaxtrain": jaxtrain.__version__,
         "run": subject.model.origin,
         "data": {
@@ -241,8 +242,8 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
     value, before, after = temperature.fit(kept["logits"], kept["labels"])
     return {
         "temperature": value,
+        "run_id": model.origin["run"],
         "step": model.origin["step"],
-        "run": model.origin["run"],
         "split": split,
         "num_examples": len(kept["labels"]),
         "tta": asked.tta,

@@ -16,6 +16,8 @@ from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
+from jaxtrain.json_files.run_id import FIELD as RUN_ID
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, plain_spec
 from jaxtrain.models.projection import Projection
@@ -241,7 +243,7 @@ def read(workdir: Path) -> Description:
     """Read the description of the model that a run has trained.
 
     Raises:
-      UserError: there is none, or none that this version reads.
+      UserError: there is none, none that this version reads, or that of another run.
     """
     path = workdir / MODEL
     values = read_object(path, advice=ANEW)
@@ -250,4 +252,6 @@ def read(workdir: Path) -> Description:
             f"{path} is not there: give the folder of a run; one of an earlier version "
             "gets the file when it is trained further, with more train.epochs"
         )
+    RunId.read(workdir).check(values, str(path), ANEW)
+    del values[RUN_ID]
     return Description.from_dict(values, str(path))

@@ -38,7 +38,7 @@ class Origin(TypedDict):
 
     Attributes:
       step: Step of its checkpoint; missing or None means that it was imported.
-      run: Digest of the run's config; missing or None likewise.
+      run: Id of the run; missing or None likewise.
       weights: Digest of the weights: see `digest`.
     """
 

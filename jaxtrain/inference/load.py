@@ -22,10 +22,10 @@ from jaxtrain.inference import trust as trust_lib
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.trained import Trained, ours, shapes_of
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights import hub
 from jaxtrain.models.weights.names import OWN
-from jaxtrain.records.workdir import CHECKPOINTS, CONFIG
-from jaxtrain.regular_file import read_bytes
+from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trees import by_path
 
 T = TypeVar("T")
@@ -105,7 +105,10 @@ def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
     for field, name in own_references(about.model, "model."):
         own.check_allowed(field, name)
-    saved = Checkpoints(workdir / CHECKPOINTS, CheckpointConfig(), read_only=True)
+    run = RunId.read(workdir)
+    saved = Checkpoints(
+        workdir / CHECKPOINTS, CheckpointConfig(), run=run, read_only=True
+    )
     with contextlib.closing(saved):
         yield about, saved
 
@@ -170,22 +173,7 @@ def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedMode
 
 
 def _origin(saved: Checkpoints, step: int) -> dict[str, Any]:
-    return {"step": step, "run": run_digest(saved.directory.parent)}
-
-
-def run_digest(workdir: Path) -> str:
-    """Return the SHA-256 of the config of a run, by which its models name it.
-
-    Raises:
-      UserError: it cannot be read.
-    """
-    path = workdir / CONFIG
-    try:
-        return hashlib.sha256(read_bytes(path)).hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}): restore it from a copy"
-        ) from None
+    return {"step": step, "run": saved.run.value}
 
 
 def _choose_step(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:

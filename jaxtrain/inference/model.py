@@ -54,7 +54,7 @@ class TrainedModel:
       params: parameters, nested dicts.
       model_state: All other state, such as batch-norm statistics of (channels,) each,
         nested dicts.
-      origin: where its weights come from: `step`, and digests of run and weights.
+      origin: where its weights come from: `step`, `run`, its id, and digest of weights.
     """
 
     description: Description

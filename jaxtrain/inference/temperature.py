@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 
 # In the folder of a run.
 TEMPERATURE = "temperature.json"
@@ -97,8 +97,9 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     path = workdir / TEMPERATURE
     fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
     anew = f"make it anew with {fit}"
+    run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
-        values = read_json(path, FittedTemperature, advice=anew)
+        values = read_of_run(path, FittedTemperature, run, advice=anew)
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:

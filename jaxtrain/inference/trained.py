@@ -25,7 +25,7 @@ class Trained:
       digest: returns the SHA-256 of the file, or of what stands for a checkpoint.
       read: returns the arrays by their names there, which may be views of a file.
       names: their names and layouts.
-      origin: `step` and digests of run and weights; None: of another library.
+      origin: `step`, `run`, its id, and digest of weights; None: of another library.
     """
 
     where: str

@@ -40,8 +40,11 @@ def read_json(path: Path, kind: type[T], *, advice: str = RESTORE) -> T | None:
       UserError: It cannot be read, is damaged, or holds something else.
     """
     values = read_object(path, advice=advice)
-    if values is None:
-        return None
+    return None if values is None else as_type(values, kind, path, advice)
+
+
+def as_type(values: dict[str, Any], kind: type[T], path: Path, advice: str) -> T:
+    """Return the fields of a file as a type: see `read_json`."""
     try:
         return typed.convert(values, kind, str(path))
     except UserError as error:

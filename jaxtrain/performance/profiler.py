@@ -133,7 +133,7 @@ class Profiler(Hooks):
             device_kind=jax.local_devices()[0].device_kind,
             trace=trace,
         )
-        write_profile(workdir, profile)
+        write_profile(workdir, profile, attempt.job.saved.run)
         told = describe_files(profile, str(workdir / PROFILE))
         attempt.log.screen.show(profile_table(profile), told)
 

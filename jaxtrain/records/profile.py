@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records.workdir import write_digested
 
 PROFILE = "profile.json"
@@ -54,17 +54,16 @@ class StepProfile:
     layers: tuple[LayerTime, ...]
 
 
-def write_profile(workdir: Path, profile: StepProfile) -> None:
+def write_profile(workdir: Path, profile: StepProfile, run: RunId) -> None:
     """Write the table into the folder of a run."""
-    write_digested(workdir / PROFILE, asdict(profile))
+    write_digested(workdir / PROFILE, run.stamp(asdict(profile)))
 
 
-def read_profile(workdir: Path) -> StepProfile | None:
+def read_profile(workdir: Path, run: RunId | None) -> StepProfile | None:
     """Return the table in the folder of a run; None without one.
 
     Raises:
-      UserError: The file is damaged.
+      UserError: The file is damaged, or of another run.
     """
-    return read_json(
-        workdir / PROFILE, StepProfile, advice="profile again (train --profile)"
-    )
+    advice = "profile again (train --profile)"
+    return read_of_run(workdir / PROFILE, StepProfile, run, advice=advice)

@@ -16,7 +16,8 @@ from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import read_json, with_digest
+from jaxtrain.json_files.read import with_digest
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import data_record
 from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import LOCK, cannot_write
@@ -81,7 +82,7 @@ def open_workdir(
     *,
     fresh: bool,
     resume_step: int | None = None,
-) -> None:
+) -> RunId:
     """Check that what the folder holds is a run of this config, or nothing.
 
     The caller must hold the lock (see `locked`).
@@ -89,6 +90,9 @@ def open_workdir(
     Args:
       fresh: Whether to move an old run aside first.
       resume_step: Step that there must be a run to go back to.
+
+    Returns:
+      The id of the run that goes on, or of the one that begins.
 
     Raises:
       UserError: the folder cannot be written, or holds a run of another config or of
@@ -103,27 +107,34 @@ def open_workdir(
         checkpoints.mkdir(exist_ok=True)
         # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
-            _check_same(workdir, _read_config(path), config, data)
+            old, run = _read_config(workdir)
+            _check_same(workdir, old, config, data, run)
+        else:
+            run = RunId.new(workdir)
         # Writable? A pipe would wait for somebody to read.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         os.close(os.open(workdir / METRICS, flags, 0o666))
-        atomic_file.write(path, config_lib.to_json(config))
-        write_digested(workdir / DATA, data)
+        atomic_file.write(path, config_lib.to_json(config, run))
+        write_digested(workdir / DATA, run.stamp(data))
         parts = config_lib.own_parts(config)
         if parts or (workdir / OWN_PARTS).exists():
-            write_digested(workdir / OWN_PARTS, parts)
+            write_digested(workdir / OWN_PARTS, run.stamp(parts))
     except OSError as error:
         raise cannot_write(workdir, error) from None
+    return run
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
     """Return the recorded digests of own parts, by file; older runs have none.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged, or of another run.
     """
+    path = workdir / OWN_PARTS
+    if not path.exists():
+        return {}
     advice = "run the training command again, which writes it"
-    return read_json(workdir / OWN_PARTS, dict[str, str], advice=advice) or {}
+    return read_of_run(path, dict[str, str], RunId.read(workdir), advice=advice) or {}
 
 
 def read_summary(
@@ -135,8 +146,8 @@ def read_summary(
       patience: `train.early_stop_patience`; with more of it, or None, a run that
         stopped early may go on.
     """
-    path = workdir / SUMMARY
-    summary = read_json(path, RunEnd, advice="move it away to go on")
+    path, run = workdir / SUMMARY, RunId.read(workdir)
+    summary = read_of_run(path, RunEnd, run, advice="move it away to go on")
     if summary is None:
         return None
     stopped, waited = summary["stopped_early"], summary.get("evals_without_improvement")
@@ -183,12 +194,13 @@ def finite(value: Any) -> Any:
     return value
 
 
-def _read_config(path: Path) -> Config:
+def _read_config(workdir: Path) -> tuple[Config, RunId]:
+    path = workdir / CONFIG
     try:
         config = config_lib.read_config(path)
         if config is None:
             raise UserError(f"{path} is not there")
-        return config
+        return config, RunId.read(workdir)
     except UserError as error:
         raise UserError(
             f"{error}. Without it the checkpoints beside it cannot be continued: "
@@ -196,9 +208,11 @@ def _read_config(path: Path) -> Config:
         ) from None
 
 
-def _check_same(workdir: Path, old: Config, new: Config, data: dict[str, Any]) -> None:
+def _check_same(
+    workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
+) -> None:
     """Check that a run goes on with its own config and data."""
-    saved = read_json(workdir / DATA, DataRecord, advice=WITHOUT_DATA)
+    saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
     changed, others, own = [], [], []

@@ -11,10 +11,10 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import is_run
-from jaxtrain.errors import CheckpointError, UserError, counted
+from jaxtrain.errors import CheckpointError, OtherRunError, UserError, counted
 from jaxtrain.inference import mistaken
 from jaxtrain.inference.description import MODEL
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.pages.charts import Point
 from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.profile import PROFILE, StepProfile, read_profile
@@ -231,6 +231,8 @@ def read_history(workdir: Path) -> History:
     def attempt(path: Path, read: Callable[[], T], default: T, before: str = "") -> T:
         try:
             return read()
+        except OtherRunError:
+            raise
         except (CheckpointError, OSError, UserError) as error:
             told = (isinstance(error, OSError) and error.strerror) or str(error)
             # A page that is passed on names no folders.
@@ -240,12 +242,14 @@ def read_history(workdir: Path) -> History:
 
     def read_fields(name: str, kind: type[Any]) -> dict[str, Any]:
         path = workdir / name
-        return attempt(path, lambda: dict(read_json(path, kind) or {}), {})
+        return attempt(path, lambda: dict(read_of_run(path, kind, run) or {}), {})
 
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if not path.exists():
         missing.append(f"{CONFIG} cannot be read: there is no such file")
     config = attempt(path, lambda: config_lib.read_config(path), None)
+    # Without its config, what there is of a run is shown unchecked.
+    run = attempt(path, lambda: RunId.read(workdir), None) if config else None
     path = workdir / METRICS
     texts = attempt(
         path,
@@ -261,7 +265,7 @@ def read_history(workdir: Path) -> History:
     if steps := committed_steps(checkpoints):
         checkpoint = attempt(
             checkpoints,
-            lambda: {**manifest.read(checkpoints, steps[-1]), "step": steps[-1]},
+            lambda: {**manifest.read(checkpoints, steps[-1], run), "step": steps[-1]},
             {},
             f"checkpoint {steps[-1]} cannot be read: ",
         )
@@ -273,7 +277,7 @@ def read_history(workdir: Path) -> History:
         data=read_fields(DATA, DataFile),
         model=read_fields(MODEL, ModelFile),
         checkpoint=checkpoint,
-        profile=attempt(workdir / PROFILE, lambda: read_profile(workdir), None),
+        profile=attempt(workdir / PROFILE, lambda: read_profile(workdir, run), None),
         missing=missing,
     )
 

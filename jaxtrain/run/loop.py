@@ -144,7 +144,7 @@ class Run:
     def _write(self, summary: dict[str, Any]) -> None:
         path = self.job.workdir / workdir_lib.SUMMARY
         try:
-            workdir_lib.write_digested(path, summary)
+            workdir_lib.write_digested(path, self.job.saved.run.stamp(summary))
         except OSError as error:
             raise CheckpointError(
                 f"could not write {path} ({error.strerror}): the model is saved; the "

@@ -16,12 +16,14 @@ import jax
 from jaxtrain.checkpoints.folder import unused
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import BadNumbersError, UserError
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.processes import peers
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.timetable import Timetable
 
+# What to do about a damaged file of skips.
+WITHOUT_SKIPS = "restore it from a copy, or move it away to leave no data out"
 # Times that loss spikes lead back to one checkpoint, before the run gives up.
 MAX_REWINDS = 3
 
@@ -71,7 +73,8 @@ class Rewinds:
             skips[step] = skip_steps
         if skips != before and jax.process_index() == 0:
             named = {str(s): n for s, n in skips.items()}
-            workdir_lib.write_digested(self._workdir / workdir_lib.SKIPS, named)
+            path = self._workdir / workdir_lib.SKIPS
+            workdir_lib.write_digested(path, self._saved.run.stamp(named))
         self._move_aside(step, steps[-1])
         self._event = {
             "event": "rewound, as asked",
@@ -127,12 +130,15 @@ class Rewinds:
 
     def _skips(self) -> dict[int, int]:
         path = self._workdir / workdir_lib.SKIPS
-        found = read_json(path, dict[str, int]) or {}
+        if not path.exists():
+            return {}
+        run = RunId.read(self._workdir)
+        found = read_of_run(path, dict[str, int], run, advice=WITHOUT_SKIPS) or {}
         for step, num in found.items():
             if not step.isdecimal() or num < 0:
                 raise UserError(
                     f"{path}: {step}: {num}: expected a step, and a number of steps "
-                    "whose data are left out: restore it from a copy"
+                    f"whose data are left out: {WITHOUT_SKIPS}"
                 )
         return {int(step): num for step, num in found.items()}
 

@@ -12,17 +12,18 @@ from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
 from jaxtrain.inference.description import MODEL
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
-from jaxtrain.records import data_record, writers
 from jaxtrain.records import workdir as workdir_lib
+from jaxtrain.records import writers
 from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.run import moved
+from jaxtrain.run import agreement, moved
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.clock import Clock
@@ -70,6 +71,8 @@ def train(
       Interrupted: A signal came; the state is saved.
     """
     clock = Clock(began)
+    options = {"--fresh": fresh, "--resume-step": resume_step}
+    agreement.check_started_alike(config, {**options, "--skip-steps": skip_steps})
     writers.check(config.logging)
     workdir = workdir_lib.follow(workdir)
     if fresh:
@@ -77,7 +80,7 @@ def train(
     setup = build_setup(config, workdir=None if fresh else workdir)
     start = plan_start(setup)
     with locked(workdir) as held:
-        finished = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
+        finished, run = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
         rows = describe_settled(setup.recipe, setup.config, setup.trained)
@@ -88,15 +91,16 @@ def train(
         show_table("jaxtrain", {**describe(setup, workdir), **rows})
         folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(
-            Checkpoints(folder, config.checkpoint, setup.best)
+            Checkpoints(folder, config.checkpoint, setup.best, run=run)
         ) as saved:
+            saved.check_run()
             rewinds = Rewinds(workdir, saved, setup.timetable)
             if resume_step is not None:
                 rewinds.to_step(resume_step, skip_steps)
             programs = make_programs(setup)
             if jax.process_index() == 0:
                 about = describe_model(setup, programs)
-                workdir_lib.write_digested(workdir / MODEL, about.to_dict())
+                workdir_lib.write_digested(workdir / MODEL, run.stamp(about.to_dict()))
             job = Job(
                 setup=setup,
                 start=start,
@@ -122,17 +126,19 @@ def train(
 
 def _open(
     setup: Setup, workdir: Path, *, fresh: bool, resume_step: int | None
-) -> dict[str, Any] | None:
-    """Check the folder and its disk; return the summary of a run that is finished.
+) -> tuple[dict[str, Any] | None, RunId]:
+    """Check the folder and its disk.
 
     Process 0, which holds the folder, does so; the others wait for its word.
+
+    Returns:
+      The summary of a run that is finished, else None; and the id of the run.
     """
-    summary, data = None, describe_data(setup)
-    # There may be many thousand names, which the digest holds, too.
-    data_record.check_agree(peers.gather({**data, "class_names": None}))
+    summary, run, data = None, None, describe_data(setup)
+    agreement.check_same_data(setup.config, data)
     if jax.process_index() == 0:
         config, total_steps = setup.config, setup.timetable.total_steps
-        workdir_lib.open_workdir(
+        run = workdir_lib.open_workdir(
             workdir, config, data, fresh=fresh, resume_step=resume_step
         )
         if resume_step is None:
@@ -146,7 +152,11 @@ def _open(
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")
             show_next(workdir, setup.config, setup.task)
-    return peers.gather(summary)[0]
+    told = (summary, None if run is None else run.value)
+    summary, run_id = peers.gather(told)[0]
+    run = RunId(run_id, str(workdir / workdir_lib.CONFIG))
+    agreement.check_same_workdir(workdir, run)
+    return summary, run
 
 
 def _carry_out(job: Job) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from jaxtrain.evaluation.passes import Pass, PassResult
 from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.description import MODEL
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.json_files.read import read_object
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
@@ -124,13 +124,13 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
       UserError: a run is not finished, or the folder cannot be written.
     """
     ends = [read_end(run) for run in runs]
-    data = read_object(runs[0] / workdir_lib.DATA, advice="restore it from a copy")
+    first = RunId.read(runs[0])
+    data = read_of_run(runs[0] / workdir_lib.DATA, dict[str, Any], first)
     if data is None:
         raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
-    data.pop("sha256", None)
     model, step = made.model, made.model.origin["step"]
     with whole("--out", out, folder=True) as partial, reported("--out", out):
-        workdir_lib.open_workdir(partial, made.config, data, fresh=False)
+        run = workdir_lib.open_workdir(partial, made.config, data, fresh=False)
         state = {
             "step": np.array(step, np.int32),
             "params": model.params,
@@ -152,22 +152,22 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "progress": dataclasses.asdict(progress),
         }
         folder = partial / workdir_lib.CHECKPOINTS / str(step)
-        made_of = manifest.make(state, digests(state), info, made.validation)
+        made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
         # Where weights were chosen stands with the weights.
         about = dataclasses.replace(model.description, chosen={})
-        workdir_lib.write_digested(partial / MODEL, about.to_dict())
+        workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)
-        workdir_lib.write_digested(partial / workdir_lib.SUMMARY, summary)
+        workdir_lib.write_digested(partial / workdir_lib.SUMMARY, run.stamp(summary))
 
 
 def read_end(run: Path) -> dict[str, Any]:
     """Return the summary of a finished run.
 
     Raises:
-      UserError: it is not finished.
+      UserError: it is not finished, or the summary is of another run.
     """
-    end = read_object(run / workdir_lib.SUMMARY, advice="restore it from a copy")
+    end = read_of_run(run / workdir_lib.SUMMARY, dict[str, Any], RunId.read(run))
     if end is None:
         raise UserError(
             f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train "
@@ -186,7 +186,7 @@ def _summary(
         name: math.fsum(end[name] for end in ends)
         for name in ("train_seconds", "wall_seconds", "compile_seconds")
     }
-    first = {name: x for name, x in first.items() if name not in ("sha256", "mfu")}
+    first = {name: x for name, x in first.items() if name != "mfu"}
     return {
         **first,
         "eval": made.test,

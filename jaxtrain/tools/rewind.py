@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
@@ -108,5 +109,5 @@ def weights_at(workdir: Path, about: Description, step: int) -> TrainedModel:
         return split_model(about.blueprint().build(rngs))[1:]
 
     params, model_state = jax.device_get(jax.jit(create)(keys.root_key(config.seed)))
-    origin = {"step": 0, "run": str(workdir), "weights": None}
+    origin = {"step": 0, "run": RunId.read(workdir).value, "weights": None}
     return make_model(about, params, model_state, origin, str(workdir))

@@ -22,6 +22,7 @@ from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
 from tests.helpers.damage import files, truncate, zero
 from tests.helpers.rows import each_row
+from tests.helpers.saved import RUN
 
 PARAMS = {
     "conv": {"kernel": jnp.arange(72.0).reshape(3, 3, 2, 4)},
@@ -46,7 +47,9 @@ ABSTRACT = jax.tree.map(
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints")
-    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(
+        Checkpoints(folder, CheckpointConfig(), run=RUN)
+    ) as checkpoints:
         for step in (1, 2, 3):
             info = {"progress": {"best": 0.25 * step}}
             checkpoints.save(step, state_at(step), info, {"accuracy": 0.5})
@@ -55,7 +58,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def restore(folder: Path) -> int:
     """Return the step that is restored, which is exactly what was saved there."""
-    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as checkpoints:
+    with contextlib.closing(
+        Checkpoints(folder, CheckpointConfig(), run=RUN)
+    ) as checkpoints:
         restored = checkpoints.restore_newest(ABSTRACT)
     assert restored is not None
     state, info = restored
@@ -145,7 +150,7 @@ def test_an_unknown_key_in_the_metadata_of_orbax_is_no_damage(
                 changed.add(path.name)
     assert changed == {METADATA, "_METADATA"}
     with contextlib.closing(
-        Checkpoints(folder, CheckpointConfig(), read_only=True)
+        Checkpoints(folder, CheckpointConfig(), run=RUN, read_only=True)
     ) as checkpoints:
         assert checkpoints.verify(3)["progress"] == {"best": 0.75}
     assert restore(folder) == 3
@@ -161,7 +166,7 @@ def test_metadata_that_lacks_what_is_needed_is_damage(
     (folder / "2" / METADATA).write_text("{")
     # Who only looks leaves them where they are.
     with contextlib.closing(
-        Checkpoints(folder, CheckpointConfig(), read_only=True)
+        Checkpoints(folder, CheckpointConfig(), run=RUN, read_only=True)
     ) as checkpoints:
         for step in (2, 3):
             with pytest.raises(DamagedError, match=f"could not read step {step}"):

@@ -10,6 +10,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import to_json
 from jaxtrain.config.recipe import load_config
+from jaxtrain.json_files.run_id import RunId
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
@@ -175,7 +176,8 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     config = load_config(undisturbed / "recipe.py")
     # What the recipe leaves open is settled.
     data = replace(config.data, crop_pct=0.875, interpolation="bilinear")
-    assert (run / "config.json").read_text() == to_json(replace(config, data=data))
+    expected = to_json(replace(config, data=data), RunId.read(run))
+    assert (run / "config.json").read_text() == expected
     assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
 
 

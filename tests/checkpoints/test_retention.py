@@ -24,7 +24,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
-from tests.helpers.saved import ABSTRACT, ACCURACY, STATE, opened
+from tests.helpers.saved import ABSTRACT, ACCURACY, RUN, STATE, opened
 from tests.helpers.waiting import PATIENCE
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
@@ -69,7 +69,7 @@ def names(folder: Path) -> set[str]:
 def good(folder: Path) -> set[int]:
     """Return the steps that hold what was saved."""
     found = set()
-    saved = Checkpoints(folder, CheckpointConfig(), read_only=True)
+    saved = Checkpoints(folder, CheckpointConfig(), run=RUN, read_only=True)
     with contextlib.closing(saved):
         for step in saved.steps():
             with contextlib.suppress(DamagedError):

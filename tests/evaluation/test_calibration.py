@@ -118,10 +118,15 @@ def test_a_temperature_changes_the_confidence_and_not_the_class():
 
 def test_predict_reads_a_temperature_back(tmp_path: Path):
     path = tmp_path / temperature.TEMPERATURE
-    write_digested(path, {"temperature": 1.5, "step": 7, "tta": None, "run": "a"})
-    assert temperature.read(tmp_path, {"step": 7}) == 1.5
+    fitted = {"run_id": 32 * "a", "temperature": 1.5, "step": 7, "tta": None}
+    write_digested(path, fitted)
+    run = {"run": fitted["run_id"]}
+    assert temperature.read(tmp_path, {**run, "step": 7}) == 1.5
     with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
-        temperature.read(tmp_path, {"step": 8})
+        temperature.read(tmp_path, {**run, "step": 8})
+    told = r"temperature\.json belongs to run a{8}, and .* to run b{8}: make it anew"
+    with pytest.raises(UserError, match=told):
+        temperature.read(tmp_path, {"run": 32 * "b", "step": 7})
 
 
 @pytest.mark.parametrize("decimals", [8, 1], ids=["distinct", "ties"])

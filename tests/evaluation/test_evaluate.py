@@ -111,7 +111,7 @@ def test_a_temperature_is_fitted_and_kept(folder: Path, whole: dict[str, Any]):
     kept = json.loads((folder / "run" / temperature.TEMPERATURE).read_text())
     del kept["sha256"]
     assert {**kept, "calibration": fitted["calibration"]} == fitted
-    assert temperature.read(folder / "run", {"step": 20}) == kept["temperature"]
+    assert temperature.read(folder / "run", whole["run"]) == kept["temperature"]
     assert kept["num_examples"] == 144 and kept["step"] == 20
     assert kept["nll_after"] < kept["nll_before"]
     # Fitted on one split, it helps another of the same digits.

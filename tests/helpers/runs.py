@@ -19,9 +19,9 @@ def read_lines(workdir: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def read_summary(workdir: Path) -> dict[str, Any]:
-    """Read summary.json without its digest, as `train` returns it."""
+    """Read summary.json without its digest and its id, as `train` returns it."""
     summary = json.loads((workdir / "summary.json").read_text())
-    del summary["sha256"]
+    del summary["sha256"], summary["run_id"]
     return summary
 
 

@@ -11,6 +11,7 @@ import optax
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.tasks.metrics import Goal
 
 
@@ -27,11 +28,14 @@ ABSTRACT = jax.tree.map(
 )
 
 
+# Of states that are saved in no workdir.
+RUN = RunId("0" * 32, "config.json")
+
 ACCURACY = Goal("accuracy", higher=True)
 
 
 @contextlib.contextmanager
 def opened(folder: Path, best: Goal = ACCURACY, **config: Any) -> Iterator[Checkpoints]:
-    saved = Checkpoints(folder, CheckpointConfig(**config), best)
+    saved = Checkpoints(folder, CheckpointConfig(**config), best, run=RUN)
     with contextlib.closing(saved):
         yield saved

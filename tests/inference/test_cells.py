@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from jaxtrain.checkpoints.folder import DAMAGED
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.doctor.check import clean_names
 from jaxtrain.data.folder import open_folder
 from jaxtrain.inference.cells import from_cell, to_cell
 from jaxtrain.inference.tables import csv_table, json_lines, parquet_table
 from jaxtrain.records.run_log import show_table
+from jaxtrain.records.workdir import open_workdir
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
 
@@ -125,7 +126,8 @@ def test_table_on_the_screen_obeys_nothing(capsys: pytest.CaptureFixture[str]):
 def test_names_in_a_list_of_checkpoints_obey_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (tmp_path / "checkpoints" / f"{DAMAGED}-3\x1b[2J").mkdir(parents=True)
+    open_workdir(tmp_path, Config(), {}, fresh=False)
+    (tmp_path / "checkpoints" / f"{DAMAGED}-3\x1b[2J").mkdir()
     assert main(["checkpoint", "--list", "--workdir", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert rf"{DAMAGED}-3\x1b[2J" in told and "\x1b" not in told

@@ -79,7 +79,7 @@ def make(
     )
     # Variances are above 0.
     params, model_state = weights[0], jax.tree.map(np.abs, weights[1])
-    return make_model(about, params, model_state, {"step": 7}, "here")
+    return make_model(about, params, model_state, {"step": 7, "run": 32 * "a"}, "here")
 
 
 @pytest.fixture(scope="module")
@@ -456,7 +456,8 @@ def test_a_temperature_divides_the_logits(
     words = f"predict --workdir run photos/b {options}".split()
 
     def fit(**values: Any) -> None:
-        Path("run/temperature.json").write_text(json.dumps(values))
+        fitted = {"run_id": load_model("model").origin["run"], **values}
+        Path("run/temperature.json").write_text(json.dumps(fitted))
 
     fit(temperature=2.5, step=7, split="validation")
     assert main(words) == 0

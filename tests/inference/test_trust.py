@@ -22,6 +22,7 @@ from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trust import trust
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import (
     OWN_PARTS,
@@ -105,7 +106,8 @@ def write_run(field: str, part: str, name: str = "run") -> Path:
     """Write the folder of a run, as far as it is read before a checkpoint."""
     place = Path(name)
     (place / "checkpoints").mkdir(parents=True)
-    config = json.loads(to_json(Config()))
+    run_id = RunId.new(place)
+    config = json.loads(to_json(Config(), run_id))
     del config["sha256"]  # An attacker would write that of what is there.
     section, last = config, field.split(".")
     for word in last[:-1]:
@@ -114,7 +116,7 @@ def write_run(field: str, part: str, name: str = "run") -> Path:
     section[last[-1]] = json.loads(filled)
     (place / "config.json").write_text(json.dumps(config))
     about = describe(part if field == "model.name" else "lenet")
-    write_json(place / "model.json", about.to_dict())
+    write_json(place / "model.json", run_id.stamp(about.to_dict()))
     return place
 
 
@@ -390,6 +392,7 @@ def test_nothing_recorded_is_told(capsys):
 def test_run_records_the_digests_of_its_parts(capsys):
     """Naming the part again, by the training command, accepts a change."""
     place = write_run("train.metrics", FILE)
+    (place / "model.json").unlink()  # A run writes it later.
     config = from_json((place / "config.json").read_text())
     open_workdir(place, config, {}, fresh=False)
     recorded = read_own_parts(place)

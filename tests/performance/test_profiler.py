@@ -9,6 +9,7 @@ import pytest
 from jax.profiler import ProfileData
 
 from jaxtrain import scopes
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.performance.device_trace import Span, device_ops, divide_time
 from jaxtrain.performance.layer_times import tabulate
 from jaxtrain.records.profile import LayerTime, StepProfile, read_profile
@@ -59,7 +60,7 @@ def write_files(folder: Path) -> None:
 
 
 def read(folder: Path) -> StepProfile:
-    profile = read_profile(folder / "run")
+    profile = read_profile(folder / "run", RunId.read(folder / "run"))
     assert profile is not None
     return profile
 

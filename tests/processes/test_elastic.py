@@ -13,6 +13,7 @@ import pytest
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.json_files.run_id import RunId
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli, start_two
 from tests.helpers.recipes import recipe
@@ -72,7 +73,8 @@ def test_run_goes_on_across_devices_processes_and_presets(
         expected = losses(reference)[: len(ours)]
         np.testing.assert_allclose(ours, expected, rtol=TOLERANCE)
     # Read back by one device, what 8, 4 and 2 wrote is what they had.
-    saved = Checkpoints(workdir / "checkpoints", CheckpointConfig(), read_only=True)
+    folder, run = workdir / "checkpoints", RunId.read(workdir)
+    saved = Checkpoints(folder, CheckpointConfig(), run=run, read_only=True)
     with contextlib.closing(saved):
         for number in range(1, len(STAGES) + 1):
             saved.verify(number * STEPS_A_STAGE)

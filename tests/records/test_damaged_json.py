@@ -27,6 +27,7 @@ from jaxtrain.export.formats import run_saved
 from jaxtrain.inference import description, folder, load, temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
@@ -97,17 +98,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("damaged")
     run = root / "run"
     run.mkdir()
-    open_workdir(run, Config(), DATA, fresh=False)
+    run_id = open_workdir(run, Config(), DATA, fresh=False)
     (run / "checkpoints" / "8").mkdir()
-    write_digested(run / "model.json", ABOUT.to_dict())
-    write_digested(run / "summary.json", SUMMARY)
-    write_digested(run / "skips.json", {"4": 2})
-    fitted = {"temperature": 1.5, "step": 8, "run": "0" * 64, "split": "validation"}
+    write_digested(run / "model.json", run_id.stamp(ABOUT.to_dict()))
+    write_digested(run / "summary.json", run_id.stamp(SUMMARY))
+    write_digested(run / "skips.json", run_id.stamp({"4": 2}))
+    fitted = run_id.stamp({"temperature": 1.5, "step": 8, "split": "validation"})
     fitted |= {"num_examples": 9, "tta": None, "nll_before": 1.0, "nll_after": 0.5}
     write_digested(run / temperature.TEMPERATURE, fitted)
     errors = {name: [0.1, 0.2] for name in CORRUPTIONS}
     corruptions = {"table": "ImageNet-C", "errors": errors}
-    write_digested(run / "evaluation.json", {"corruptions": corruptions})
+    write_digested(run / "evaluation.json", run_id.stamp({"corruptions": corruptions}))
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (run / "metrics.jsonl").write_text(text)
     draws = np.random.default_rng(0)
@@ -152,7 +153,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/model.json": lambda root: description.read(root / "run"),
     "run/summary.json": summary,
     "run/skips.json": skips,
-    "run/temperature.json": lambda root: temperature.read(root / "run", {"step": 8}),
+    "run/temperature.json": lambda root: temperature.read(
+        root / "run", {"step": 8, "run": RunId.read(root / "run").value}
+    ),
     "run/evaluation.json": lambda root: read_baseline(
         root / "run" / "evaluation.json", "ImageNet-C", "accuracy"
     ),
@@ -217,7 +220,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("times", [30, pytest.param(300, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("times", [60, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_other_values_without_a_digest_are_told_or_taken(
     name: str, times: int, whole: Path, tmp_path: Path
 ):

@@ -13,8 +13,9 @@ from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, to_json
 from jaxtrain.errors import UserError
-from jaxtrain.inference import folder, load, temperature
+from jaxtrain.inference import folder, temperature
 from jaxtrain.inference.description import Description
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records.workdir import open_workdir, read_summary, write_json
 from jaxtrain.report.history import read_history
 from tests.helpers.waiting import PATIENCE
@@ -109,8 +110,9 @@ def run(tmp_path: Path) -> Path:
     """The folder of a run, before its first checkpoint."""
     place = tmp_path / "run"
     (place / "checkpoints" / "3").mkdir(parents=True)
-    (place / "config.json").write_text(to_json(Config()))
-    write_json(place / "model.json", DESCRIPTION.to_dict())
+    run_id = RunId.new(place)
+    (place / "config.json").write_text(to_json(Config(), run_id))
+    write_json(place / "model.json", run_id.stamp(DESCRIPTION.to_dict()))
     return place
 
 
@@ -139,7 +141,7 @@ def test_predict_refuses_a_run(put, run: Path, capsys: pytest.CaptureFixture[str
 def test_records_of_a_run_are_refused(put, run: Path):
     put(run / "temperature.json")
     with pytest.raises(UserError, match=WRONG[put]):
-        temperature.read(run, {"step": 3})
+        temperature.read(run, {"step": 3, "run": None})
     put(run / "summary.json")
     with pytest.raises(UserError, match=WRONG[put]):
         read_summary(run, 3, None)
@@ -162,7 +164,7 @@ def test_model_of_a_run_needs_its_config(put, run: Path):
     put(run / "config.json")
     told = WRONG.get(put, "No such file")
     with pytest.raises(UserError, match=rf"config\.json cannot be read \(.*{told}"):
-        load.run_digest(run)
+        RunId.read(run)
 
 
 def test_report_tells_of_pipes(run: Path):

@@ -19,6 +19,7 @@ from jaxtrain.config import Config, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import evaluate as evaluation
 from jaxtrain.json_files.read import has_digest
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.tasks.classification import Classification
@@ -115,7 +116,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
 ):
     run = tmp_path / "run"
     run.mkdir()
-    (run / "config.json").write_text(to_json(Config()))
+    (run / "config.json").write_text(to_json(Config(), RunId.new(run)))
     task = Classification((8, 8, 1), {"num_classes": 2})
     model = SimpleNamespace(task=task)
     monkeypatch.setattr(jaxtrain, "load_model", lambda *args: model)

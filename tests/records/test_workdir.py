@@ -19,6 +19,7 @@ from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records import held_folder
 from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.run_log import RunLog
@@ -516,7 +517,7 @@ def test_another_config_is_told_with_what_can_be_done(
 ):
     workdir, other = tmp_path / "my run", Config()
     (workdir / "checkpoints" / "3").mkdir(parents=True)
-    (workdir / "config.json").write_text(to_json(Config()))
+    (workdir / "config.json").write_text(to_json(Config(), RunId.new(workdir)))
     for path, value in changes.items():
         other = replace(other, path, value)
     with pytest.raises(UserError) as error:

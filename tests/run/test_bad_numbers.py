@@ -18,6 +18,7 @@ from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.kernels import global_norm
@@ -27,6 +28,7 @@ from jaxtrain.training.update import Metrics, Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.saved import RUN
 from tests.helpers.trial import LAYOUT
 
 # Two good steps; then the statistics of the last batch norm overflow.
@@ -78,8 +80,9 @@ def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
     assert 0 < read_summary(run)["skipped_steps"] < 10
     config = config_lib.replace(load_config(config_file), "precision", policy)
     abstract = as_dict(build_setup(config).abstract_state)
-    folder = run / "checkpoints"
-    with contextlib.closing(Checkpoints(folder, config.checkpoint)) as saved:
+    folder, run_id = run / "checkpoints", RunId.read(run)
+    saved = Checkpoints(folder, config.checkpoint, run=run_id)
+    with contextlib.closing(saved):
         assert len(saved.steps()) == 10
         for step in saved.steps():
             state, _ = saved.restore(step, abstract)
@@ -117,7 +120,8 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
 
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    with contextlib.closing(Checkpoints(folder, CheckpointConfig())) as saved:
+    saved = Checkpoints(folder, CheckpointConfig(), run=RUN)
+    with contextlib.closing(saved):
         for step in (1, 2):
             state, metrics = take_step(state)
             assert metrics["skipped"] == 0

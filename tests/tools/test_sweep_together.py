@@ -12,6 +12,7 @@ from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.config.recipe import load_config
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.queue import TrialQueue
 from jaxtrain.trees import by_path
@@ -41,8 +42,10 @@ def write_files(folder: Path, space: str = NUMBERS) -> None:
 
 
 def state_of(folder: Path, number: int, step: int) -> dict[str, np.ndarray]:
-    place = folder / f"sweep/trial-{number:04d}/checkpoints"
-    state = Checkpoints(place, CheckpointConfig(), read_only=True).read(step)[0]
+    workdir = folder / f"sweep/trial-{number:04d}"
+    place, run = workdir / "checkpoints", RunId.read(workdir)
+    saved = Checkpoints(place, CheckpointConfig(), run=run, read_only=True)
+    state = saved.read(step)[0]
     return {path: np.asarray(x) for path, x in by_path(state).items()}
 
 

@@ -20,7 +20,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import MAX_COUNT, Config, get, own_parts
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import CheckpointError, UserError
-from jaxtrain.json_files.read import read_object
+from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
@@ -97,16 +97,15 @@ def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:
     missing = {i: t for i, t in enumerate(trials) if not t.workdir.exists()}
     if not missing:
         return
-    folder = together / workdir_lib.CHECKPOINTS
-    saved = Checkpoints(folder, config.checkpoint, read_only=True)
+    folder, run = together / workdir_lib.CHECKPOINTS, RunId.read(together)
+    saved = Checkpoints(folder, config.checkpoint, run=run, read_only=True)
     steps = saved.steps()
     if not steps:
         raise CheckpointError(f"{folder} holds no checkpoint: restore it from a copy")
     state, info = saved.read(steps[-1])
-    data = read_object(together / workdir_lib.DATA, advice="restore it from a copy")
+    data = read_of_run(together / workdir_lib.DATA, dict[str, Any], run)
     if data is None:
         raise CheckpointError(f"{together}: {workdir_lib.DATA} is not there")
-    data.pop("sha256", None)
     # As a run settles it, with what the trials have of their own as in the sweep.
     alone = apply(read_run(together), {path: get(config, path) for path in _CHANGED})
     for index, trial in missing.items():
@@ -116,7 +115,7 @@ def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:
             reported("--workdir", trial.workdir),
         ):
             changed = apply(alone, trial.overrides)
-            workdir_lib.open_workdir(partial, changed, data, fresh=False)
+            new = workdir_lib.open_workdir(partial, changed, data, fresh=False)
             progress = Progress(
                 bad_steps_told=int(own["bad_steps"]["total"]),
                 **{
@@ -131,7 +130,7 @@ def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:
                 "own_parts": own_parts(changed),
                 "progress": dataclasses.asdict(progress),
             }
-            made_of = manifest.make(own, digests(own), kept, None)
+            made_of = manifest.make(own, digests(own), kept, None, new)
             write(partial / workdir_lib.CHECKPOINTS / str(steps[-1]), own, made_of)
 
 

@@ -1,0 +1,112 @@
+"""The id of a run, by which the files of a workdir are known to belong together.
+
+It is drawn when a run begins and never changes. `config.json` holds it; every other
+JSON file of the workdir and every checkpoint repeats it: shapes, steps and digests of
+two runs may be the same.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jaxtrain.errors import OtherRunError, UserError
+from jaxtrain.json_files.read import RESTORE, as_type, read_object
+
+T = TypeVar("T")
+
+FIELD = "run_id"
+CONFIG = "config.json"
+# Digits that messages show.
+NUM_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class RunId:
+    """The id of a run.
+
+    Attributes:
+      value: 32 hexadecimal digits.
+      source: Path of the `config.json` that holds it, for messages.
+    """
+
+    value: str
+    source: str
+
+    @classmethod
+    def new(cls, workdir: Path) -> "RunId":
+        """Draw the id of a run that begins in `workdir`."""
+        return cls(secrets.token_hex(16), str(workdir / CONFIG))
+
+    @classmethod
+    def read(cls, workdir: Path) -> "RunId":
+        """Return the id of the run in `workdir`.
+
+        Raises:
+          UserError: `config.json` is not there, is damaged, or has no id.
+        """
+        path = workdir / CONFIG
+        values = read_object(path)
+        if values is None:
+            reason = "No such file or directory"
+            raise UserError(f"{path} cannot be read ({reason}): {RESTORE}")
+        return cls(_parse(values, str(path), RESTORE), str(path))
+
+    def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a file of this run: its id and `values`."""
+        return {FIELD: self.value, **values}
+
+    def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:
+        """Check that the fields of a file name this run.
+
+        Args:
+          values: Fields of the file.
+          where: Path of the file, for messages.
+          advice: What to do about a file of another run.
+
+        Raises:
+          OtherRunError: They name another run.
+          UserError: They name none.
+        """
+        found = _parse(values, where, advice)
+        if found != self.value:
+            raise OtherRunError(
+                f"{where} belongs to run {found[:NUM_SHOWN]}, and {self.source} to run "
+                f"{self.value[:NUM_SHOWN]}: {advice}"
+            )
+
+
+def read_of_run(
+    path: Path, kind: type[T], run: RunId | None, *, advice: str = RESTORE
+) -> T | None:
+    """Return the contents of a JSON file of a run; None: there is no file.
+
+    Args:
+      path: Path of the file.
+      kind: Type of its contents without the id: see `typed.convert`.
+      run: Run that the file must belong to. None accepts any.
+      advice: What to do about a damaged file, or one of another run.
+
+    Raises:
+      OtherRunError: It belongs to another run.
+      UserError: It cannot be read, is damaged, or holds something else.
+    """
+    values = read_object(path, advice=advice)
+    if values is None:
+        return None
+    if run is not None:
+        run.check(values, str(path), advice)
+    values.pop(FIELD, None)
+    return as_type(values, kind, path, advice)
+
+
+def _parse(values: Mapping[str, Any], where: str, advice: str) -> str:
+    value = values.get(FIELD)
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value):
+        return value
+    shown = "is missing" if value is None else f"= {str(value)[:NUM_SHOWN]!r}"
+    raise UserError(
+        f"{where}: {FIELD} {shown}: expected the 32 digits of the id of a run: {advice}"
+    )
