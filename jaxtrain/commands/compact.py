@@ -107,7 +107,7 @@ def _importance(
         )
     config = read_run(arguments.workdir)
     check_own(config, "model", "task", "train.metrics", "data.source")
-    subject, source = open_subject(model, config, config.data, "train", on_host=True)
+    subject, source = open_subject(model, config, config.data, "train")
     size = config.data.batch_size
     return by_taylor(model, channels, subject, source, size, arguments.images)
 

@@ -28,6 +28,10 @@ class QuantizeArguments:
     calibration: Literal["mse", "percentile", "minmax"] = "mse"
     # Number of images that ranges and means are of.
     num_images: int = 1024
+    # Most that the metric of the task may become worse by, as a part of its value, on
+    # as many images of the validation split, else of the test split; without labels,
+    # the share of the classes told that may change.
+    max_drop: float = 0.05
     # Folder of such images, or of a run whose training images they are; None: those of
     # the run.
     images: Path | None = None
@@ -43,9 +47,11 @@ class QuantizeArguments:
 
 
 def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
-    """Choose ranges, take back means, write and compare."""
+    """Choose ranges, take back means, compare and write."""
     if arguments.num_images < 1:
         raise UserError(f"--num-images {arguments.num_images}: expected 1 or more")
+    if arguments.max_drop < 0:
+        raise UserError(f"--max-drop {arguments.max_drop:g}: expected 0 or more")
     check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
@@ -55,6 +61,7 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
         from jaxtrain.tools.quantize import check, quantize
+        from jaxtrain.tools.rounding_loss import check_loss, labelled_run, rounding_loss
 
     if arguments.trust:
         trust(arguments.workdir)
@@ -65,12 +72,16 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
     others, chosen = images.of(model, *places, calibration=num)
     assert chosen is not None
     found = quantize(model, chosen, others, arguments.calibration)
+    loss = rounding_loss(model, found, labelled_run(*places), num)
+    check_loss(loss, arguments.max_drop)
     folder.write(found.model, arguments.out)
     if arguments.verbose:
         ranges = found.ranges.items()
         rows = {path: f"{low:.4g} to {high:.4g}" for path, (low, high) in ranges}
         show_table("ranges", rows)
     rows = describe(found, len(chosen), len(others))
+    if loss is not None:
+        rows[loss.name] = loss.describe()
     show_table("quantize", {**rows, "wrote": str(arguments.out)})
 
 

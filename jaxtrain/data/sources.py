@@ -58,6 +58,10 @@ CHUNK_BYTES = 2**24
 class Splits:
     """The three parts of a run's data.
 
+    Read without seeds, a split has the images of evaluations, up to the size that the
+    step gives them (`seen_size`, `fit`); with seeds the training split has the windows
+    of training. Whatever is no training step reads it without.
+
     Attributes:
       train: the training split.
       validation: evaluated during the run; None: there is none.
@@ -79,6 +83,18 @@ class Splits:
         """Return the splits that there are, the training split first."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in parts.items() if part is not None}
+
+    def seen(self, source: Source) -> Source:
+        """Return a split that reads images in the size that evaluations give them.
+
+        Args:
+          source: A split, or its copy in memory.
+        """
+        size, channels = self.seen_size, source.image_shape[-1]
+        if size is None or source.image_shape[:2] == (size, size):
+            return source
+        shape = size, size, channels
+        return dataclasses.replace(source, image_shape=shape, fit=self.fit)
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -166,19 +182,9 @@ def load_splits(
             f"masks and boxes, which {config.source} has not: give "
             "data.augment.random_resized_crop"
         )
-    if train.canvas_shape:
-        validation = validation and _whole(validation, seen_size)
-        test = _whole(test, seen_size)
-        if train.is_placed:
-            fit = dataclasses.replace(fit, window=None)  # The host has cut them.
+    if train.canvas_shape and train.is_placed:
+        fit = dataclasses.replace(fit, window=None)  # The host has cut them.
     return Splits(train, validation, test, config.image_size, fit, seen_size)
-
-
-def _whole(source: Source, size: int | None) -> Source:
-    """Return a split whose images the host resizes as wholes to (size, size)."""
-    assert size is not None, "windows are resized"
-    channels = source.image_shape[-1]
-    return dataclasses.replace(source, image_shape=(size, size, channels))
 
 
 def _fits_on_device(config: DataConfig, store: Store) -> bool:
@@ -209,8 +215,8 @@ def _make_fit(config: DataConfig) -> images.Fit:
     elif chosen.scale_jitter:
         assert config.seen_size is not None, "windows are resized"
         window = images.Jitter(chosen.scale_jitter, config.seen_size)
-    sizes = config.training_sizes
-    return images.Fit(*config.fit, window, sizes[-1] if sizes else None)
+    size = (config.training_sizes or (config.image_size,))[-1]
+    return images.Fit(*config.fit, window, size if window else None)
 
 
 def open_store(config: DataConfig) -> Opened:
@@ -333,9 +339,7 @@ def open_split(
       UserError: there is no such split, or its images cannot be converted.
     """
     indices = select(text, splits, config.source)
-    shape = images.converted_shape(
-        store.image_shape, config.image_size, config.channels
-    )
+    shape = images.converted_shape(store.image_shape, config.seen_size, config.channels)
     fit = _make_fit(config)
     if on_device:
         height, width, _ = store.image_shape
@@ -411,11 +415,17 @@ def sliced_splits(config: DataConfig) -> list[str]:
 
 
 def mean_and_std(
-    config: DataConfig, source: Source
+    config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what images are normalised by: that of the config, or of the source."""
+    """Return what images are normalised by: that of the config, or of the source.
+
+    Args:
+      config: Data section of the config.
+      splits: Splits of the run.
+      source: The training split, or its copy in memory.
+    """
     if config.mean is None or config.std is None:
-        return statistics(source)
+        return statistics(splits.seen(source))
     return config.mean, config.std
 
 

@@ -78,6 +78,12 @@ class Subject:
     size: int | None
     fit: Fit
 
+    def fitted(self, batch: Batch) -> Batch:
+        """Return a batch as a split has it, in the size that evaluations show."""
+        if self.size is None:
+            return batch
+        return windows.centres(batch, self.size, self.fit, self.task.follow)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
@@ -157,13 +163,18 @@ class Pass:
         subject = self.subject
         model, task = subject.model, subject.task
         replicated = sharding.replicated(model.mesh)
+
+        def fitted(batches: Batch) -> Batch:
+            """Return the only batch of (1, B, ...), in the size that is shown."""
+            return subject.fitted(jax.tree.map(lambda x: x[0], batches))
+
         if self.threat is None:
 
             def whole(params: Any, model_state: Any, batches: Batch) -> Any:
-                return self._step(params, model_state, self._fitted(batches))
+                return self._step(params, model_state, fitted(batches))
 
             return Compiled(whole, *PURPOSE, together=False, out_shardings=replicated)
-        fit = jax.jit(self._fitted)
+        fit = jax.jit(fitted)
         step = Compiled(self._step, *PURPOSE, together=False, out_shardings=replicated)
         attacker = Attacker(model, task, self.view, self.threat)
 
@@ -172,13 +183,6 @@ class Pass:
             return step(params, model_state, batch)
 
         return attacked
-
-    def _fitted(self, batches: Batch) -> Batch:
-        """Return the only batch of (1, B, ...), in the size that the model takes."""
-        subject, batch = self.subject, jax.tree.map(lambda x: x[0], batches)
-        if subject.size is None:
-            return batch
-        return windows.centres(batch, subject.size, subject.fit, subject.task.follow)
 
     def _step(
         self, params: Any, model_state: Any, batch: Batch

@@ -37,6 +37,11 @@ AS_EVALUATED: dict[str, Any] = {
 }
 
 
+def as_evaluated(data: DataConfig) -> DataConfig:
+    """Return the config whose images the host gives the size that evaluations show."""
+    return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
+
+
 def open_subject(
     model: TrainedModel,
     config: Config,
@@ -63,7 +68,7 @@ def open_subject(
     if tta in CROPS:
         data = _for_crops(data, str(tta))
     if on_host:
-        data = dataclasses.replace(data, augment=AugmentConfig())
+        data = as_evaluated(data)
     source, size, fit = _open_split(data, config.seed, split)
     if tta not in CROPS:
         _check_shape(source, size, model, data)
@@ -229,9 +234,7 @@ def _open_split(
 ) -> tuple[Source, int | None, images.Fit]:
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
-        data = dataclasses.replace(
-            data, **{**AS_EVALUATED, "image_size": data.seen_size}
-        )
+        data = as_evaluated(data)
         store, named = sources.open_store(data)
         return sources.open_split(data, store, named, False, ALL), None, images.FIT
     splits = sources.load(data, seed)

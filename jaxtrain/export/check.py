@@ -9,9 +9,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxtrain.errors import ExportError
+from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision
 from jaxtrain.export.request import Request, Runner
+from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 
 # Images of a batch, and how often it is timed.
 BATCH = 16
@@ -67,13 +68,13 @@ class Check:
       num_images: that both have seen.
       difference: the largest of an output, over the largest output of the model; of
         numbers, over the spread of their column.
-      agreement: the share of images that get the same class, or of boxes that are
-        found; None: the outputs are neither.
+      agreement: the share of images, or pixels, that get the same class, or of boxes
+        that are found; None: the outputs are neither.
       batch: images of the calls that are timed.
       seconds: of such a call of the file, the median; None: not timed.
       model_seconds: of the model in JAX.
       measure: what the difference is over, in words.
-      agrees: what the share is of, in words.
+      agrees: what the share is of, in words with a place for it.
     """
 
     num_images: int
@@ -83,7 +84,7 @@ class Check:
     seconds: float | None
     model_seconds: float
     measure: str = "the largest"
-    agrees: str = "the same class"
+    agrees: str = "the same class for {:.1%}"
 
     def is_within(self, tolerance: Tolerance) -> bool:
         """Whether the file may be used in the place of the model."""
@@ -95,7 +96,7 @@ class Check:
         """Say in words what was found."""
         same = ""
         if self.agreement is not None:
-            same = f", {self.agrees} for {self.agreement:.1%}"
+            same = f", {self.agrees.format(self.agreement)}"
         return (
             f"on {self.num_images} images outputs differ by {self.difference:.1e} of "
             f"{self.measure}{same}"
@@ -115,6 +116,8 @@ def check(
 
     Raises:
       ExportError: they differ by more than the precision allows.
+      UserError: likewise, of a precision that rounds so far that it depends on the
+        model whether it will do.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -129,8 +132,15 @@ def check(
         ours[:1] = run(images[:1])
     theirs = _in_batches(of_model, images, size, fixed=True)
     batch, agreement = padded(images, size), None
-    if request.has_classes:
-        agreement = float((ours.argmax(-1) == theirs.argmax(-1)).mean())
+    agrees = Check.agrees
+    if request.nms:
+        agrees = "the same box for {:.1%}"
+    elif request.has_classes and request.model.puts_out_masks and _is_rough(request):
+        # Most pixels may be of one class, and the others lost.
+        agreement = pixel_agreement(ours, theirs)
+        agrees = "a class keeps {:.1%} of its pixels"
+    elif request.has_classes:
+        agreement = class_agreement(ours, theirs)
     scale, measure = _scale(request, theirs)
     if request.nms:
         ours, agreement = _paired(ours, theirs, scale)
@@ -142,14 +152,16 @@ def check(
         seconds=_seconds(run, batch) if timed else None,
         model_seconds=_seconds(of_model, batch),
         measure=measure,
-        agrees="the same box" if request.nms else "the same class",
+        agrees=agrees,
     )
     tolerance = _tolerance(request)
     if not found.is_within(tolerance):
         allowed = f"{tolerance.difference:g}"
         if request.has_classes or request.nms:
             allowed += f" and {tolerance.agreement:.0%}"
-        raise ExportError(
+        # To round so far was the user's choice.
+        kind = UserError if _is_rough(request) else ExportError
+        raise kind(
             f"the file was not written, as it is not the model: {found.describe()}; "
             f"{request.precision} is allowed {allowed}; choose another --precision"
         )
@@ -205,12 +217,17 @@ def _paired(
     return np.where((found & there)[..., None], paired, theirs), float(share)
 
 
+def _is_rough(request: Request) -> bool:
+    """Whether the file rounds what the model has not learnt to round."""
+    return request.precision in ROUGH and not request.was_rounded
+
+
 def _tolerance(request: Request) -> Tolerance:
     if request.was_rounded:
         return ROUNDED
     tolerance = TOLERANCES[request.precision]
     difference = tolerance.difference
-    if request.precision in ROUGH and request.has_classes:
+    if _is_rough(request) and request.has_classes:
         difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
     if request.model.description.model.transform is not None:
         # Where a transform rounds, as a quantiser does, the last bit of an activation

@@ -1,4 +1,8 @@
-"""Images for an export: to check the file on, and to tell ranges for int8."""
+"""Images for an export: to check the file on, and to tell ranges for int8.
+
+Of a model that predicts whole images in windows they are such windows, which the file
+takes.
+"""
 
 import os
 from pathlib import Path
@@ -17,6 +21,8 @@ from jaxtrain.inference.pixels import AnyImage, to_pixels
 # Images of a check, and those that tell the ranges.
 CHECKED = 64
 CALIBRATION = 256
+# Images that are read at once.
+READ = 64
 
 
 def of(
@@ -82,9 +88,10 @@ def of_folder(
     except UserError as error:
         raise UserError(f"--images {error}") from None
     num = calibration or CHECKED
-    for path in (os.fsdecode(names[i]) for i in _spread(len(names), num)):
+    for index, window in _choose(model, len(names), num):
+        path = os.fsdecode(names[index])
         try:
-            found.append(_to_pixels(model, path))
+            found.append(_to_pixels(model, path, window))
         except UnreadableError as error:
             raise UserError(f"--images {folder}: {path}: {error}") from None
     images = np.stack(found)
@@ -93,24 +100,33 @@ def of_folder(
 
 
 def _some(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
-    unreadable: list[Unreadable] = []
-    indices = _spread(len(source), num)
-    images = source.read(indices, unreadable=unreadable)["image"]
-    bad = {u.index for u in unreadable}
-    return np.stack(
-        [
-            _to_pixels(model, np.asarray(image))
-            for index, image in zip(indices, images, strict=True)
+    chosen, found = _choose(model, len(source), num), []
+    for start in range(0, len(chosen), READ):
+        some, unreadable = chosen[start : start + READ], list[Unreadable]()
+        indices = np.array([index for index, _ in some])
+        images = source.read(indices, unreadable=unreadable)["image"]
+        bad = {u.index for u in unreadable}
+        found += [
+            _to_pixels(model, np.asarray(image), window)
+            for (index, window), image in zip(some, images, strict=True)
             if index not in bad
         ]
-    )
+    return np.stack(found)
 
 
-def _to_pixels(model: TrainedModel, image: AnyImage) -> np.ndarray:
+def _choose(model: TrainedModel, length: int, num: int) -> list[tuple[int, int]]:
+    """Return numbers of images, and of the window of each that the model is shown."""
+    indices = spread(length, num)
+    image, window = model.description.grid.choose(len(indices), num)
+    return list(zip(indices[image].tolist(), window.tolist(), strict=True))
+
+
+def _to_pixels(model: TrainedModel, image: AnyImage, window: int) -> np.ndarray:
     about = model.description
-    return to_pixels(image, about.stored_shape, about.fit, sound=about.sound)
+    whole = to_pixels(image, about.whole_shape, about.fit, sound=about.sound)
+    return about.grid.cut(whole[None], np.array([window]))[0]
 
 
-def _spread(length: int, num: int) -> np.ndarray:
+def spread(length: int, num: int) -> np.ndarray:
     """Return `num` indices at most, as far from each other as there is room for."""
     return np.unique(np.linspace(0, max(0, length - 1), min(num, length), dtype=int))

@@ -13,6 +13,7 @@ from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
 from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
+from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
@@ -117,6 +118,11 @@ class Description:
         if self.sliding_size is None:
             return self.stored_shape
         return self.sliding_size, self.sliding_size, self.image_shape[-1]
+
+    @property
+    def grid(self) -> WindowGrid:
+        """Windows of a whole image that predictions are of."""
+        return grid_of(self.image_shape[:2], self.sliding_size, self.sliding_overlap)
 
     @property
     def stored_dtype(self) -> type[np.generic]:

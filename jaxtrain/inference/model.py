@@ -240,7 +240,7 @@ class TrainedModel:
         def apply(images: jax.Array) -> Any:
             return self._forward(params, model_state, images, self.mesh)
 
-        return self._view(apply, images, self.image_shape[:2])
+        return self.view(apply, images, self.image_shape[:2])
 
     def over_members(
         self,
@@ -272,7 +272,7 @@ class TrainedModel:
         return self.task.mean_outputs(each), each
 
     @property
-    def _view(self) -> View:
+    def view(self) -> View:
         """What the model is shown of an image."""
         about = self.description
         if about.sliding_size is None:

@@ -1,5 +1,6 @@
 """First kernels that a model computes from training images."""
 
+import math
 from typing import Any
 
 import jax
@@ -51,13 +52,23 @@ def fit_kernels(
 
 
 def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
-    """Return normalised training images, evenly spaced, [N, H, W, C]."""
-    source = programs.train_set.source
-    height, width, _ = setup.splits.input_shape
-    num = min(len(source), max(1, MAX_PIXELS // (height * width)))
-    indices = np.arange(num) * len(source) // num
-    batch = {**source.read_filled(indices), "index": indices}
-    constants = programs.mean, programs.std, np.float32
-    prepare = unaugmented(setup, *constants, training=True)
-    prepared = prepare({}, batch, keys.root_key(setup.config.seed), jax.numpy.int32(0))
-    return np.asarray(prepared["image"])
+    """Return normalised training images, evenly spaced, [N, H, W, C].
+
+    Of images that evaluations see in windows they are windows.
+    """
+    source, grid = programs.train_set.source, setup.grid
+    most = max(1, MAX_PIXELS // math.prod(grid.window))
+    num = min(len(source), most)
+    image, window = grid.choose(num, most)
+    indices = (np.arange(num) * len(source) // num)[image]
+    prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
+    # Whole images of all windows might not fit the memory.
+    size = max(1, MAX_PIXELS // math.prod(grid.whole))
+    parts = []
+    for start in range(0, len(indices), size):
+        some = indices[start : start + size]
+        batch = {**source.read_filled(some), "index": some}
+        root = keys.root_key(setup.config.seed)
+        images = prepare({}, batch, root, jax.numpy.int32(0))["image"]
+        parts.append(np.asarray(grid.cut(images, window[start : start + size])))
+    return np.concatenate(parts)

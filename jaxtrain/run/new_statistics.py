@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
@@ -20,7 +21,8 @@ from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.members import over_members
 from jaxtrain.training.norm_statistics import (
     NUM_IMAGES,
-    chosen_images,
+    WINDOW,
+    chosen_windows,
     mean_statistics,
     statistics_of_batch,
 )
@@ -37,8 +39,9 @@ class NewStatistics:
     """Computes the statistics of the averaged weights of a run, as evaluations need.
 
     They are the means over batches of the same training images each time, prepared as
-    in an evaluation and of the size of a micro-batch. So they are a function of the
-    weights, and an evaluation or a checkpoint has the same wherever a run was stopped.
+    in an evaluation and of the size of a micro-batch. Where evaluations see images in
+    windows a batch has as many windows. So they are a function of the weights, and an
+    evaluation or a checkpoint has the same wherever a run was stopped.
 
     Attributes:
       setup: Setup of the run.
@@ -75,10 +78,12 @@ class NewStatistics:
     def _batches(self) -> Generator[Batch, None, None]:
         config, mesh = self.setup.config, self.setup.mesh
         num, size = len(self.dataset.source), config.micro_batch_size
-        chosen = chosen_images(num, size, max(NUM_IMAGES, size))
+        most, rows = max(NUM_IMAGES, size), sharding.local_rows(mesh, size)
+        chosen, windows = chosen_windows(self.setup.grid, num, size, most)
         found = loader.chosen_batches(config.data, self.dataset, mesh, chosen)
         with contextlib.closing(found):
-            for batch in found:
+            for batch, own in zip(found, windows[:, rows], strict=True):
+                batch[WINDOW] = own.astype(np.int32)
                 yield passes.shared(mesh, batch, size)
 
 
@@ -124,7 +129,8 @@ def _of_batch(
     batches: Batch,
 ) -> dict[str, jax.Array]:
     layout = setup.layout
-    images = layout.images(prepare_plain(plain, data, batches)["image"])
+    batch = prepare_plain(plain, data, batches)
+    images = layout.images(setup.grid.cut(batch["image"], batch[WINDOW]))
 
     def of_member(weights: tuple[Any, Any], images: Any) -> dict[str, jax.Array]:
         return statistics_of_batch(

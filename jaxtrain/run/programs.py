@@ -91,7 +91,7 @@ def make_programs(setup: Setup) -> Programs:
     train_set, validation_set, test_set = loader.make_datasets(
         setup.splits, mesh, cache, config.data.max_bad_fraction
     )
-    mean, std = sources.mean_and_std(config.data, train_set.source)
+    mean, std = sources.mean_and_std(config.data, setup.splits, train_set.source)
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
     plain = unaugmented(setup, mean, std, dtype)
@@ -173,17 +173,14 @@ def unaugmented(
     mean: tuple[float, ...],
     std: tuple[float, ...],
     dtype: Any,
-    *,
-    training: bool = False,
 ) -> Preprocess:
-    """Return what prepares the batches of evaluations.
+    """Return what prepares the batches of evaluations, of whole images.
 
     Args:
       setup: Setup of the run.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the prepared images.
-      training: Whether they are images of training, and get the size of those.
     """
     splits, follow = setup.splits, setup.task.follow
     return make_preprocess(
@@ -191,7 +188,7 @@ def unaugmented(
         std,
         dtype,
         follow=follow,
-        size=splits.size if training else splits.seen_size,
+        size=splits.seen_size,
         fit=splits.fit,
         sound=splits.train.sound,
     )

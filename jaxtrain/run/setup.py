@@ -18,6 +18,7 @@ from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.augment import check_augmentations
+from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
@@ -110,6 +111,12 @@ class Setup:
     def num_devices(self) -> int:
         """The devices of the run, of all pipeline stages."""
         return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
+
+    @property
+    def grid(self) -> WindowGrid:
+        """Windows in which evaluations show an image to the model."""
+        data, window = self.config.data, self.splits.input_shape[:2]
+        return grid_of(window, data.sliding_size, data.sliding_overlap)
 
     @property
     def beside(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What a person reads of a run: tables at its start and end, and what comes next."""
 
-import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
-from jaxtrain.training.views import starts
 
 # Accounts of less of the time are not named at the end.
 SMALL_SHARE = 0.01
@@ -89,12 +87,10 @@ def _describe_members(setup: Setup) -> dict[str, str]:
 
 def _describe_windows(setup: Setup) -> dict[str, str]:
     """Return how evaluations see whole images, where these have several windows."""
-    data, shape = setup.config.data, setup.splits.input_shape
-    whole = data.sliding_size
+    whole = setup.config.data.sliding_size
     if whole is None:
         return {}
-    sides = [len(starts(whole, side, data.sliding_overlap)) for side in shape[:2]]
-    return {"evaluated": f"{whole}x{whole}, in {math.prod(sides)} windows"}
+    return {"evaluated": f"{whole}x{whole}, in {len(setup.grid)} windows"}
 
 
 def _describe_rounded(setup: Setup) -> dict[str, str]:

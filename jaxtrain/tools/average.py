@@ -29,7 +29,8 @@ from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.norm_statistics import (
-    chosen_images,
+    WINDOW,
+    chosen_windows,
     mean_statistics,
     statistics_of_batch,
 )
@@ -82,8 +83,8 @@ def average(
     check_alike(models, "average")
     first, data, fit = models[0], config.data, _unchanged
     if num_images:
-        _, train = open_subject(first, config, data, "train", on_host=True)
-        fit = partial(_with_statistics, train, data.batch_size, num_images)
+        train = open_subject(first, config, data, "train")
+        fit = partial(_with_statistics, *train, data.batch_size, num_images)
     if not judged_by_validation:
         if greedy:
             raise UserError(
@@ -238,34 +239,40 @@ def _unchanged(model: TrainedModel) -> TrainedModel:
 
 
 def _with_statistics(
-    source: Source, batch_size: int, num_images: int, model: TrainedModel
+    subject: Subject,
+    source: Source,
+    batch_size: int,
+    num_images: int,
+    model: TrainedModel,
 ) -> TrainedModel:
     """Return the model with the mean statistics of batches of training images.
 
     Args:
-      source: Training images as in an evaluation, without augmentation.
-      batch_size: Number of images of a batch, as in the run.
-      num_images: Number of images at most.
+      subject: How training images come to a model in an evaluation.
+      source: Training split.
+      batch_size: Number of images, or of windows of them, of a batch, as in the run.
+      num_images: Number of images, or of windows, at most.
       model: Model whose statistics are replaced.
     """
     keeps = momenta(model.description.abstract)
     if not keeps:
         return model
-    devices = model.share(1)
-    size = min(batch_size, num_images, len(source)) // devices * devices
+    devices, grid = model.share(1), model.description.grid
+    most = min(num_images, len(source) * len(grid))
+    size = min(batch_size, most) // devices * devices
     if not size:
         raise UserError(
             f"--images {num_images}: {devices} devices share a batch: give more images"
         )
-    program = _batch_statistics(model, keeps)
+    program = _batch_statistics(subject, model, keeps)
 
-    def of_batch(chosen: np.ndarray) -> dict[str, jax.Array]:
-        pixels = source.read_filled(chosen)["image"]
-        return program(
-            *model.placed, sharding.put_batch(model.mesh, pixels[None], size)
-        )
+    def of_batch(chosen: np.ndarray, window: np.ndarray) -> dict[str, jax.Array]:
+        batch = {**source.read_filled(chosen), WINDOW: window}
+        batch = jax.tree.map(lambda x: np.asarray(x)[None], batch)
+        return program(*model.placed, sharding.put_batch(model.mesh, batch, size))
 
-    means = mean_statistics(map(of_batch, chosen_images(len(source), size, num_images)))
+    chosen = chosen_windows(grid, len(source), size, num_images)
+    means = mean_statistics(map(of_batch, *chosen))
     flat, tree = by_path(model.model_state), jax.tree.structure(model.model_state)
     state = tree.unflatten(
         means[path].astype(x.dtype) if path in means else x for path, x in flat.items()
@@ -274,12 +281,14 @@ def _with_statistics(
 
 
 def _batch_statistics(
-    model: TrainedModel, keeps: Mapping[str, float]
+    subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Callable[..., Any]:
     """Return the program of the statistics of one batch, by their paths."""
 
-    def statistics(params: Any, state: Any, pixels: jax.Array) -> dict[str, jax.Array]:
-        images = model.prepare(pixels[0])
+    def statistics(params: Any, state: Any, batches: Any) -> dict[str, jax.Array]:
+        batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))
+        pixels = model.description.grid.cut(batch["image"], batch[WINDOW])
+        images = model.prepare(pixels)
         with jax.default_matmul_precision(model.policy.products):
             return statistics_of_batch(model.graphdef, params, state, images, keeps)
 

@@ -84,8 +84,8 @@ def by_taylor(
       model: Model with its weights.
       channels: Channels of the model.
       subject: Task that it has learnt, and how images come to it.
-      source: Training images as in an evaluation, without augmentation.
-      batch_size: Number of images of a batch.
+      source: Training split.
+      batch_size: Number of images of a batch, or of windows of whole images.
       num_images: Number of images at most.
 
     Raises:
@@ -97,7 +97,8 @@ def by_taylor(
             "none of single images: choose --criterion scale"
         )
     devices = model.share(1)
-    size = min(batch_size, num_images, len(source)) // devices * devices
+    size = max(devices, model.in_windows(batch_size))
+    size = min(size, num_images, len(source)) // devices * devices
     if not size:
         raise UserError(
             f"--images {num_images}: {devices} devices share a batch: give more images"
@@ -136,13 +137,16 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
 
     def products(params: Any, model_state: Any, batches: Any) -> dict[Axis, jax.Array]:
         batch = jax.tree.map(lambda x: x[0], batches)
+        batch = subject.fitted(batch)
         images = model.prepare(batch["image"])
         target = task.target({**batch, "image": images})
 
         def loss(params: Any) -> jax.Array:
+            def outputs_of(images: jax.Array) -> Any:
+                return apply(params, model_state, images, training=False, cpus=cpus)[0]
+
             with jax.default_matmul_precision(model.policy.products):
-                weights = params, model_state
-                outputs, _ = apply(*weights, images, training=False, cpus=cpus)
+                outputs = model.view(outputs_of, images, model.image_shape[:2])
             return task.loss(widen(outputs), target, training=False).mean()
 
         grads, arrays = by_path(jax.grad(loss)(params)), by_path(params)

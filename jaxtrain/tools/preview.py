@@ -23,7 +23,7 @@ GAP, TEXT_HEIGHT = 8, 16
 
 
 def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
-    """Return a picture of the first training images: above as stored, below augmented.
+    """Return a picture of the first training images: above whole, below augmented.
 
     Args:
       setup: of the run.
@@ -34,10 +34,10 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
       UserError: too many images are unreadable.
     """
     rows = list(first_images(setup, num_steps, columns))
-    shape = rows[0][1].shape
-    side = max(SIDE, *shape[1:3])
+    before, after, _ = rows[0]
+    side = max(SIDE, *before.shape[1:3], *after.shape[1:3])
     width, height = side + GAP, 2 * side + TEXT_HEIGHT + 2 * GAP
-    size = shape[0] * width + GAP, num_steps * height + GAP
+    size = len(after) * width + GAP, num_steps * height + GAP
     picture = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(picture)
     for row, (before, after, labels) in enumerate(rows):
@@ -76,14 +76,14 @@ def first_images(
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
     dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
-    mean, std = statistics or sources.mean_and_std(data, dataset.source)
+    mean, std = statistics or sources.mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
     # The last phase has images of the full size, and may have no mosaics any more.
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
-        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32, training=True))
+        jax.jit, (prepare, unaugmented(setup, mean, std, np.float32))
     )
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from flax import nnx
 
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
+from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.fake_quantization import ActivationRange
@@ -43,11 +44,14 @@ class Rounded:
       ranges: Ends of the ranges of activations, by their paths.
       difference: Root mean square of the differences of the outputs, as a part of that
         of the outputs, on images that nothing was chosen from.
+      agreement: Share of these images that keep their class; of class maps the share of
+        its pixels that a class keeps, the mean over classes. None: there are none.
     """
 
     model: TrainedModel
     ranges: Mapping[str, tuple[float, float]]
     difference: float
+    agreement: float | None
 
 
 def quantize(
@@ -79,7 +83,7 @@ def quantize(
         state[f"{path}/low"], state[f"{path}/high"] = map(np.float32, ends)
     rounded = dataclasses.replace(empty, model_state=_as(zeros[1], state))
     rounded = with_means_of(rounded, model, images)
-    return Rounded(rounded, ranges, difference(model, rounded, others))
+    return Rounded(rounded, ranges, *compare(model, rounded, others))
 
 
 def check(model: TrainedModel) -> None:
@@ -235,8 +239,10 @@ def _channel_means(x: jax.Array) -> jax.Array:
     return widen(x).mean(range(x.ndim - 1))
 
 
-def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> float:
-    """Return how far the outputs of another model are (see `Rounded`)."""
+def compare(
+    model: TrainedModel, other: TrainedModel, images: np.ndarray
+) -> tuple[float, float | None]:
+    """Return `difference` and `agreement` of another model (see `Rounded`)."""
     squares = [0.0, 0.0]
     outputs = [_all([m], images, _outputs_of(m)) for m in (model, other)]
     for ours, theirs in zip(*outputs, strict=True):
@@ -244,7 +250,12 @@ def difference(model: TrainedModel, other: TrainedModel, images: np.ndarray) -> 
             wide = np.asarray(x, np.float64), np.asarray(y, np.float64)
             squares[0] += np.square(wide[0] - wide[1]).sum()
             squares[1] += np.square(wide[0]).sum()
-    return float(np.sqrt(squares[0] / max(squares[1], np.finfo(float).tiny)))
+    difference = float(np.sqrt(squares[0] / max(squares[1], np.finfo(float).tiny)))
+    if model.class_names is None:
+        return difference, None
+    agreement = pixel_agreement if model.puts_out_masks else class_agreement
+    ours, theirs = map(np.concatenate, outputs)
+    return difference, agreement(theirs, ours)
 
 
 def _outputs_of(model: TrainedModel) -> Callable[..., Any]:

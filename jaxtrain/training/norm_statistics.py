@@ -13,12 +13,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxtrain.data.order import epoch_order
+from jaxtrain.data.window_grid import WindowGrid
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path, path_name
 
-# Training images that they are computed of at most.
+# Training images, or windows of them, that they are computed from at most.
 NUM_IMAGES = 10_000
+# Of a batch: which of the windows of its image each row is, int (batch,).
+WINDOW = "window"
 
 
 def statistics_of_batch(
@@ -67,6 +70,29 @@ def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
     chosen = epoch_order(0, 0, num_examples)[:most]
     num = len(chosen) // batch_size
     return chosen[: num * batch_size].reshape(num, batch_size)
+
+
+def chosen_windows(
+    grid: WindowGrid, num_examples: int, batch_size: int, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers of images and of their windows, of whole batches.
+
+    Args:
+      grid: Windows of an image.
+      num_examples: Number of training images.
+      batch_size: Number of windows of a batch.
+      most: Number of windows at most.
+
+    Returns:
+      int64 (batches, batch_size) each.
+    """
+    image, window = grid.choose(num_examples, most)
+    num = len(image) // batch_size
+    images, windows = (
+        x[: num * batch_size].reshape(num, batch_size)
+        for x in (epoch_order(0, 0, num_examples)[image], window)
+    )
+    return images, windows
 
 
 def mean_statistics(batches: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ is that of an ensemble, a distribution whatever the scale of the logits of one v
 mean of logits would let a single confident view outvote all others.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.data.window_grid import starts
 from jaxtrain.dtypes import widen
 from jaxtrain.training.scan import repeat
 
@@ -104,19 +104,6 @@ class SlidingWindows:
             _covered(tops, height, whole[0]), _covered(lefts, width, whole[1])
         )
         return total - jnp.log(jnp.asarray(counts, total.dtype))[..., None]
-
-
-def starts(whole: int, part: int, overlap: float) -> list[int]:
-    """Return where the windows along a side begin, in pixels.
-
-    Args:
-      whole: Pixels of the side of the image.
-      part: Pixels of the side of a window, `whole` at most.
-      overlap: Part of a window that the next one shares, 0 or more and below 1.
-    """
-    stride = max(1, round(part * (1 - overlap)))
-    num = math.ceil((whole - part) / stride) + 1
-    return [min(i * stride, whole - part) for i in range(num)]
 
 
 def _joined(

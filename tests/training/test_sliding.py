@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.training.views import SlidingWindows, starts
+from jaxtrain.data.window_grid import starts
+from jaxtrain.training.views import SlidingWindows
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 
