@@ -68,8 +68,8 @@ class WindowGrid:
         height, width = self.window
 
         def one(image: jax.Array, corner: jax.Array) -> jax.Array:
-            size = height, width, image.shape[-1]
-            return jax.lax.dynamic_slice(image, (*corner, 0), size)
+            rows = jax.lax.dynamic_slice_in_dim(image, corner[0], height, 0)
+            return jax.lax.dynamic_slice_in_dim(rows, corner[1], width, 1)
 
         return jax.vmap(one)(images, jax.numpy.asarray(self.corners)[windows])
 
