@@ -186,12 +186,13 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Return the seconds that reading an image takes, by all cores."""
+    """Return the seconds that reading an image as in training takes, by all cores."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0
     for index in indices:
-        source.read(np.array([index]), unreadable=[])
+        seeds = np.array([[index]]) if source.canvas_shape else None
+        source.read(np.array([index]), seeds, unreadable=[])
         done += 1
         if time.perf_counter() - start > TIMED_SECONDS:
             break

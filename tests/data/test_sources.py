@@ -1,17 +1,20 @@
 """Sources: what they hold, in which order, and every bad input."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sources
 from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.sources import Source, statistics
 from jaxtrain.data.stores import ArrayStore, SyntheticStore, targets_of
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
+from tests.helpers.masked import shapes, write_masks
 from tests.helpers.rows import each_row
 
 # --- digits, and holding out ---------------------------------------------------------
@@ -175,6 +178,28 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
     assert statistics(source, max_examples=10_000) == statistics(
         source, max_examples=270
     )
+
+
+@each_row("kind", ["arrays", "masks"])
+def test_statistics_are_of_images_as_evaluations_see_them(kind: str, tmp_path: Path):
+    """Of windows that the step cuts, and of those that the host does."""
+    augment = AugmentConfig(random_resized_crop=True)
+    if kind == "masks":
+        write_masks(tmp_path, {"train": 12, "test": 4}, side=40)
+        source, augment = f"masks:{tmp_path}", AugmentConfig(scale_jitter=(0.5, 2.0))
+    else:
+        images, masks = shapes(16, 40)
+        np.savez(tmp_path / "set.npz", image=images, label=masks)
+        source = f"arrays:{tmp_path / 'set.npz'}"
+    how: dict[str, Any] = {"source": source, "crop_mode": "squash", "channels": 1}
+    for whole in (40, 24):  # As stored, and smaller.
+        size = {"image_size": 16, "sliding_size": whole}
+        splits = load_images(**how, **size, augment=augment)
+        plain = load_images(**how, image_size=whole).train
+        found = sources.mean_and_std(DataConfig(), splits, splits.train)
+        assert found == statistics(plain)
+        windows = load_images(**how, image_size=whole, augment=augment)
+        assert found == sources.mean_and_std(DataConfig(), windows, windows.train)
 
 
 def test_a_constant_channel_has_a_standard_deviation():

@@ -323,7 +323,7 @@ def test_int8_is_judged_by_classes_if_there_are_any(
         found = check.check(request, run, images, timed=False)
         assert found.agreement == 1 and found.difference == pytest.approx(0.4)
     else:
-        with pytest.raises(ExportError, match=message):
+        with pytest.raises(UserError, match=message):
             check.check(request, run, images, timed=False)
 
 

@@ -29,7 +29,7 @@ from jaxtrain.trees import by_path
 from tests.helpers.command import float64
 from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
+from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import write_recipe
 
 pytestmark = pytest.mark.slow
@@ -44,6 +44,7 @@ AUGMENT = {
     "masks": "augment=AugmentConfig(scale_jitter=(0.5, 2.0))",
     "arrays": 'cache="device", augment=AugmentConfig(random_resized_crop=True)',
 }
+SPREAD = f"{ROOT / 'tests' / 'helpers' / 'spread_model.py'}:SpreadMaps"
 LOOKAHEAD = 'OptimizerConfig(name="adam", learning_rate=0.01, lookahead_steps=2)'
 
 
@@ -175,6 +176,21 @@ def test_the_training_split_is_evaluated_as_any_other_images(exact: Path):
     assert np.sum(ours["confusion_matrix"]) == len(train) * WHOLE**2
     np.testing.assert_array_equal(ours["confusion_matrix"], theirs["confusion_matrix"])
     np.testing.assert_allclose(ours["loss"], theirs["loss"], TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", AUGMENT)
+def test_first_kernels_are_computed_from_windows(kind: str, tmp_path: Path):
+    write_run(tmp_path, kind, steps=1)
+    words = f"--config recipe.py --workdir run --model.name {SPREAD}"
+    call(tmp_path, f"{words} --optimizer.learning-rate 1e-12")
+    trust.trust(tmp_path / "run")
+    model = load_model(tmp_path / "run", "latest")
+    windows = np.concatenate(list(windows_in_turn(pixels_of(tmp_path))))
+    images = (windows / 255 - model.description.mean) / model.description.std
+    kernel = model.params["conv1"]["kernel"]
+    # Means of 150,000 numbers of float32.
+    np.testing.assert_allclose(kernel[1:], images.std(), rtol=1e-5)
+    np.testing.assert_allclose(kernel[0], images.mean(), rtol=0, atol=1e-5)
 
 
 def test_ranges_of_8_bits_are_of_the_windows_of_stored_pixels(

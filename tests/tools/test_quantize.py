@@ -15,11 +15,15 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.stores import open_digits
+from jaxtrain.errors import UserError
+from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 from jaxtrain.models.fake_quantization import fake_quantize, fake_quantize_kernel
 from jaxtrain.tools.calibration import CUT_OFF, Seen, choose_range, squared_error
 from jaxtrain.tools.quantize import find_ranges, quantize
+from jaxtrain.tools.rounding_loss import RoundingLoss, check_loss
 from jaxtrain.trees import by_path
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 
 RECIPE = recipe(
     data='DataConfig(source="digits", batch_size=64)',
@@ -69,6 +73,44 @@ def test_mse_is_the_least_of_a_grid():
         for j in grid
     )
     assert squared_error(values, low, high) <= 1.01 * least
+
+
+def test_a_class_of_few_pixels_counts_as_any_other():
+    """A mask of background alone agrees by a third with three classes."""
+    classes = np.zeros((4, 10, 10), int)
+    classes[:, :2, :2], classes[:, 8:, 8:] = 1, 2
+    theirs, lost = np.eye(3)[classes], np.eye(3)[0 * classes]
+    assert class_agreement(lost, theirs) == pytest.approx(0.92)
+    assert pixel_agreement(lost, theirs) == pytest.approx(1 / 3)
+    assert pixel_agreement(theirs, theirs) == 1
+    # One pixel of 2,000 is left to the last bit.
+    large = np.zeros((2000, 1, 1), int)
+    large[0] = 1
+    assert pixel_agreement(np.eye(2)[0 * large], np.eye(2)[large]) == 1
+
+
+@each_row(
+    ("before", "after", "higher", "allowed", "told"),
+    [
+        (0.96, 0.93, True, 0.05, None),
+        (0.96, 0.90, True, 0.05, r"0\.9600 -> 0\.9000 on 64 images.* 6\.2% worse"),
+        (0.96, 0.90, True, 0.1, None),
+        (0.96, 0.99, True, 0.0, None),
+        (0.50, 0.60, False, 0.05, "20.0% worse"),
+        (0.50, 0.40, False, 0.0, None),
+        (0.50, np.nan, True, 1.0, "nan"),
+        (0.0, 0.0, True, 0.0, None),
+    ],
+)
+def test_what_8_bits_may_cost(
+    before: float, after: float, higher: bool, allowed: float, told: str | None
+):
+    loss = RoundingLoss("mean_iou", before, after, higher, "64 images")
+    if told is None:
+        check_loss(loss, allowed)
+    else:
+        with pytest.raises(UserError, match=told):
+            check_loss(loss, allowed)
 
 
 @given(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.data.window_grid import starts
+from jaxtrain.data.window_grid import WindowGrid, starts
 from jaxtrain.training.views import SlidingWindows
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
@@ -34,6 +34,31 @@ def test_windows_cover_a_side(sides: Any, expected: list[int]):
     assert len(found) == max(whole - part + stride - 1, 0) // stride + 1
     gaps = np.diff(found)
     assert found[-1] == whole - part and (gaps <= stride).all()
+
+
+def test_windows_are_chosen_of_all_images_and_places_in_turn():
+    grid = WindowGrid((40, 28), (16, 16), 0.25)
+    assert grid.corners.tolist() == [[y, x] for y in (0, 12, 24) for x in (0, 12)]
+    image, window = grid.choose(4, 100)
+    assert sorted(zip(image, window, strict=True)) == [
+        (i, j) for i in range(4) for j in range(6)
+    ]
+    # A window of each image comes before another one of any, and neighbours differ.
+    assert image.reshape(6, 4).tolist() == [[0, 1, 2, 3]] * 6
+    assert all(len({*row}) == 4 for row in window.reshape(6, 4).tolist())
+    assert [x.tolist() for x in grid.choose(4, 3)] == [[0, 1, 2], [0, 1, 2]]
+    images = np.random.default_rng(0).normal(size=(4, 40, 28, 3))
+    found = jax.jit(grid.cut)(images, np.array([0, 5, 2, 3]))
+    for one, part, (y, x) in zip(
+        images, found, ((0, 0), (24, 12), (12, 0), (12, 12)), strict=True
+    ):
+        np.testing.assert_allclose(part, one[y : y + 16, x : x + 16], rtol=1e-6)
+
+
+def test_an_image_of_the_size_of_a_window_is_the_only_one():
+    grid, images = WindowGrid((16, 8), (16, 8)), np.ones((2, 16, 8, 1))
+    assert len(grid) == 1 and grid.cut(images, np.zeros(2, int)) is images
+    assert [x.tolist() for x in grid.choose(3, 9)] == [[0, 1, 2], [0, 0, 0]]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
