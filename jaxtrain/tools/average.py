@@ -249,7 +249,7 @@ def _with_statistics(
 
     Args:
       subject: How training images come to a model in an evaluation.
-      source: Training split.
+      source: Training split of the run.
       batch_size: Number of images, or of windows of them, of a batch, as in the run.
       num_images: Number of images, or of windows, at most.
       model: Model whose statistics are replaced.

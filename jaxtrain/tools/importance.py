@@ -84,7 +84,7 @@ def by_taylor(
       model: Model with its weights.
       channels: Channels of the model.
       subject: Task that it has learnt, and how images come to it.
-      source: Training split.
+      source: Training split of the run.
       batch_size: Number of images of a batch, or of windows of whole images.
       num_images: Number of images at most.
 
