@@ -14,7 +14,7 @@ from jaxtrain.inference import temperature
 from jaxtrain.tools.recipes import recipe_text
 from tests.helpers.rows import each_row
 
-ORIGIN = {"step": 1, "views": None}
+ORIGIN = {"step": 1, "views": None, "run": None}
 
 
 def refusal(function: Callable[[], object]) -> str:
