@@ -11,8 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -23,6 +21,7 @@ from jaxtrain.inference.model import Output, TrainedModel
 from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
+from jaxtrain.serving.forms import FormError, files_of
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
 from jaxtrain.serving.masks import mask_answer
 
@@ -33,8 +32,6 @@ PAGES = {
     "image": PAGE,
     "sound": PAGE.replace("an image", "a sound").replace("image/*", ".wav,.flac"),
 }
-# Images of a request at most.
-MAX_IMAGES = 64
 # Seconds after which a client that found the server full may try again.
 RETRY_SECONDS = "1"
 
@@ -133,7 +130,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         # those that may wait.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
-            images = await _files(request, body, noun)
+            images = _files(request, body, noun)
             with batcher.reserve(len(images) - 1):
                 decoded = [await decode(name, data) for name, data in images]
                 pixels, sizes = zip(*decoded, strict=True)
@@ -180,7 +177,8 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     """Read a body, of which the header may say anything."""
     too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
     length = request.headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > max_bytes:
+    # Digits of ASCII alone, and no more of them than Python reads.
+    if not length.isdecimal() or len(length) > 20 or int(length) > max_bytes:
         raise too_large
     parts, size = [], 0
     async for part in request.stream():
@@ -191,7 +189,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-async def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
+def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
     """Return the files of a request with their names, in their order."""
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     # Media types are case-insensitive (RFC 9110, 8.3.1).
@@ -202,19 +200,10 @@ async def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, by
             )
         return [(noun, body)]
 
-    async def stream() -> AsyncIterator[bytes]:
-        yield body
-
-    parser = MultiPartParser(request.headers, stream(), max_files=MAX_IMAGES)  # pyright: ignore[reportArgumentType]
     try:
-        form = await parser.parse()
-    except (MultiPartException, KeyError, ValueError) as error:
+        found = files_of(request.headers["content-type"], body)
+    except FormError as error:
         raise RefusedError(400, f"the form cannot be read: {error}") from None
-    found: list[tuple[str, bytes]] = []
-    for field, value in form.multi_items():
-        if isinstance(value, UploadFile):
-            found.append((value.filename or field, await value.read()))
-    await form.close()
     if not found:
         raise RefusedError(400, f"the form has no file: send {noun}s")
     return found

@@ -147,6 +147,19 @@ BAD = {
         {"content-type": "multipart/form-data"},
         "the form cannot be read",
     ),
+    # Python's codec makes a surrogate of the name, which no JSON text may hold.
+    "a form with an odd charset": (
+        400,
+        form(**{r"\ud800": b"bad"})[0],
+        {"content-type": "multipart/form-data; boundary=edge; charset=unicode_escape"},
+        r"\ud800 is unreadable",
+    ),
+    "a form that is cut off": (
+        400,
+        form(**{"good.png": png(1), "cut.png": png(1)})[0][:-20],
+        {"content-type": "multipart/form-data; boundary=edge"},
+        "it ends before its last boundary",
+    ),
     "one bad image of two": (
         400,
         form(**{"good.png": png(1), "bad.png": b"bad"})[0],

@@ -1,0 +1,104 @@
+"""Forms (multipart/form-data, RFC 7578): their files, read from a body in memory.
+
+The charset of a form is not looked at, as RFC 7578 has none: Python's codecs include
+ones that fail in ways of their own, are slow, or return text that JSON cannot hold.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+# Files of a form, and fields of all kinds: each takes time, however short it is.
+MAX_FILES, MAX_FIELDS = 64, 1000
+# It warns of each form that is none, of which clients may send any number.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
+
+
+class FormError(Exception):
+    """Why a body cannot be read as a form."""
+
+
+def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
+    """Return the files of a form with their names, in their order.
+
+    Raises:
+      FormError: The body is no form, is cut off, or has too many parts.
+    """
+    # Header values are latin-1, as starlette decodes them.
+    _, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if not boundary:
+        raise FormError("its content type names no boundary")
+    form = _Form()
+    names = (name for name in dir(form) if name.startswith("on_"))
+    try:
+        parser = MultipartParser(boundary, {n: getattr(form, n) for n in names})  # pyright: ignore[reportArgumentType]
+        parser.write(body)
+        parser.finalize()
+    except FormParserError as error:
+        raise FormError(str(error)) from None
+    if not form.ended:
+        raise FormError("it ends before its last boundary")
+    return form.files
+
+
+@dataclass
+class _Form:
+    """The callbacks of the parser, which hand over one part after the other."""
+
+    files: list[tuple[str, bytes]] = field(default_factory=list)
+    ended: bool = False
+    _num_fields: int = 0
+    _header: bytes = b""
+    _value: bytes = b""
+    _disposition: bytes = b""
+    # Name of the file that the part holds, if it holds one, and its content.
+    _name: str | None = None
+    _content: list[bytes] = field(default_factory=list)
+
+    def on_part_begin(self) -> None:
+        self._num_fields += 1
+        if self._num_fields > MAX_FIELDS:
+            raise FormError(f"it has more than {MAX_FIELDS} fields")
+        self._disposition, self._name, self._content = b"", None, []
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._header = self._value = b""
+
+    def on_headers_finished(self) -> None:
+        _, options = parse_options_header(self._disposition)
+        if b"name" not in options:
+            raise FormError("a part has no Content-Disposition with a name")
+        if b"filename" not in options:
+            return
+        if len(self.files) == MAX_FILES:
+            raise FormError(f"it has more than {MAX_FILES} files")
+        self._name = _decoded(options[b"filename"] or options[b"name"])
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._name is not None:
+            self._content.append(data[start:end])
+
+    def on_part_end(self) -> None:
+        if self._name is not None:
+            self.files.append((self._name, b"".join(self._content)))
+
+    def on_end(self) -> None:
+        self.ended = True
+
+
+def _decoded(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name.decode("latin-1")
