@@ -26,6 +26,7 @@ from orbax.checkpoint import options
 
 from jaxtrain import atomic_file
 from jaxtrain.errors import DamagedError
+from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import check_folder, read_bytes
 
 # Orbax's JSON in a checkpoint, and the key of ours in it.
@@ -91,7 +92,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     Raises:
       Exception: it is not there, or cannot be read.
     """
-    return dict(json.loads(read_bytes(folder / METADATA))[_INFO])
+    return dict(_metadata(folder)[_INFO])
 
 
 def replace_info(folder: Path, info: dict[str, Any]) -> None:
@@ -101,8 +102,13 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
       OSError: It could not be written.
     """
     path = folder / METADATA
-    content = {**json.loads(path.read_bytes()), _INFO: info}
+    content = {**_metadata(folder), _INFO: info}
     atomic_file.write(path, json.dumps(content))
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    # Orbax writes a metric that is not finite as Python does.
+    return parse(read_bytes(folder / METADATA), nan=True)
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:

@@ -4,11 +4,10 @@ A file is data that anybody may have written: bounded, and looked at value by va
 """
 
 import collections
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import coco_values
@@ -18,6 +17,7 @@ from jaxtrain.data.image_files import read_file, shown
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.parse import parse
 
 LISTS = ("images", "annotations", "categories")
 # In DIR/annotations: the split, and what else its name has, such as a year.
@@ -149,8 +149,8 @@ def _read(source: str, path: str) -> dict[str, list[Any]]:
     if isinstance(data, OSError):
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
-        values = json.loads(data, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        values = parse(data)
+    except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is no JSON: {error}") from None
     for name in LISTS:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
@@ -159,10 +159,6 @@ def _read(source: str, path: str) -> dict[str, list[Any]]:
                 f"lists {', '.join(LISTS)}, as COCO's instances_train2017.json"
             )
     return {name: values[name] for name in LISTS}
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:

@@ -21,6 +21,7 @@ from jaxtrain.data.shard_files import RecordFiles, allow_open_files
 from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_text
 
 # Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
@@ -152,7 +153,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 def _check_features(source: str, path: str) -> None:
     """Check that a set names classes of TFDS alone: it would import others."""
     try:
-        classes = list(_classes(json.loads(read_text(path))))
+        classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:
         return  # What is missing is told by what needs it.
     except (OSError, ValueError, RecursionError) as error:

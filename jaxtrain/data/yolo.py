@@ -102,7 +102,7 @@ def _of_yaml(source: str, path: str) -> list[str]:
     import yaml
 
     try:
-        values: Any = yaml.safe_load(_text(source, path))
+        values: Any = yaml.load(_text(source, path), _yaml_loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split())[:200]
         raise UserError(f"{source}: {shown(path)} is no YAML: {told}") from None
@@ -113,6 +113,24 @@ def _of_yaml(source: str, path: str) -> list[str]:
         # A number that is left out has no box: its name would be that of another.
         names = [names[key] for key in keys] if keys == [*range(len(names))] else None
     return _checked(source, path, names)
+
+
+def _yaml_loader() -> Any:
+    """Return PyYAML's safe loader without aliases of lists and mappings.
+
+    A merge of ten aliases in each of ten lines makes ten thousand million fields.
+    """
+    import yaml
+
+    class FlatLoader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            is_alias = self.check_event(yaml.AliasEvent)
+            node = super().compose_node(parent, index)
+            if is_alias and not isinstance(node, yaml.ScalarNode):
+                raise yaml.YAMLError("it has an alias of a list or of a mapping")
+            return node
+
+    return FlatLoader
 
 
 def _checked(source: str, path: str, names: Any) -> list[str]:

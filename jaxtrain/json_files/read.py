@@ -8,10 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
+from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
 
 T = TypeVar("T")
@@ -93,17 +94,12 @@ def _content(path: Path, advice: str) -> bytes | None:
 
 def _load(content: str | bytes, where: str, advice: str) -> dict[str, Any]:
     try:
-        text = content.decode() if isinstance(content, bytes) else content
-        values = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        values = parse(content)
+    except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
         raise UserError(f"{where} cannot be read: it is no JSON object: {advice}")
     return values
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
 
 
 def _without_digest(values: dict[str, Any], where: str, advice: str) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.orbax import METADATA
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.errors import CheckpointError, UserError
+from jaxtrain.errors import CheckpointError, DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from tests.helpers.rows import each_row
 from tests.helpers.saved import ABSTRACT, STATE, opened
@@ -145,6 +146,18 @@ def test_other_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             saved.wait()
         with pytest.raises(UserError, match="format 99"):
             saved.restore(1, ABSTRACT)
+
+
+def test_a_manifest_that_is_nested_deep_is_damaged(tmp_path: Path):
+    with opened(tmp_path) as saved:
+        saved.save(1, STATE, {}, None)
+        saved.wait()
+        path = saved.directory / "1" / METADATA
+        text = path.read_text().rstrip()
+        deep = '{"custom_metadata": {"x": ' + "[" * 900 + "]" * 900 + "}, "
+        path.write_text(deep + text.removeprefix("{").replace("custom_metadata", "old"))
+        with pytest.raises(DamagedError, match="it is nested more than 64 deep"):
+            saved.info(1)
 
 
 def test_an_uncommitted_folder_is_not_a_checkpoint(tmp_path: Path):

@@ -260,6 +260,20 @@ def test_names_of_yolo(tmp_path: Path, made: Any) -> None:
         sources.load(config(f"yolo:{folder}"), seed=0)
 
 
+def test_a_hostile_yaml_is_refused(tmp_path: Path, made: Any) -> None:
+    folder = write_yolo(tmp_path / "set", made)
+    # Ten aliases in each of 12 lines: PyYAML makes 10^12 fields of it.
+    lines = ["a0: &a0 {k: 1}"]
+    for i in range(1, 13):
+        lines.append(f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 10)}]")
+    (folder / "data.yaml").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"data\.yaml is no YAML: it has an alias"):
+        sources.load(config(f"yolo:{folder}"), seed=0)
+    (folder / "data.yaml").write_text("names: " + "[" * 2000)
+    with pytest.raises(UserError, match=r"data\.yaml is no YAML"):
+        sources.load(config(f"yolo:{folder}"), seed=0)
+
+
 def test_points_of_a_place() -> None:
     placed = Placed((10, 20), (0, 0, 20, 10), (20, 40))
     assert placed.points(np.array([10, 5])).tolist() == [20, 10]

@@ -307,6 +307,31 @@ def test_a_killed_pack_goes_on(
     assert "00000.image" not in written  # It was there from before.
 
 
+def test_damaged_notes_of_a_killed_pack_are_written_anew(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pack("tfds:tiny", tmp_path / "whole", data_dir=tiny)
+    out, replace = tmp_path / "killed", os.replace
+
+    def dies(old: Path, new: Path) -> None:
+        if Path(new).name == "index.json":
+            raise KilledError
+        replace(old, new)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(os, "replace", dies)
+        pack("tfds:tiny", out, data_dir=tiny)
+    plan = (out / "plan.json").read_text()
+    (out / "plan.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"plan\.json is damaged: remove"):
+        pack("tfds:tiny", out, data_dir=tiny)
+    (out / "plan.json").write_text(plan)
+    for note in out.glob("0*.json"):
+        note.write_text("[" * 100_000)
+    pack("tfds:tiny", out, data_dir=tiny)
+    assert digests(out) == digests(tmp_path / "whole")
+
+
 def test_a_pack_of_something_else_is_refused(tiny: Path, tmp_path: Path):
     out = tmp_path / "out"
     pack("tfds:tiny", out, data_dir=tiny)
@@ -424,7 +449,8 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
         (out / "index.json").write_text(json.dumps(values))
         with pytest.raises(UserError, match="no index of packed data"):
             load_images(source=f"packed:{out}")
-    for broken in ("", "{", "[]", "null", "[" * 10**5, "\xff"):
+    deep = text.rstrip().removesuffix("}") + ', "x": ' + "[" * 900 + "]" * 900 + "}"
+    for broken in ("", "{", "[]", "null", "[" * 10**5, "\xff", deep):
         (out / "index.json").write_text(broken, encoding="latin-1")
         with pytest.raises(UserError, match="no index of packed data"):
             load_images(source=f"packed:{out}")

@@ -473,6 +473,20 @@ def test_damaged_safetensors_are_read_or_refused(
     read_weights(tmp_path_factory.getbasetemp() / "damaged.safetensors", changed)
 
 
+def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
+    tensor = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
+    for header, told in (
+        ('{"a": ' + "[" * 900 + "]" * 900 + "}", "it is nested more than 64 deep"),
+        (f'{{"a": {tensor}, "a": {tensor}}}', "it has the field 'a' twice"),
+        ('{"a": 1' + "0" * 5000 + "}", "a number has 5001 digits"),
+    ):
+        path = tmp_path / "hostile.safetensors"
+        size = len(header).to_bytes(8, "little")
+        path.write_bytes(size + header.encode() + bytes(4))
+        with pytest.raises(UserError, match=f"no whole safetensors file: {told}"):
+            files.read(path)
+
+
 @pytest.mark.slow
 def test_weights_are_evaluated_on_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -41,6 +41,7 @@ from tests.helpers import tiny
 from tests.helpers.edited import edit
 from tests.helpers.logged import logged_run
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.rows import each_row
 
 DATA = {
     "source": "digits",
@@ -237,6 +238,40 @@ def test_other_values_without_a_digest_are_told_or_taken(
             found += 1
         shutil.copytree(whole, root, dirs_exist_ok=True)
     assert found
+
+
+# Values that Python's own reader takes, or fails at in its own ways -> the message.
+HOSTILE = {
+    "deep": ("[" * 900 + "]" * 900, "nested more than 64 deep"),
+    "deeper": ("[" * 100_000 + "]" * 100_000, "nested more than 64 deep"),
+    "objects": ('{"a":' * 900 + "1" + "}" * 900, "nested more than 64 deep"),
+    "many digits": ("1" * 5000, "a number has 5000 digits"),
+    "infinite": ("1e999", "the number 1e999 is too large"),
+    "no number": ("NaN", "NaN is no JSON"),
+    "twice": ('{"a": 1, "a": 2}', "it has the field 'a' twice"),
+}
+
+
+@each_row(("name", "case"), [(name, case) for name in READERS for case in HOSTILE])
+def test_what_json_may_not_hold_is_told(
+    name: str, case: str, whole: Path, tmp_path: Path
+):
+    root = copied(whole, tmp_path)
+    content, (value, told) = (root / name).read_text().rstrip(), HOSTILE[case]
+    (root / name).write_text(content.removesuffix("}") + f', "x": {value}}}')
+    with pytest.raises(UserError, match=told) as caught:
+        READERS[name](root)
+    assert name in str(caught.value) and len(str(caught.value)) < 1500
+
+
+@each_row("case", HOSTILE)
+def test_hostile_lines_of_metrics_are_left_out(case: str, whole: Path, tmp_path: Path):
+    run = copied(whole, tmp_path) / "run"
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(LINES[0])[:-1] + f', "x": {HOSTILE[case][0]}}}\n')
+    history = read_history(run)
+    assert b"<h1>run</h1>" in make_page(history, Examples())
+    assert any("metrics.jsonl" in text for text in history.missing)
 
 
 @pytest.mark.parametrize("times", [12, pytest.param(300, marks=pytest.mark.exhaustive)])

@@ -8,6 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 import pytest
 
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.parse import MAX_DEPTH, parse
 from jaxtrain.json_files.read import read_json, with_digest
 from jaxtrain.json_files.typed import convert, fitting
 from tests.helpers.rows import each_row
@@ -104,6 +105,20 @@ def test_values_get_their_types():
 def test_other_values_are_told(value: Any, kind: type, told: str):
     with pytest.raises(UserError, match=told):
         convert(value, kind, "x.json")
+
+
+def test_what_is_json_is_read_as_python_reads_it():
+    deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    for text in (
+        deepest,
+        '{"a": [1, -2.5e300, null, "NaN", "[["]}',
+        '"[[["',
+        "1",
+        "[]",
+    ):
+        assert parse(text) == parse(text.encode()) == json.loads(text)
+    with pytest.raises(ValueError, match="more than 64 deep"):
+        parse(f"[{deepest}]")
 
 
 @each_row(

@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
+from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
 
 INDEX = "index.json"
@@ -120,7 +121,7 @@ def read_index(folder: Path) -> Index:
     """
     path = folder / INDEX
     try:
-        index = _parse(json.loads(read_bytes(path, MAX_INDEX_BYTES)))
+        index = _parse(parse(read_bytes(path, MAX_INDEX_BYTES)))
     except FileNotFoundError:
         raise UserError(
             f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "
@@ -129,7 +130,7 @@ def read_index(folder: Path) -> Index:
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except (UserError, ValueError, TypeError, LookupError, RecursionError) as error:
+    except (UserError, ValueError, TypeError, LookupError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} is no index of packed data ({reason})") from None
     for shard in index.shards:

@@ -19,6 +19,8 @@ from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
+from jaxtrain.json_files.parse import parse
+from jaxtrain.regular_file import read_bytes
 
 # Images that are in memory at once.
 CHUNK = 64
@@ -46,7 +48,7 @@ def note_path(folder: Path, number: int) -> Path:
 def read_note(folder: Path, number: int) -> Note | None:
     """Return the note of a shard, or None if that is not whole."""
     try:
-        values = json.loads(note_path(folder, number).read_bytes())
+        values = parse(read_bytes(note_path(folder, number)))
         note = typed.convert(values, Note, "")
         note.shard.check_files(folder)
         return note

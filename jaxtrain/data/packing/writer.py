@@ -28,6 +28,7 @@ from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.parse import parse
 
 PLAN = "plan.json"
 # Some 300 MB of photographs.
@@ -164,7 +165,7 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             file.seek(0)
             if text := file.read():
                 try:
-                    old = dict(json.loads(text))
+                    old = dict(parse(text))
                 except (ValueError, TypeError):
                     raise UserError(f"{out / PLAN} is damaged: remove {out}") from None
                 _check_same(out, old, plan)

@@ -5,7 +5,6 @@ Format: https://github.com/huggingface/safetensors.
 """
 
 import hashlib
-import json
 import math
 import mmap
 from pathlib import Path
@@ -15,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.parse import parse
 from jaxtrain.models.weights import pth
 from jaxtrain.models.weights.pickled import shown
 from jaxtrain.regular_file import open_regular
@@ -80,7 +80,7 @@ def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
     if size > min(MAX_HEADER_BYTES, len(view) - LENGTH_BYTES):
         raise ValueError("its header ends in the middle")
     data = view[LENGTH_BYTES + size :]
-    header = json.loads(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
+    header = parse(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
     header.pop("__metadata__", None)
