@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class PredictArguments:
     topk: int = 1
     # Images that the devices compute at once; windows where those see parts of images.
     batch_size: int = 64
-    # End with exit code 1 if an image could not be read.
+    # End with exit code 1 if an image has no prediction.
     strict: bool = False
     # New folder for pictures of what the likeliest class was seen by (Grad-CAM).
     explain: Path | None = None
@@ -102,7 +103,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     every = arguments.strict or _written(arguments)
     names = found if every else found.first(NUM_SHOWN)
     layout = predict.TableLayout(model, wanted.topk)
-    start, shown, unreadable = time.perf_counter(), [], 0
+    start, shown, errors = time.perf_counter(), [], Counter[str]()
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
     with (
@@ -115,17 +116,16 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
                 write(batch)
             if len(shown) < NUM_SHOWN:
                 shown += list(layout.rows(batch))[: NUM_SHOWN - len(shown)]
-            unreadable += sum(error is not None for error in batch.errors)
+            errors.update(error for error in batch.errors if error is not None)
             advance(len(batch.errors))
     seconds = time.perf_counter() - start
     if not layout.empty and arguments.out is None:
         _show(shown, layout)
     left = 0 if layout.empty else len(found) - len(shown)
-    _tell(arguments, len(names), left, unreadable, seconds)
-    if arguments.strict and unreadable:
-        raise IncompleteError(
-            f"--strict: {unreadable:,} of {len(names):,} images could not be read"
-        )
+    problems = _problems(errors, len(names))
+    _tell(arguments, len(names), left, problems, seconds)
+    if arguments.strict and problems:
+        raise IncompleteError(f"--strict: {'; '.join(problems)}")
 
 
 def _check(arguments: PredictArguments) -> None:
@@ -214,10 +214,12 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
+    from jaxtrain.engine.finite import NOT_FINITE
     from jaxtrain.inference.predict import SEPARATOR
 
     if row["error"] is not None:
-        return (printable(f"unreadable: {row['error']}"),)
+        error = row["error"]
+        return (printable(error if error == NOT_FINITE else f"unreadable: {error}"),)
     if "num_boxes" in row:
         labels = row["labels"].split(SEPARATOR)
         return str(row["num_boxes"]), printable("\n".join(labels))
@@ -235,14 +237,37 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     return printable("\n".join(values("label"))), probs
 
 
+def _problems(errors: Counter[str], num: int) -> list[str]:
+    """Return how many images have no prediction, and why.
+
+    Args:
+      errors: Number of images of each error.
+      num: Number of all images.
+    """
+    from jaxtrain.engine.finite import NOT_FINITE
+
+    bad = errors[NOT_FINITE]
+    unreadable = errors.total() - bad
+    problems = []
+    if unreadable:
+        problems.append(f"{unreadable:,} of {num:,} images could not be read")
+    if bad:
+        problems.append(f"{NOT_FINITE} for {bad:,} of {num:,} images")
+    return problems
+
+
 def _tell(
-    arguments: PredictArguments, num: int, left: int, unreadable: int, seconds: float
+    arguments: PredictArguments,
+    num: int,
+    left: int,
+    problems: list[str],
+    seconds: float,
 ) -> None:
     """Print what was written, what was left out, and how long it took."""
     if names := ", ".join(map(str, _written(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
-    if unreadable:
-        print(f"{unreadable:,} of {num:,} images could not be read")
+    for problem in problems:
+        print(problem)
     if arguments.out is None and left:
         looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
         print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")

@@ -75,6 +75,7 @@ def evaluate(
 
     Raises:
       UserError: the images do not fit the model, or it has not what is asked for.
+      BadNumbersError: Outputs of the model are not finite.
     """
     subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
     _check(asked, subject)
@@ -88,7 +89,7 @@ def evaluate(
         keep=_keep(subject, fitted, with_ordinary=other is not None),
         with_intervals=True,
     )
-    found = whole(source, asked.split)
+    found = whole(source, asked.split).checked(asked.split)
     if asked.corruptions:  # Before all that takes long: it may be no error.
         robustness.error(subject.task.main_goal, found.values)
     result = _describe(subject, data, asked, found)
@@ -98,7 +99,8 @@ def evaluate(
         after = calibration.calibration(found.kept["divided"])
         result["temperature"] = {**fitted, "calibration": after}
     if other is not None:
-        kept = whole(other, f"--ood {asked.ood}").kept["ordinary"]
+        name = f"--ood {asked.ood}"
+        kept = whole(other, name).checked(name).kept["ordinary"]
         result["out_of_distribution"] = {
             "source": asked.ood,
             "num_examples": len(kept["energy"]),
@@ -238,7 +240,8 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
     def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
         return {"logits": outputs, "labels": target}
 
-    kept = Pass(subject=subject, view=asked.view, keep=keep)(source, split).kept
+    one = Pass(subject=subject, view=asked.view, keep=keep)
+    kept = one(source, split).checked(split).kept
     value, before, after = temperature.fit(kept["logits"], kept["labels"])
     return {
         "temperature": value,
@@ -260,7 +263,8 @@ def _attacked(
     found: PassResult,
 ) -> dict[str, Any]:
     one = Pass(subject=subject, view=asked.view, threat=threat, with_intervals=True)
-    attacked, metric = one(source, asked.split), subject.task.main_goal.metric
+    attacked = one(source, asked.split).checked(asked.split)
+    metric = subject.task.main_goal.metric
     by = attacked.kept[FOOLED_BY]
 
     def accuracy_after(number: int) -> float | None:
@@ -304,7 +308,7 @@ def _corrupted(
     def error_of(corruption: Corruption) -> float:
         name = f"{asked.split} split under {corruption.name}"
         changed = replace(source, change=corruption.of_batch)
-        return robustness.error(goal, one(changed, name).values)
+        return robustness.error(goal, one(changed, name).checked(name).values)
 
     errors = robustness.measure(error_of, tell)
     table, _ = levels(*source.image_shape[:2])

@@ -24,6 +24,7 @@ from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
+from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.evaluation import resampling
 from jaxtrain.evaluation.attacked import ATTACKED, FOOLED_BY, Attacker, ThreatModel
 from jaxtrain.inference.model import TrainedModel
@@ -50,6 +51,7 @@ class PassResult(NamedTuple):
       intervals: Low and high of each metric.
       kept: Arrays of the examples that could be read, (N, ...).
       numbers: Numbers of these examples in the split, (N,).
+      finite: Whether the outputs for each are finite, bool (N,).
       num_unreadable: Number of the examples that were left out.
     """
 
@@ -57,7 +59,17 @@ class PassResult(NamedTuple):
     intervals: Values
     kept: dict[str, Any]
     numbers: np.ndarray
+    finite: np.ndarray
     num_unreadable: int
+
+    def checked(self, split: str) -> "PassResult":
+        """Return this, after a look at the outputs.
+
+        Raises:
+          BadNumbersError: Some are not finite.
+        """
+        check_finite(self.finite, self.numbers, split)
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +161,7 @@ class Pass:
             intervals,
             whole["kept"],
             whole["numbers"],
+            whole["finite"],
             len(source) - len(whole["numbers"]),
         )
 
@@ -213,6 +226,7 @@ class Pass:
         kept = {
             "kept": self.keep(outputs, target) | told,
             "metrics": task.kept(outputs, target),
+            "finite": finite_rows(outputs),
         }
         return (sums, resampled), kept
 

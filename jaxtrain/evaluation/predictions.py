@@ -45,7 +45,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
     found = {}
     for name, source in splits.named().items():
-        passed = one(source, name)
+        passed = one(source, name).checked(name)
         found[name] = np.full((len(source), task.num_outputs), np.nan, np.float32)
         found[name][passed.numbers] = passed.kept["probabilities"]
     return found

@@ -216,10 +216,13 @@ class Description:
                 names is None or len(names) == self.num_outputs,
                 f"{self.num_outputs} names, one for each output",
             ),
-            "mean": (len(self.mean) == channels, f"{channels}, one a channel"),
+            "mean": (
+                len(self.mean) == channels and all(0 <= x <= 1 for x in self.mean),
+                f"{channels} in 0..1, one a channel",
+            ),
             "std": (
-                len(self.std) == channels and min(self.std) > 0,
-                f"{channels} above 0, one a channel",
+                len(self.std) == channels and all(0 < x <= 1 for x in self.std),
+                f"{channels} above 0, up to 1, one a channel",
             ),
             "chosen": (
                 all(len(x) == self.num_outputs for x in self.chosen.values()),

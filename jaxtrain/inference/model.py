@@ -17,6 +17,7 @@ from jaxtrain.data.audio import SOUNDS
 from jaxtrain.data.folder_scan import IMAGES, FileKind
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
+from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
@@ -90,7 +91,8 @@ class TrainedModel:
             in an evaluation.
 
         Raises:
-          UserError: an image cannot be read, or the model knows no classes.
+          UserError: an image cannot be read, its outputs are not finite, or the model
+            knows no classes.
         """
         if self.readout is not None:
             return self._all("values", images)
@@ -351,7 +353,7 @@ class TrainedModel:
         each = members.over_members(of_member, weights, (), None)
         return jax.numpy.concatenate(list(each), -1)
 
-    def run(self, pixels: np.ndarray, output: Output) -> Any:
+    def run(self, pixels: np.ndarray, output: Output) -> Checked:
         """Start to compute an output of a batch; the result comes while others go on.
 
         Args:
@@ -360,7 +362,7 @@ class TrainedModel:
           output: What is wanted of them.
 
         Returns:
-          float32 (n or more, ...): rows beyond n are of padding.
+          `Checked` float32 (n or more, ...): rows beyond n are of padding.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 
@@ -379,8 +381,8 @@ class TrainedModel:
         padded[0, : len(pixels)] = pixels
         return program(*self.placed, sharding.put_batch(self.mesh, padded, size))
 
-    def compiled(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
-        """Return the program of `(params, model_state, normalised images) -> arrays`.
+    def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
+        """Return the program of `(params, model_state, normalised images) -> Checked`.
 
         It is compiled for each size of a batch that it is started with.
         """
@@ -421,7 +423,7 @@ class TrainedModel:
     def _all(self, output: Output, given: Any) -> Any:
         images = as_sequence(given)
         if not len(images):
-            shapes = self.shapes(self._functions[output])
+            shapes = self.shapes(self._functions[output]).values
             return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
         loaded = stream.load(
             images.__getitem__,
@@ -429,8 +431,8 @@ class TrainedModel:
             self.description,
             self.in_windows(MAX_BATCH),
         )
-        batches = stream.computed(
-            stream.refuse_unreadable(loaded), lambda pixels: self.run(pixels, output)
+        batches = stream.refuse_errors(
+            stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
         found = [batch.found for batch in batches]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
@@ -442,28 +444,34 @@ class TrainedModel:
         return jax.device_put((self.params, self.model_state), where)
 
     @functools.cached_property
-    def _functions(self) -> dict[str, Callable[..., jax.Array]]:
-        def probabilities(*arguments: Any) -> jax.Array:
-            return self.task.probabilities(self.forward(*arguments))
+    def _functions(self) -> dict[str, Callable[..., Checked]]:
+        def checked(values_of: Callable[[Any], Any]) -> Callable[..., Checked]:
+            def function(*arguments: Any) -> Checked:
+                outputs = self.forward(*arguments)
+                values = values_of(outputs)
+                return Checked(values, finite_rows((outputs, values)))
 
-        def values(*arguments: Any) -> jax.Array:
+            return function
+
+        def values(outputs: Any) -> jax.Array:
             assert self.readout is not None
-            return self.readout.of(self.forward(*arguments))
+            return self.readout.of(outputs)
 
-        def masks(*arguments: Any) -> jax.Array:
-            return self.forward(*arguments).argmax(-1).astype(np.uint8)
-
-        def found(*arguments: Any) -> Any:
+        def found(outputs: Any) -> Any:
             assert self.finder is not None
-            return self.finder.of(self.forward(*arguments))
+            return self.finder.of(outputs)
+
+        def features(*arguments: Any) -> Checked:
+            values = self.features_of(*arguments)
+            return Checked(values, finite_rows(values))
 
         return {
-            "masks": masks,
-            "found": found,
-            "logits": self.forward,
-            "probabilities": probabilities,
-            "values": values,
-            "features": self.features_of,
+            "masks": checked(lambda outputs: outputs.argmax(-1).astype(np.uint8)),
+            "found": checked(found),
+            "logits": checked(lambda outputs: outputs),
+            "probabilities": checked(self.task.probabilities),
+            "values": checked(values),
+            "features": features,
         }
 
     @functools.cached_property

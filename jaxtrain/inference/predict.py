@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
+from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import class_maps, found_boxes, gradcam, stream
 from jaxtrain.inference.class_maps import SHARE
@@ -143,9 +144,10 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
     last = gradcam.last_piece(model) if wanted.maps else 0
     in_a_row = model.puts_out_a_row
 
-    def function(params: Any, model_state: Any, images: jax.Array) -> dict[str, Any]:
+    def function(params: Any, model_state: Any, images: jax.Array) -> Checked:
         arguments = params, model_state, images
-        logits, found = model.forward(*arguments), {}
+        outputs = logits = model.forward(*arguments)
+        found: dict[str, Any] = {}
         if wanted.outputs or wanted.masks:
             found["outputs"] = logits
         if model.puts_out_masks:
@@ -169,7 +171,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
             found["features"] = model.features_of(*arguments)
         if wanted.maps:
             found["map"] = gradcam.maps(model, last, *arguments, found["index"][:, 0])
-        return found
+        return Checked(found, finite_rows((outputs, found.get("output", ()))))
 
     return model.compiled(function)
 
@@ -252,7 +254,7 @@ class TableLayout:
         return [""] if self.topk == 1 else [f"_{i}" for i in range(self.topk)]
 
     def rows(self, batch: ImageBatch) -> Iterator[Row]:
-        """Yield the rows of a batch; of an image that cannot be read, None and why."""
+        """Yield the rows of a batch; of an image without a prediction, None and why."""
         empty = dict.fromkeys(self.columns)
         for i, error in enumerate(batch.errors):
             name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")

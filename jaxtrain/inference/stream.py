@@ -13,6 +13,7 @@ from jaxtrain.data import ahead
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import shown
 from jaxtrain.engine import passes
+from jaxtrain.engine.finite import NOT_FINITE, Checked
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import AnyImage, to_pixels
@@ -30,7 +31,7 @@ class ImageBatch(NamedTuple):
       images: Images as they were given, such as paths of files.
       pixels: What the model sees of them, uint8 (n, H, W, C), or clips of sound, int16
         (n, samples, 1, 1); zeros of bad ones.
-      errors: Why each image could not be read, or None.
+      errors: Why each image has no prediction, or None.
       found: Arrays on the host, (n, ...), in any tree.
     """
 
@@ -83,11 +84,34 @@ def load(
             )
 
 
-def refuse_unreadable(batches: Batches) -> Batches:
-    """Let batches through whose images could all be read.
+def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batches:
+    """Yield each batch with what is computed of its images.
+
+    An image whose outputs are not finite has that as its error.
+
+    Args:
+      batches: Batches of images; closed at the end.
+      start: Function that starts to compute (n or more, ...) of the images, where rows
+        beyond n are of padding.
+    """
+    results = passes.results(batches, lambda batch: start(batch.pixels))
+    with contextlib.closing(results):
+        for batch, (values, finite) in results:
+            num = len(batch.pixels)
+            found = jax.tree.map(lambda x, num=num: np.asarray(x)[:num], values)
+            good = np.asarray(finite)[:num].tolist()
+            errors = [
+                error if error is not None or is_good else NOT_FINITE
+                for error, is_good in zip(batch.errors, good, strict=True)
+            ]
+            yield batch._replace(errors=errors, found=found)
+
+
+def refuse_errors(batches: Batches) -> Batches:
+    """Let batches through whose images all have a prediction.
 
     Raises:
-      UserError: an image could not be read.
+      UserError: An image could not be read, or its outputs are not finite.
     """
     start = 0
     with contextlib.closing(batches):
@@ -97,22 +121,7 @@ def refuse_unreadable(batches: Batches) -> Batches:
                     image = batch.images[i]
                     known = isinstance(image, str | os.PathLike)
                     name = shown(os.fsencode(image)) if known else f"image {start + i}"
-                    raise UserError(f"{name} is unreadable: {error}")
+                    what = ": " if error == NOT_FINITE else " is unreadable: "
+                    raise UserError(f"{name}{what}{error}")
             start += len(batch.errors)
             yield batch
-
-
-def computed(batches: Batches, start: Callable[[np.ndarray], Any]) -> Batches:
-    """Yield each batch with what is computed of its images.
-
-    Args:
-      batches: Batches of images; closed at the end.
-      start: Function that starts to compute (n or more, ...) of the images, where rows
-        beyond n are of padding.
-    """
-    results = passes.results(batches, lambda batch: start(batch.pixels))
-    with contextlib.closing(results):
-        for batch, result in results:
-            num = len(batch.pixels)
-            found = jax.tree.map(lambda x, num=num: np.asarray(x)[:num], result)
-            yield batch._replace(found=found)

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
+from jaxtrain.engine.finite import NOT_FINITE
 from jaxtrain.inference.found_boxes import boxes_of
 from jaxtrain.inference.model import Output, TrainedModel
 from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
@@ -71,14 +72,18 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         size = {"num_classes": len(model.finder.names)}
 
     def run(pixels: np.ndarray) -> list[Any]:
-        found = jax.device_get(model.run(pixels, output))
-        return [jax.tree.map(lambda x, i=i: x[i], found) for i in range(len(pixels))]
+        """Return the row of each image; None: its outputs are not finite."""
+        found, finite = jax.device_get(model.run(pixels, output))
+        return [
+            jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
+            for i in range(len(pixels))
+        ]
 
     def told(row: Any, num_shown: int, of: tuple[int, int]) -> dict[str, Any]:
         if model.finder is not None:
             return _boxes(row, model, of)
         if readout is not None:
-            numbers = [*map(_number, row.tolist())]
+            numbers = row.tolist()
             if readout.is_vector:
                 return {readout.name: numbers}
             return {"values": dict(zip(readout.columns, numbers, strict=True))}
@@ -135,6 +140,9 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
                 decoded = [await decode(name, data) for name, data in images]
                 pixels, sizes = zip(*decoded, strict=True)
                 rows = await asyncio.gather(*map(batcher.submit, pixels))
+        for (name, _), row in zip(images, rows, strict=True):
+            if row is None:
+                raise RefusedError(500, f"{name}: {NOT_FINITE}")
         shown = [
             {"filename": name, **told(row, num_shown, size)}
             for (name, _), row, size in zip(images, rows, sizes, strict=True)
@@ -207,11 +215,6 @@ def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
     if not found:
         raise RefusedError(400, f"the form has no file: send {noun}s")
     return found
-
-
-def _number(value: float) -> float | None:
-    """Return a number; JSON has none that is infinite, or no number."""
-    return value if math.isfinite(value) else None
 
 
 def _topk(request: Request, num_classes: int) -> int:

@@ -5,6 +5,7 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -23,7 +24,7 @@ from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.class_sections import class_sections
 from jaxtrain.tasks.members import MEMBERS, member_sums, member_values
-from jaxtrain.tasks.metrics import Goal, Metric
+from jaxtrain.tasks.metrics import Goal, Metric, scalars
 from jaxtrain.trees import by_path
 
 Sums = dict[str, Any]
@@ -646,7 +647,9 @@ class Task:
     ) -> Values:
         """Turn what an evaluation has found, on the host, into metrics.
 
-        Metrics whose part of it is left out are left out.
+        Metrics whose part of it is left out are left out. Where the loss is NaN, as
+        outputs were, so are all numbers, and lists are left out: an `argmax` of NaN
+        would be a hit of class 0.
 
         Args:
           sums: Sums over all examples.
@@ -654,13 +657,17 @@ class Task:
         """
         num_examples, found = int(sums["num_examples"]), {**sums, **kept}
         metrics, names = self.all_metrics(), self.found_names()
+        loss = float(sums["loss"]) / num_examples
+        values = {
+            name: _plain(metric.value(found[names[name]], num_examples))
+            for name, metric in metrics.items()
+            if names[name] in found
+        }
+        if math.isnan(loss):
+            values = dict.fromkeys(scalars(values), math.nan)
         return {
-            "loss": float(sums["loss"]) / num_examples,
-            **{
-                name: _plain(metric.value(found[names[name]], num_examples))
-                for name, metric in metrics.items()
-                if names[name] in found
-            },
+            "loss": loss,
+            **values,
             **(member_values(self, sums[MEMBERS]) if MEMBERS in sums else {}),
             "num_examples": num_examples,
         }

@@ -191,7 +191,8 @@ class Multilabel(Task):
         return _metrics(self._thresholds)
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        return {THRESHOLDS: validation[THRESHOLDS]}
+        # Outputs that are not finite have none.
+        return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:
         """Return those that validation chose; those of the split, if it is that."""

@@ -107,7 +107,7 @@ def _evaluate(
     subject, source = open_subject(model, config, config.data, split)
     if split == "validation":  # The split at hand chooses.
         subject.task.chosen = None
-    return subject.task, Pass(subject=subject)(source, split)
+    return subject.task, Pass(subject=subject)(source, split).checked(split)
 
 
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.batch import Batch
+from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.report.examples import NearExample, Sample
@@ -48,20 +49,22 @@ def find_nearest(
     Raises:
       UserError: The model is none that this version reads.
       CheckpointError: The checkpoint is damaged.
+      BadNumbersError: Outputs of the model are not finite.
     """
     source, model = setup.splits.named()[split], load_step(workdir, step)
     readout = model.readout
     assert readout is not None
 
     def found(batch: Batch, outputs: Any) -> Any:
-        return setup.task.target(batch), readout.of(outputs)
+        return setup.task.target(batch), readout.of(outputs), finite_rows(outputs)
 
     size = len(readout.columns)
     parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, size)))]
     program = make_program(setup, model, found)
     with contextlib.closing(batch_results(source, program, limits)) as results:
         for some, good, result in results:
-            own, vectors = (np.asarray(x)[: len(good)][good] for x in result)
+            own, vectors, finite = (np.asarray(x)[: len(good)][good] for x in result)
+            check_finite(finite, some, split)
             parts.append((some, own, vectors))
     index, label, embedding = map(np.concatenate, zip(*parts, strict=True))
     sample = Sample(split=split, step=step, num_split=len(source), index=index)

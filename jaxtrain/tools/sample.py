@@ -20,6 +20,7 @@ from jaxtrain.data.image_files import ImageFileStore, shown
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
+from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.report.examples import Predictions, Sample
@@ -80,18 +81,22 @@ def predict_some(
     Raises:
       UserError: The model is none that this version reads.
       CheckpointError: The checkpoint is damaged.
+      BadNumbersError: Outputs of the model are not finite.
     """
     source, model = setup.splits.named()[split], load_step(workdir, step)
 
     def found(batch: Batch, outputs: Any) -> Any:
-        return batch["target"], setup.task.probabilities(outputs)
+        chances = setup.task.probabilities(outputs)
+        return batch["target"], chances, finite_rows(outputs)
 
     nothing = np.zeros(0, np.int64)
     parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
     program = make_program(setup, model, found)
     with contextlib.closing(batch_results(source, program, limits)) as results:
         for index, good, result in results:
-            label, probabilities = (np.asarray(x)[: len(good)][good] for x in result)
+            kept = (np.asarray(x)[: len(good)][good] for x in result)
+            label, probabilities, finite = kept
+            check_finite(finite, index, split)
             probabilities = probabilities.astype(np.float64)
             likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
             sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]

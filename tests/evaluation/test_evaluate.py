@@ -31,6 +31,7 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
+from tests.helpers.edited import edit
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -92,6 +93,17 @@ def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):
     expected = read_summary(folder / "run")["eval"]
     assert told["metrics"]["accuracy"] == expected["accuracy"]
     assert told["data"]["num_examples"] == expected["num_examples"]
+
+
+def test_outputs_that_are_not_finite_have_no_metrics(folder: Path, tmp_path: Path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    # Pixels divided by it overflow in the first layer.
+    edit(tmp_path / "run" / "model.json", std=[1e-38])
+    result = evaluate(tmp_path)
+    assert result.code == 5
+    told = "the outputs of the model are not finite for 360 of 360 examples of the test"
+    assert f"{told} split, such as no. 0" in result.stderr
+    assert not (tmp_path / "found.json").exists()
 
 
 def test_intervals_are_about_the_metrics(whole: dict[str, Any]):

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from jaxtrain.data.images import Fit
+from jaxtrain.engine.finite import Checked
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving.limits import ServiceLimits
 from jaxtrain.serving.server import listen, make_server
@@ -81,8 +82,9 @@ class OneClass:
         model=SimpleNamespace(name="one class"),
     )
 
-    def run(self, pixels: np.ndarray, output: str) -> np.ndarray:
-        return np.ones((len(pixels), 1), np.float32)
+    def run(self, pixels: np.ndarray, output: str) -> Checked:
+        values = np.ones((len(pixels), 1), np.float32)
+        return Checked(values, np.ones(len(pixels), bool))
 
 
 def png(value: int, size: int = 8) -> bytes:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +20,13 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
+from jaxtrain.engine.finite import NOT_FINITE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.tasks.base import Readout
 from tests.helpers.bad_images import jpeg_of_many_scans
+from tests.helpers.images import encode
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -177,6 +179,27 @@ def test_a_bad_request_is_told_why(server: Running, name: str):
     # And the next one is answered.
     assert server.ask(png(2))[0] == 200
     assert server.ask(None, "/health")[1]["num_waiting"] == 0
+
+
+def test_outputs_that_are_not_finite_are_no_answer(model: TrainedModel):
+    class Half(Held):
+        """Finite outputs of all images but white ones."""
+
+        def run(self, pixels: np.ndarray, output: Any) -> Any:
+            found = self._model.run(pixels, output)
+            good = pixels.mean((1, 2, 3)) < 255
+            return found._replace(finite=np.resize(good, len(found.finite)))
+
+    server = Running(cast(Any, Half(model)), LIMITS)
+    try:
+        white = encode(np.full((8, 8), 255, np.uint8))
+        body, kind = form(**{"good.png": png(1), "white.png": white})
+        status, answer = server.ask(body, **{"content-type": kind})
+        assert (status, answer["error"]) == (500, f"white.png: {NOT_FINITE}")
+        assert server.ask(png(2))[0] == 200
+        assert server.ask(None, "/health")[1]["status"] == "ok"
+    finally:
+        server.stop()
 
 
 def test_numbers_of_classes_are_checked(server: Running):

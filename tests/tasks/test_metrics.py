@@ -50,6 +50,19 @@ def test_half_precision_logits_give_a_float32_loss():
     assert loss.dtype == jnp.float32
 
 
+def test_metrics_of_nan_are_nan():
+    """Its `argmax` is class 0, which the labels have, too."""
+    logits = LOGITS.copy()
+    logits[3] = np.nan
+    result = evaluate(logits, LABELS)
+    assert {"loss", "accuracy", "macro_f1", "num_examples"} <= set(result)
+    assert result.pop("num_examples") == len(LABELS)
+    # What would be of classes is left out.
+    assert all(np.isnan(value) for value in result.values())
+    goal = Goal("accuracy", higher=True)
+    assert not goal.improves(result["accuracy"], None)
+
+
 def test_sums_leave_out_what_is_masked():
     mask = np.r_[np.ones(33, np.int32), np.zeros(7, np.int32)]
     logits = np.where(mask[:, None], LOGITS, np.float32("nan"))
