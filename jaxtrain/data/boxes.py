@@ -13,8 +13,9 @@ import numpy as np
 
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_files import FileNames, read_file, shown
+from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.data.placed import Placed
+from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark
 
 # Facts of a set: the names of the classes of its boxes, the number of boxes that stand
@@ -78,7 +79,7 @@ class BoxFileStore:
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], list[StoredBoxes]]:
         paths = [f"{self.root}/".encode() + self.file_names[i] for i in indices]
-        files = [StoredFile(shown(path), read_file(path)) for path in paths]
+        files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, [self._stored(i) for i in indices.tolist()]
 
     def place(self, target: StoredBoxes | None, placed: Placed) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import coco_values
 from jaxtrain.data.box_lists import ListedImage, to_store
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.image_files import read_file, shown
+from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Problems
+from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse

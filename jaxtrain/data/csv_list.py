@@ -19,7 +19,6 @@ from jaxtrain.data.image_files import (
     Folder,
     ImageFileStore,
     digest,
-    read_file,
     shown,
 )
 from jaxtrain.data.include import Include
@@ -27,6 +26,7 @@ from jaxtrain.data.masked_store import make_masked
 from jaxtrain.data.masks import MaskFiles
 from jaxtrain.data.pixel_classes import find_classes
 from jaxtrain.data.problems import Problems
+from jaxtrain.data.read_files import read_file
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError

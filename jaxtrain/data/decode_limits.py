@@ -1,7 +1,9 @@
 """Images that would take long or much memory to decode, found without a decoder."""
 
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO, Literal
 
 # JPEG: a decoder visits every block of the image in each scan, however few bytes the
 # scan has: 600 KB can ask for 2,600 passes over 64 million pixels, which take minutes.
@@ -15,6 +17,21 @@ MAX_SCANS_OF_LARGEST = 16
 # of 100 bytes. Cameras write one, and an image with others beside it has some. In a
 # smaller file they take no time.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
+
+# Bytes of a pixel at most, of four channels of 32 bits, and of all else in a file.
+BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
+
+# Strips, or tiles, of a TIFF: 64 million pixels in tiles of 16x16 have as many.
+MAX_STRIPS = 2**18
+# Tags of TIFF: offsets and byte counts of strips, and of tiles.
+STRIP_TAGS = (273, 279, 324, 325)
+# The first bytes of a TIFF -> the byte order, and whether it is a BigTIFF.
+TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
+    b"II*\0": ("little", False),
+    b"MM\0*": ("big", False),
+    b"II+\0": ("little", True),
+    b"MM\0+": ("big", True),
+}
 
 START_OF_IMAGE = b"\xff\xd8"
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
@@ -39,6 +56,7 @@ def check_pixels(size: Sequence[int], max_pixels: int) -> None:
 def check_header(data: bytes, max_pixels: int) -> None:
     """Raise UnreadableError if opening an image takes too long or too much memory."""
     check_pixels(webp_canvas(data) or (0, 0), max_pixels)
+    check_strips(io.BytesIO(data))
     if len(data) < MIN_EXIF_BYTES or not data.startswith(START_OF_IMAGE):
         return
     num_parts = data.count(EXIF)
@@ -46,6 +64,35 @@ def check_header(data: bytes, max_pixels: int) -> None:
         raise UnreadableError(
             f"it has {num_parts} parts of EXIF data, and may have {MAX_EXIF_PARTS}: "
             "save it anew"
+        )
+
+
+def check_strips(file: BinaryIO) -> None:
+    """Raise UnreadableError if the first image of a TIFF has too many strips.
+
+    Pillow makes objects of all: of 8 bytes of the file about 70 of memory. The place in
+    the file is where it was.
+    """
+    before = file.tell()
+    try:
+        file.seek(0)
+        most = max(_offset_counts(file), default=0)
+    finally:
+        file.seek(before)
+    if most > MAX_STRIPS:
+        raise UnreadableError(
+            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it anew"
+        )
+
+
+def check_size(num_bytes: int, size: Sequence[int]) -> None:
+    """Raise UnreadableError if a file is larger than its width and height explain."""
+    width, height = size
+    most = METADATA_BYTES + BYTES_A_PIXEL * width * height
+    if num_bytes > most:
+        raise UnreadableError(
+            f"its {num_bytes} bytes are more than an image of {width}x{height} pixels "
+            f"may have, {most}: save the first image, or what it is, alone"
         )
 
 
@@ -84,6 +131,27 @@ def webp_canvas(data: bytes) -> tuple[int, int] | None:
         case b"VP8 ":
             return number(26, 28) & 0x3FFF, number(28, 30) & 0x3FFF
     return None
+
+
+def _offset_counts(file: BinaryIO) -> Iterator[int]:
+    """Yield the numbers of strips or tiles that the first image of a TIFF says."""
+    known = TIFF.get(file.read(4))
+    if known is None:
+        return
+    order, is_big = known
+
+    def number(data: bytes) -> int:
+        return int.from_bytes(data, order)
+
+    # Sizes of an offset, of the number of entries, and of an entry.
+    offset, counted, entry = (8, 8, 20) if is_big else (4, 2, 12)
+    file.seek(8 if is_big else 4)
+    file.seek(number(file.read(offset)))
+    # A tag has 16 bits: more entries would be some twice.
+    for _ in range(min(number(file.read(counted)), 2**16)):
+        data = file.read(entry)
+        if number(data[:2]) in STRIP_TAGS:
+            yield number(data[4 : 4 + offset])
 
 
 def _count_scans(data: bytes) -> int:

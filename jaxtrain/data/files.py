@@ -1,9 +1,10 @@
 """Image files to pixels: upright, in the channels asked for, never too large."""
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -11,6 +12,14 @@ from PIL import Image
 
 from jaxtrain.data import decode_limits, formats
 from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.read_files import (
+    LARGE_BYTES,
+    MAX_FILE_BYTES,
+    BoundedReader,
+    FileData,
+    LargeFile,
+)
+from jaxtrain.regular_file import open_regular
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 # What the tags of EXIF call the orientation, and how it is undone.
@@ -32,6 +41,8 @@ TILE_SIDES = (322, 323)
 JPEG_FACTORS = (8, 4, 2)
 # What simplejpeg says of bytes that are too many, and nothing is lost.
 HARMLESS = "extraneous bytes"
+# By so many of the first bytes the format is known, and the size of a WebP.
+START_BYTES = 32
 # What transparent pixels show.
 BACKGROUND = 255
 
@@ -41,11 +52,29 @@ class StoredFile(NamedTuple):
 
     Attributes:
       name: as messages call it.
-      data: the file, or why it could not be read.
+      data: the file, why it could not be read, or where it is if it is large.
     """
 
     name: str
-    data: bytes | OSError
+    data: FileData
+
+
+class ImageHeader(NamedTuple):
+    """The header of an image file.
+
+    Attributes:
+      format: as Pillow calls it.
+      size: Width and height of the image as stored, in pixels.
+      mode: of its pixels, as Pillow calls it.
+      progressive: Whether it is a progressive JPEG.
+      orientation: as EXIF numbers it; 1 is upright.
+    """
+
+    format: str
+    size: tuple[int, int]
+    mode: str
+    progressive: bool
+    orientation: int
 
 
 @dataclass(frozen=True)
@@ -171,25 +200,66 @@ class ImageFile:
         return picture
 
 
-def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
+def open_file(data: FileData, max_pixels: int) -> ImageFile:
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: the file, or why it could not be read.
+      data: the file, why it could not be read, or where it is if it is large: it is
+        then read once its header is known to be that of an image of this size.
       max_pixels: a larger image is refused.
 
     Raises:
       UnreadableError: it is no image, too large, or would take very long to decode.
     """
+    if isinstance(data, LargeFile):
+        data = _read_large(data, max_pixels)
     if isinstance(data, OSError):
         raise UnreadableError(data.strerror or _reason(data)) from data
     if not data:
         raise UnreadableError("the file is empty")
     decode_limits.check_header(data, max_pixels)
-    formats.keep_quiet()
+    header = _read_header(io.BytesIO(data), data[:START_BYTES], max_pixels)
+    width, height = header.size
+    # Only progressive scans take longer than their bytes explain.
+    if header.progressive:
+        decode_limits.check_scans(data, width, height, max_pixels)
+    orientation = header.orientation if header.orientation in UPRIGHT else 1
+    if orientation >= FIRST_TURNED:
+        height, width = width, height
+    return ImageFile(data, header.format, height, width, header.mode, orientation)
+
+
+def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
+    """Return what a file holds that has no more bytes than its header explains."""
     try:
-        with Image.open(io.BytesIO(data), formats=formats.candidates(data)) as image:
-            (width, height), mode = image.size, image.mode
+        with open_regular(large.path, MAX_FILE_BYTES) as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            start = file.read(START_BYTES)
+            size = decode_limits.webp_canvas(start)
+            if size is None:
+                decode_limits.check_strips(file)
+                bounded: Any = BoundedReader(file, LARGE_BYTES)
+                size = _read_header(bounded, start, max_pixels).size
+    except OSError as error:
+        return error
+    decode_limits.check_pixels(size, max_pixels)
+    decode_limits.check_size(num_bytes, size)
+    return large.read()
+
+
+def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
+    """Read the header of an image of at most so many pixels, by Pillow.
+
+    Args:
+      file: The file.
+      start: Its first bytes.
+      max_pixels: A larger image, or a larger tile of it, is refused.
+    """
+    formats.keep_quiet()
+    file.seek(0)
+    try:
+        with Image.open(file, formats=formats.candidates(start)) as image:
+            size, mode = image.size, image.mode
             # A photograph with pictures beside it, as telephones take, is a JPEG too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
@@ -201,20 +271,13 @@ def open_file(data: bytes | OSError, max_pixels: int) -> ImageFile:
             tags = getattr(image, "tag_v2", {})
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
-        known = formats.remedy(data) or ", ".join(formats.readable_formats())
+        known = formats.remedy(start) or ", ".join(formats.readable_formats())
         raise UnreadableError(f"it is no image of a known format ({known})") from None
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    decode_limits.check_pixels((width, height), max_pixels)
+    decode_limits.check_pixels(size, max_pixels)
     decode_limits.check_pixels(tile, max_pixels)
-    # Only progressive scans take longer than their bytes explain.
-    if progressive:
-        decode_limits.check_scans(data, width, height, max_pixels)
-    if orientation not in UPRIGHT:
-        orientation = 1
-    elif orientation >= FIRST_TURNED:
-        height, width = width, height
-    return ImageFile(data, kind, height, width, mode, orientation)
+    return ImageHeader(kind, size, mode, progressive, orientation)
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:

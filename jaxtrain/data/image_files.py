@@ -18,13 +18,11 @@ from jaxtrain.config import DataConfig
 from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.problems import NUM_NAMED, UnusableError
+from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.slices import groups_of
 from jaxtrain.data.stores import Remark
 from jaxtrain.errors import UserError
-from jaxtrain.regular_file import read_bytes
 
-# More than a file of the largest image that `data.max_pixels` allows can have.
-MAX_FILE_BYTES = 2**30
 # What to do about files beyond the folder of a set.
 OUTSIDE = (
     "only files in the folder are read: copy it, name a folder that holds all, or, if "
@@ -97,7 +95,7 @@ class ImageFileStore:
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
-        files = [StoredFile(shown(path), read_file(path)) for path in paths]
+        files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, self.target[indices]
 
     @functools.cached_property
@@ -209,12 +207,3 @@ class Folder:
 def _missing(name: bytes, error: Exception) -> UnusableError:
     reason = getattr(error, "strerror", None) or error
     return UnusableError(f"{shown(name)}: {reason}", "mend it, or take it out")
-
-
-def read_file(path: bytes) -> bytes | OSError:
-    """Return what a file holds, or why it cannot be read."""
-    try:
-        return read_bytes(path, MAX_FILE_BYTES)
-    except OSError as error:
-        # Pickled with the batch; only the reason is asked for.
-        return OSError(error.errno, error.strerror)

@@ -17,13 +17,13 @@ from jaxtrain.data.image_files import (
     Folder,
     ImageFileStore,
     digest,
-    read_file,
     shown,
 )
 from jaxtrain.data.include import Include
 from jaxtrain.data.masked_store import make_masked
 from jaxtrain.data.pixel_classes import StoredMask, find_classes
 from jaxtrain.data.problems import Problems
+from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
@@ -60,7 +60,7 @@ class MaskFiles:
     def read(self, indices: np.ndarray) -> list[StoredMask]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
-        return [StoredFile(shown(path), read_file(path)) for path in paths]
+        return [StoredFile(shown(path), read_unless_large(path)) for path in paths]
 
 
 def open_masks(name: str, config: DataConfig) -> Opened:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.data import formats
 from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.read_files import FileData, LargeFile
 from jaxtrain.errors import UserError
 
 # Endings of names, in lower case.
@@ -69,7 +70,7 @@ class SoundLook(NamedTuple):
 
 
 def decode(
-    data: bytes | OSError, sound: SoundConfig, seed: Sequence[int] | None = None
+    data: FileData, sound: SoundConfig, seed: Sequence[int] | None = None
 ) -> np.ndarray:
     """Return a clip of a file: mono, at the rate and of the length of the config.
 
@@ -89,7 +90,7 @@ def decode(
         return _clip(file, sound, seed)
 
 
-def length(data: bytes | OSError) -> tuple[int, int]:
+def length(data: FileData) -> tuple[int, int]:
     """Return the rate of a file in Hz, and its samples of a channel, by its header.
 
     Raises:
@@ -99,7 +100,7 @@ def length(data: bytes | OSError) -> tuple[int, int]:
         return file.samplerate, file.frames
 
 
-def look_at(data: bytes | OSError) -> SoundLook:
+def look_at(data: FileData) -> SoundLook:
     """Read all samples of a file, and say what they are like.
 
     Raises:
@@ -128,12 +129,14 @@ def _is_clipped(block: np.ndarray) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(data: bytes | OSError) -> Iterator[Any]:
+def _opened(data: FileData) -> Iterator[Any]:
     """Open the bytes of a file; what goes wrong while it is open is an UnreadableError.
 
     Raises:
       UnreadableError: it is no such file, damaged, empty, or too long.
     """
+    if isinstance(data, LargeFile):
+        data = data.read()
     if isinstance(data, OSError):
         raise UnreadableError(data.strerror or str(data)) from data
     if not data:

@@ -12,8 +12,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import formats
 from jaxtrain.data.box_lists import ListedBox, ListedImage, corners, to_store
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.image_files import Folder, read_file, shown
+from jaxtrain.data.image_files import Folder, shown
 from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import read_text

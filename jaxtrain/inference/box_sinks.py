@@ -12,7 +12,8 @@ from PIL import Image
 
 from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.data.image_files import FileNames, read_file
+from jaxtrain.data.image_files import FileNames
+from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference.found_boxes import boxes_of, results
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
@@ -30,7 +31,7 @@ def pictures(
     assert finder is not None
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
-        data = read_file(os.fsencode(batch.images[i]))
+        data = read_unless_large(os.fsencode(batch.images[i]))
         try:
             if isinstance(data, OSError):
                 return

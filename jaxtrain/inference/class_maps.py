@@ -10,6 +10,7 @@ from PIL import Image
 from jaxtrain.data import files
 from jaxtrain.data.images import Box, Fit
 from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.data.read_files import FileData
 from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.tasks.pictures import PALETTE, overlay
 
@@ -57,12 +58,12 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 
 
 def draw_masks(
-    data: bytes, logits: np.ndarray, fit: Fit
+    data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
     """Return the mask of an image file, with a palette, and the image under it.
 
     Args:
-      data: Bytes of the file.
+      data: The file.
       logits: Logits for the image, (rows, columns, classes).
       fit: How the image got the size of the model.
 

@@ -13,8 +13,8 @@ from PIL import Image, ImageOps
 from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data import files, images, sound_files
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.data.image_files import read_file
 from jaxtrain.data.images import Fit
+from jaxtrain.data.read_files import LargeFile, read_unless_large
 
 # A file by its path, its bytes, a picture of Pillow, or uint8 (H, W, C) or (H, W).
 AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
@@ -43,16 +43,15 @@ def to_pixels(
     Raises:
       UnreadableError: it is no image, or damaged, or cannot get this shape.
     """
-    if isinstance(image, str | os.PathLike):
-        image = _read(image)
+    given = _read(image) if isinstance(image, str | os.PathLike) else image
     if sound is not None:
-        return _to_clip(image, sound)
-    if isinstance(image, bytes):
-        return _of_file(image, shape, fit, max_pixels)
-    if isinstance(image, Image.Image):
-        return _fit(_of_picture(image, shape[-1]), shape, fit)
-    if isinstance(image, np.ndarray):
-        return _of_array(image, shape, fit)
+        return _to_clip(given, sound)
+    if isinstance(given, bytes | LargeFile):
+        return _of_file(given, shape, fit, max_pixels)
+    if isinstance(given, Image.Image):
+        return _fit(_of_picture(given, shape[-1]), shape, fit)
+    if isinstance(given, np.ndarray):
+        return _of_array(given, shape, fit)
     raise UnreadableError(
         f"a {type(image).__name__} is no image: give a path, bytes, a picture of "
         "Pillow or a uint8 array"
@@ -96,19 +95,20 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     Raises:
       UnreadableError: it is no image, or damaged.
     """
-    if isinstance(image, str | os.PathLike):
-        image = _read(image)
-    if isinstance(image, bytes):
-        file = files.open_file(image, max_pixels)
+    given = _read(image) if isinstance(image, str | os.PathLike) else image
+    if isinstance(given, bytes | LargeFile):
+        file = files.open_file(given, max_pixels)
         return file.height, file.width
-    if isinstance(image, Image.Image):
-        return np.asarray(ImageOps.exif_transpose(image)).shape[:2]
-    return image.shape[0], image.shape[1]
+    if isinstance(given, Image.Image):
+        return np.asarray(ImageOps.exif_transpose(given)).shape[:2]
+    return given.shape[0], given.shape[1]
 
 
-def _to_clip(given: bytes | Image.Image | np.ndarray, sound: SoundConfig) -> np.ndarray:
+def _to_clip(
+    given: bytes | LargeFile | Image.Image | np.ndarray, sound: SoundConfig
+) -> np.ndarray:
     """Return a clip of the bytes of a file, or of samples at the rate of the model."""
-    if isinstance(given, bytes):
+    if isinstance(given, bytes | LargeFile):
         return sound_files.decode(given, sound)
     shape = sound.stored_shape
     known = isinstance(given, np.ndarray) and given.dtype == np.int16
@@ -121,9 +121,9 @@ def _to_clip(given: bytes | Image.Image | np.ndarray, sound: SoundConfig) -> np.
     return samples.reshape(shape)
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:
     try:
-        found = read_file(os.fsencode(path))
+        found = read_unless_large(os.fsencode(path))
     except ValueError as error:  # Such as a zero byte.
         raise UnreadableError(str(error)) from None
     if isinstance(found, OSError):
@@ -141,7 +141,7 @@ def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
 
 
 def _of_file(
-    data: bytes, shape: tuple[int, int, int], fit: Fit, max_pixels: int
+    data: bytes | LargeFile, shape: tuple[int, int, int], fit: Fit, max_pixels: int
 ) -> np.ndarray:
     file = files.open_file(data, max_pixels)
     height, width, channels = shape

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.image_files import FileNames, read_file
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.images import Fit
+from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference import class_maps, gradcam, tables
 from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.predict import TableLayout
@@ -89,7 +90,7 @@ def masks(path: Path, names: FileNames, fit: Fit, renames: ExitStack) -> Iterato
     """Write masks into the folder of `--masks`, and the images under their colours."""
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
-        data = read_file(os.fsencode(batch.images[i]))
+        data = read_unless_large(os.fsencode(batch.images[i]))
         # It was read a moment ago.
         if isinstance(data, OSError):
             raise data

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.files import StoredFile
+from jaxtrain.data.files import StoredFile, UnreadableError, open_file
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.sources import Splits
@@ -384,7 +384,8 @@ def test_a_file_larger_than_any_image_is_not_read(tmp_path: Path):
     os.truncate(tmp_path / "a" / "1.png", 2**40)
     store, _ = opened(tmp_path)
     (file,), _ = store.read(np.array([0]))
-    assert "1099511627776 bytes are more than" in str(file.data)
+    with pytest.raises(UnreadableError, match="1099511627776 bytes are more than"):
+        open_file(file.data, DataConfig.max_pixels)
 
 
 def test_many_classes(tmp_path: Path):
