@@ -251,8 +251,8 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     """Read the header of an image of at most so many pixels, by Pillow.
 
     Args:
-      file: The file.
-      start: Its first bytes.
+      file: File of an image, open.
+      start: First bytes of the file.
       max_pixels: A larger image, or a larger tile of it, is refused.
     """
     formats.keep_quiet()

@@ -63,7 +63,7 @@ def draw_masks(
     """Return the mask of an image file, with a palette, and the image under it.
 
     Args:
-      data: The file.
+      data: File of the image.
       logits: Logits for the image, (rows, columns, classes).
       fit: How the image got the size of the model.
 

@@ -21,7 +21,7 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
     """Return the value of a JSON text in UTF-8.
 
     Args:
-      content: JSON text.
+      content: JSON text to read.
       nan: Whether NaN, Infinity and -Infinity are numbers.
 
     Raises:
