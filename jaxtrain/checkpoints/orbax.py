@@ -25,6 +25,7 @@ from etils import epath
 from orbax.checkpoint import options
 
 from jaxtrain import atomic_file
+from jaxtrain.checkpoints.folder import remove_failed
 from jaxtrain.errors import DamagedError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import check_folder, read_bytes
@@ -41,7 +42,7 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def write(folder: Path, state: Any, info: dict[str, Any]) -> None:
-    """Write a state, and commit it.
+    """Write a state, and commit it; if that fails, nothing is left.
 
     Args:
       folder: Folder of the checkpoint, which must not be there.
@@ -49,8 +50,20 @@ def write(folder: Path, state: Any, info: dict[str, Any]) -> None:
       info: Values that JSON can hold, which `read_info` reads back.
 
     Raises:
-      Exception: Orbax's own, if it could not be written.
+      OSError: It could not be written for a reason of the system, such as a full disk.
+      Exception: Orbax's own, if it could not be written for another reason.
     """
+    try:
+        _write(folder, state, info)
+    except Exception as error:
+        remove_failed(folder)
+        number = system_error(error)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number)) from error
+
+
+def _write(folder: Path, state: Any, info: dict[str, Any]) -> None:
     _silence_abandoned_work()
     processes = _alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)

@@ -23,7 +23,6 @@ from jaxtrain.checkpoints.folder import (
     REWOUND,
     check_name,
     committed_steps,
-    remove_failed,
     remove_uncommitted,
     rename,
 )
@@ -146,7 +145,6 @@ class Checkpoints:
         except BadNumbersError:
             raise
         except Exception as error:
-            remove_failed(folder)
             reason = root_cause(error)
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 

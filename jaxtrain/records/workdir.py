@@ -111,17 +111,29 @@ def open_workdir(
             _check_same(workdir, old, config, data, run)
         else:
             run = RunId.new(workdir)
-        # Writable? A pipe would wait for somebody to read.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        os.close(os.open(workdir / METRICS, flags, 0o666))
-        atomic_file.write(path, config_lib.to_json(config, run))
-        write_digested(workdir / DATA, run.stamp(data))
-        parts = config_lib.own_parts(config)
-        if parts or (workdir / OWN_PARTS).exists():
-            write_digested(workdir / OWN_PARTS, run.stamp(parts))
+        write_start(workdir, config, data, run)
     except OSError as error:
         raise cannot_write(workdir, error) from None
     return run
+
+
+def write_start(
+    workdir: Path, config: Config, data: dict[str, Any], run: RunId
+) -> None:
+    """Write the records of the start of a run: its config, its data, its own parts.
+
+    Raises:
+      OSError: They could not be written.
+    """
+    (workdir / CHECKPOINTS).mkdir(exist_ok=True)
+    # Writable? A pipe would wait for somebody to read.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+    os.close(os.open(workdir / METRICS, flags, 0o666))
+    atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
+    write_digested(workdir / DATA, run.stamp(data))
+    parts = config_lib.own_parts(config)
+    if parts or (workdir / OWN_PARTS).exists():
+        write_digested(workdir / OWN_PARTS, run.stamp(parts))
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:

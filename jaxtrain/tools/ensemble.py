@@ -130,7 +130,8 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
     model, step = made.model, made.model.origin["step"]
     with whole("--out", out, folder=True) as partial, reported("--out", out):
-        run = workdir_lib.open_workdir(partial, made.config, data, fresh=False)
+        run = RunId.new(partial)
+        workdir_lib.write_start(partial, made.config, data, run)
         state = {
             "step": np.array(step, np.int32),
             "params": model.params,

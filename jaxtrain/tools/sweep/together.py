@@ -115,7 +115,8 @@ def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:
             reported("--workdir", trial.workdir),
         ):
             changed = apply(alone, trial.overrides)
-            new = workdir_lib.open_workdir(partial, changed, data, fresh=False)
+            new = RunId.new(partial)
+            workdir_lib.write_start(partial, changed, data, new)
             progress = Progress(
                 bad_steps_told=int(own["bad_steps"]["total"]),
                 **{
