@@ -37,8 +37,18 @@ class Trained:
     origin: dict[str, Any] | None = None
 
     def take(self, stored: Mapping[str, np.ndarray], path: str) -> np.ndarray:
-        """Return an array of ours in our layout, as a view of what is stored."""
-        return self.names.layout(path).from_torch(stored[self.names.name(path)])
+        """Return an array of ours in our layout, as a view of what is stored.
+
+        Raises:
+          UserError: It is not finite.
+        """
+        name = self.names.name(path)
+        if not np.isfinite(stored[name]).all():
+            raise UserError(
+                f"{self.where}: {name} is not finite, and nor is what a model makes of "
+                "it: give other weights, such as an older checkpoint"
+            )
+        return self.names.layout(path).from_torch(stored[name])
 
     def has_no_head(self, path: str) -> bool:
         """Say whether this is of an auxiliary head, which a file may do without."""

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.data import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import CheckpointError, UserError, counted
 from jaxtrain.inference import load
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
@@ -112,8 +114,8 @@ def _open_teacher(
     method, options = methods.build(config.train), config.train.method_options
     if method.teacher is None:
         return None, options
-    trained = load.find(method.teacher)
     field = f"train.method_options: teacher = {method.teacher!r}"
+    trained = _find(method.teacher, field)
     found = trained.digest()
     _check_agree(peers.gather(found), field)
     if not found.startswith(method.teacher_digest or ""):
@@ -239,7 +241,8 @@ def open_weights(model: ModelConfig) -> Trained:
       UserError: They are not there, or not those of `model.pretrained_digest`.
     """
     assert model.pretrained is not None
-    trained = load.find(model.pretrained, backbone_config(model) or model)
+    field = f"model.pretrained = {model.pretrained!r}"
+    trained = _find(model.pretrained, field, backbone_config(model) or model)
     expected, found = model.pretrained_digest or "", trained.digest()
     if not found.startswith(expected):
         raise UserError(
@@ -247,6 +250,34 @@ def open_weights(model: ModelConfig) -> Trained:
             f"{found}: these are other weights than were meant"
         )
     return trained
+
+
+def _find(place: str, field: str, wanted: ModelConfig | None = None) -> Trained:
+    """Find the weights that a field of the config names.
+
+    Their arrays are read later, when the run starts.
+
+    Raises:
+      UserError: They are not there, or damaged.
+    """
+
+    def damaged(error: CheckpointError) -> UserError:
+        return UserError(
+            f"{field}: {error}; restore it from a copy, or give other weights"
+        )
+
+    try:
+        trained = load.find(place, wanted)
+    except CheckpointError as error:
+        raise damaged(error) from None
+
+    def read() -> Mapping[str, np.ndarray]:
+        try:
+            return trained.read()
+        except CheckpointError as error:
+            raise damaged(error) from None
+
+    return dataclasses.replace(trained, read=read)
 
 
 def settle_statistics(config: Config, trained: Trained | None, channels: int) -> Config:

@@ -18,6 +18,7 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
+    ModelConfig,
     OptimizerConfig,
     SoundConfig,
     TrainConfig,
@@ -25,13 +26,15 @@ from jaxtrain.config import (
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.preprocess import Normalization
-from jaxtrain.errors import UserError
+from jaxtrain.errors import DamagedError, UserError
+from jaxtrain.inference import folder, load
+from jaxtrain.inference.model import make_model
 from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import run_steps
-from jaxtrain.run.settle import check_kept, settle
+from jaxtrain.run.settle import check_kept, open_weights, settle
 from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
@@ -45,7 +48,7 @@ from jaxtrain.training.methods.layer_pairs import find_pairs
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher
-from tests.helpers import labelled, taught, tiny
+from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import layered, take_steps
 from tests.helpers.masked import mask_recipe, write_masks
@@ -473,6 +476,63 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         settle(config_of(place, teacher_digest="0" * 8))
     with pytest.raises(UserError, match="aside, and train"):
         check_kept(config_of(place), tmp_path)
+
+
+def broken_file(place: Path) -> None:
+    damage.truncate(place / "model.safetensors")
+
+
+def missing_file(place: Path) -> None:
+    (place / "model.safetensors").unlink()
+
+
+def broken_config(place: Path) -> None:
+    damage.truncate(place / "config.json")
+
+
+@each_row("broken", [broken_file, missing_file, broken_config])
+def test_a_teacher_with_a_damaged_file_is_named(broken: Any, tmp_path: Path):
+    place = taught.write_teacher(tmp_path / "teacher")
+    broken(place)
+    with pytest.raises(UserError) as error:
+        found = settle(config_of(place)).teacher
+        assert found is not None
+        found.read()
+    assert str(place) in str(error.value) and len(str(error.value)) < 400
+
+
+def test_a_teacher_whose_checkpoint_is_damaged_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = taught.write_teacher(tmp_path / "teacher")
+    trained = load.find(str(place))
+
+    def fail(*_: Any) -> Any:
+        raise DamagedError("step 8: params/conv1 is not what was saved")
+
+    told = r"train.method_options: teacher = .*teacher': step 8: params/conv1 is not"
+    for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
+        monkeypatch.setattr(load, "find", find)
+        with pytest.raises(UserError, match=told):
+            found = settle(config_of(place)).teacher
+            assert found is not None
+            found.read()
+    model = ModelConfig(name="convnet", width=0.125, pretrained=str(place))
+    with pytest.raises(UserError, match=r"model.pretrained = .*step 8: params/conv1"):
+        open_weights(model).read()
+
+
+def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
+    about = taught.describe()
+    params, model_state = taught.weights(about)
+    params["conv1"]["kernel"][0, 0, 0, 0] = np.nan
+    origin = {"step": None, "run": None, "weights": ""}
+    folder.write(make_model(about, params, model_state, origin, ""), tmp_path / "nan")
+    trained = load.find(str(tmp_path / "nan"))
+    stored = trained.read()
+    trained.take(stored, "norm1/scale")
+    with pytest.raises(UserError, match=r"nan.*conv1.kernel is not finite"):
+        trained.take(stored, "conv1/kernel")
 
 
 @each_row(
