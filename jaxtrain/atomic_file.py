@@ -1,7 +1,23 @@
-"""Writes a file whole or not at all."""
+"""Writes files and folders whole or not at all, and never through a link.
 
+The content is written under a new random name in the same folder, which then replaces
+the path. A link at the path is replaced, and what it leads to stays as it is. Folders
+on the way may be links: see `links.check_inside`.
+"""
+
+import contextlib
+import errno
 import os
+import secrets
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+
+# End of a temporary name, and characters of the path's name in it: a name may have
+# 255 bytes.
+SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -12,13 +28,116 @@ def write(path: Path, content: str | bytes) -> None:
     Raises:
       OSError: It could not be written.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a new empty file, or folder, that replaces the path at the end.
+
+    If anything goes wrong, a signal too, it is removed and the path is left alone.
+    Permissions are the usual ones, as the umask leaves them.
+
+    Args:
+      path: Path to replace: a file or nothing; for a folder, nothing or an empty one.
+      folder: Whether to make a folder.
+
+    Raises:
+      OSError: It could not be written, or the path is no regular file.
+    """
+    _check_target(path, folder)
+    _remove_abandoned(path)
+    temporary = _temporary_path(path)
+    if folder:
+        temporary.mkdir()
+    else:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(temporary, flags, 0o666))
     try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        if not folder:
+            _sync(temporary)
         os.replace(temporary, path)
     except BaseException:  # A signal, too. What is left would fill a full disk.
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file can be written, without changing what is there.
+
+    Raises:
+      OSError: It cannot.
+    """
+    _check_target(path, folder=False)
+    temporary = _temporary_path(path)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    temporary.unlink()
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove all temporary files of a folder into which no other process writes."""
+    for left in folder.glob(f".*{SUFFIX}"):
+        _remove(left)
+
+
+def _check_target(path: Path, folder: bool) -> None:
+    """Raise OSError for a device, a pipe, or a link to one, such as /dev/stdout."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if not (folder or stat.S_ISREG(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
+def _temporary_path(path: Path) -> Path:
+    return path.with_name(
+        f"{_prefix(path)}{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}"
+    )
+
+
+def _prefix(path: Path) -> str:
+    """Return the start of the temporary names of a path on this machine."""
+    # Each machine has process numbers of its own.
+    machine = socket.gethostname().replace("/", "-")
+    return f".{path.name[:_NAME_LENGTH]}.{machine}-"
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what killed processes of this user on this machine left of a path."""
+    start = _prefix(path)
+    with contextlib.suppress(OSError):
+        for left in list(path.parent.iterdir()):
+            if not (left.name.startswith(start) and left.name.endswith(SUFFIX)):
+                continue
+            process = left.name.removeprefix(start).partition(".")[0]
+            ours = left.lstat().st_uid == os.geteuid()
+            if process.isdecimal() and ours and not _is_alive(int(process)):
+                _remove(left)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(temporary: Path) -> None:
+    if temporary.is_dir() and not temporary.is_symlink():
+        shutil.rmtree(temporary, ignore_errors=True)
+    else:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -4,12 +4,13 @@ A step counts once its commit file is written: an empty or half-deleted folder n
 does. What is put aside is renamed, so that it is neither read nor counted again.
 """
 
+import contextlib
 import itertools
 import os
-import shutil
 import time
 from pathlib import Path
 
+from jaxtrain import links
 from jaxtrain.console import printable
 from jaxtrain.errors import UserError
 
@@ -54,10 +55,13 @@ def remove(folder: Path) -> None:
     """Remove a checkpoint; what a kill leaves of it does not count as one.
 
     Raises:
-      OSError: it could not be removed.
+      OSError: it could not be removed, or lies outside of the workdir.
     """
-    (folder / COMMITTED).unlink()
-    shutil.rmtree(folder)
+    workdir = folder.parent.parent
+    if not folder.is_symlink():
+        links.check_inside(folder, workdir)
+        (folder / COMMITTED).unlink()
+    links.remove_tree(folder, workdir)
 
 
 def remove_uncommitted(directory: Path) -> None:
@@ -67,7 +71,7 @@ def remove_uncommitted(directory: Path) -> None:
     committed = set(committed_steps(directory))
     for path in directory.iterdir():
         if path.name.isdigit() and int(path.name) not in committed:
-            shutil.rmtree(path, ignore_errors=True)
+            links.remove_tree(path, directory.parent, ignore_errors=True)
 
 
 def remove_failed(folder: Path) -> None:
@@ -78,19 +82,21 @@ def remove_failed(folder: Path) -> None:
     for _ in range(_REMOVALS):
         if (folder / COMMITTED).exists():
             return
-        shutil.rmtree(folder, ignore_errors=True)
+        links.remove_tree(folder, folder.parent.parent, ignore_errors=True)
         time.sleep(0.05)
         if not folder.exists():
             return
 
 
 def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
-    """Rename a step to `LABEL-STEP`."""
-    (directory / str(step)).rename(unused(directory / f"{label}-{step}"))
+    """Rename a step to `LABEL-STEP`, if it was not removed meanwhile."""
+    links.check_inside(directory, directory.parent)
+    with contextlib.suppress(FileNotFoundError):
+        (directory / str(step)).rename(unused(directory / f"{label}-{step}"))
 
 
 def unused(path: Path, ending: str = "") -> Path:
     """Return a path that is not there: with an ending, or with a number before it."""
     numbers = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
     paths = (path.with_name(f"{path.name}{number}{ending}") for number in numbers)
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not os.path.lexists(path))

@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import options
 
-from jaxtrain import atomic_file
+from jaxtrain import atomic_file, links
 from jaxtrain.checkpoints.folder import remove_failed
 from jaxtrain.errors import DamagedError
 from jaxtrain.json_files.parse import parse
@@ -112,9 +112,10 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
     """Replace the JSON of a committed checkpoint; a kill leaves the old or the new.
 
     Raises:
-      OSError: It could not be written.
+      OSError: It could not be written, or lies outside of the workdir.
     """
     path = folder / METADATA
+    links.check_inside(folder, folder.parent.parent)
     content = {**_metadata(folder), _INFO: info}
     atomic_file.write(path, json.dumps(content))
 

@@ -159,6 +159,7 @@ def _check_of_model(arguments: EvaluateArguments) -> None:
 
 def _check_out(arguments: EvaluateArguments) -> Path:
     """Return the file to write, after a try to: what it will hold may take hours."""
+    from jaxtrain import atomic_file
     from jaxtrain.records.workdir import EVALUATION
 
     out = arguments.out or arguments.workdir / EVALUATION
@@ -168,10 +169,8 @@ def _check_out(arguments: EvaluateArguments) -> Path:
     if arguments.calibrate:
         paths["--calibrate writes a file into it: "] = arguments.workdir / TEMPERATURE
     for what, path in paths.items():
-        beside = path.with_name(path.name + ".tmp")
         try:
-            beside.touch()
-            beside.unlink()
+            atomic_file.check_writable(path)
         except OSError as error:
             raise UserError(
                 f"{what}cannot write in {path.parent} ({error.strerror}): choose "

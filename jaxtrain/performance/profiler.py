@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.performance.device_trace import read_trace
 from jaxtrain.performance.layer_times import tabulate
@@ -98,6 +99,8 @@ class Profiler(Hooks):
         options.session_id = self._session = self._name_session(step)
         folder = self._attempt.job.workdir / TENSORBOARD
         try:
+            session = folder / "plugins" / "profile" / self._session
+            links.check_no_links(session, self._attempt.job.workdir)
             jax.profiler.start_trace(str(folder), profiler_options=options)
         except ERRORS as error:
             self._give_up(error)

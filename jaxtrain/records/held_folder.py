@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 
+from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
@@ -23,10 +24,15 @@ _MAX_PATH = 1024
 
 
 class HeldFolder:
-    """A folder that a process writes into by its path, which others may change."""
+    """A folder that a process writes into by its path, which others may change.
 
-    def __init__(self, path: Path):
-        self.path = path
+    Args:
+      path: Path of the folder.
+      lock: Descriptor of its lock; None if it is not locked.
+    """
+
+    def __init__(self, path: Path, lock: int | None = None):
+        self.path, self.lock = path, lock
         self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def moved(self) -> bool:
@@ -51,7 +57,25 @@ class HeldFolder:
             return None
         return path if _leads_to(path, self.descriptor) else None
 
+    def keep_lock(self) -> None:
+        """Lock the folder again if its lock was removed.
+
+        Raises:
+          UserError: Another run holds it now, or it cannot be written.
+        """
+        if self.lock is not None and not _leads_to(self.path / LOCK, self.lock):
+            lock = _lock(self.path / LOCK)
+            os.close(self.lock)
+            self.lock = lock
+
     def close(self) -> None:
+        """Remove the lock, also if the folder was moved, and let go of both."""
+        if self.lock is not None:
+            with contextlib.suppress(OSError):
+                lock = os.stat(LOCK, dir_fd=self.descriptor)
+                if os.path.samestat(lock, os.fstat(self.lock)):
+                    os.unlink(LOCK, dir_fd=self.descriptor)
+            os.close(self.lock)
         os.close(self.descriptor)
 
 
@@ -71,18 +95,11 @@ def locked(workdir: Path) -> Iterator[HeldFolder | None]:
         yield None
         return
     made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
-    descriptor = _lock(workdir / LOCK)
-    held = HeldFolder(workdir)
+    held = HeldFolder(workdir, _lock(workdir / LOCK))
     try:
         yield held
     finally:
-        with contextlib.suppress(OSError):
-            # Also if the folder was moved.
-            lock = os.stat(LOCK, dir_fd=held.descriptor)
-            if os.path.samestat(lock, os.fstat(descriptor)):
-                os.unlink(LOCK, dir_fd=held.descriptor)
         held.close()
-        os.close(descriptor)
         with contextlib.suppress(OSError):
             for folder in made:
                 folder.rmdir()
@@ -103,7 +120,8 @@ def _lock(path: Path) -> int:
     for _ in range(MAX_TRIES):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            flags = os.O_RDWR | os.O_CREAT
+            descriptor = links.open_in_place(path, flags, only_name=False)
         except FileNotFoundError as error:
             gone = error  # A run that ended has removed the folder.
             continue

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from jaxtrain import atomic_file
+from jaxtrain import atomic_file, links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
 from jaxtrain.records.workdir import METRICS, finite
-from jaxtrain.records.writer import Appended, LoggedRun, MetricWriter
+from jaxtrain.records.writer import APPEND, Appended, LoggedRun, MetricWriter
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
@@ -136,7 +136,7 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
 def _set_aside(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
     # First, so that a kill in between writes them twice, and loses none.
-    with aside.open("ab") as file:
+    with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"
     tell(

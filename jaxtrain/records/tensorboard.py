@@ -14,6 +14,8 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import image, scalar
 
+from jaxtrain import links
+from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.workdir import TENSORBOARD
 from jaxtrain.records.writer import (
     Appended,
@@ -34,9 +36,13 @@ class TensorBoardWriter(MetricWriter):
     def __init__(self, run: LoggedRun):
         self._pictures = run.task.pictures
         folder = run.workdir / TENSORBOARD
-        folder.mkdir(exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"
-        self._file = Appended(folder / name)
+        try:
+            links.check_inside(folder, run.workdir)
+            folder.mkdir(exist_ok=True)
+            self._file = Appended(folder / name)
+        except OSError as error:
+            raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
         # From this step on TensorBoard hides what older files in the folder hold.
         start = SessionLog(status=SessionLog.START)

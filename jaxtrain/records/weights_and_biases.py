@@ -2,17 +2,23 @@
 
 import dataclasses
 import importlib.util
+import os
 import secrets
+from pathlib import Path
 from typing import Any
 
+from jaxtrain import atomic_file, links
 from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
+from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.workdir import finite
 from jaxtrain.records.writer import LoggedRun, MetricWriter, scalars_by_split
 from jaxtrain.tasks.base import Values
 
 # The metric that is the horizontal axis of the charts.
 AXIS = "step"
+# Characters of an id at most.
+MAX_ID = 128
 
 
 def check_installed(config: LoggingConfig) -> None:
@@ -24,6 +30,15 @@ def check_installed(config: LoggingConfig) -> None:
             f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
             "pip install -e '.[wandb]'"
         )
+
+
+def _read_id(path: Path) -> str:
+    """Return the id of the run from a file of its own, which is written if need be."""
+    if not os.path.lexists(path):
+        atomic_file.write(path, secrets.token_hex(4))
+    # It is sent: a link could lead to a secret.
+    with open(links.open_in_place(path, os.O_RDONLY)) as file:
+        return file.read(MAX_ID)
 
 
 class WandbWriter(MetricWriter):
@@ -38,15 +53,16 @@ class WandbWriter(MetricWriter):
 
         # Kept in the workdir, so that a resumed run is the same one, and a fresh one
         # is not.
-        id_file = run.workdir / "wandb_id"
-        if not id_file.exists():
-            id_file.write_text(secrets.token_hex(4))
+        try:
+            run_id = _read_id(run.workdir / "wandb_id")
+        except OSError as error:
+            raise cannot_write(run.workdir, error) from None
         project = run.config.logging.wandb_project
         try:
             self._run = wandb.init(
                 project=project,
                 name=run.workdir.name,
-                id=id_file.read_text(),
+                id=run_id,
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),

@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxtrain import atomic_file
 from jaxtrain.errors import UserError
 
 
@@ -25,57 +24,15 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     Raises:
       UserError: it cannot be written.
     """
-    with reported(option, path):
-        _check(option, path, folder)
-        partial = path.with_name(f".{path.name}.{_here()}-{os.getpid()}.partial")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        if folder:
-            partial.mkdir()
-        else:
-            partial.touch()
-    try:
+    with contextlib.ExitStack() as stack:
+        with reported(option, path):
+            _check(option, path, folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replacing = atomic_file.replacing(path, folder=folder)
+            partial = stack.enter_context(replacing)
         yield partial
         with reported(option, path):
-            os.replace(partial, path)
-    except BaseException:  # A signal, too.
-        _remove(partial)
-        raise
-
-
-def _sweep(path: Path) -> None:
-    """Remove what killed processes of this user on this machine have left of a path."""
-    start, end = f".{path.name}.{_here()}-", ".partial"
-    with contextlib.suppress(OSError):
-        for left in list(path.parent.iterdir()):
-            if not (left.name.startswith(start) and left.name.endswith(end)):
-                continue
-            number = left.name.removeprefix(start).removesuffix(end)
-            ours = left.lstat().st_uid == os.geteuid()
-            if number.isdecimal() and ours and not _is_alive(int(number)):
-                _remove(left)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _remove(partial: Path) -> None:
-    if partial.is_dir() and not partial.is_symlink():
-        shutil.rmtree(partial, ignore_errors=True)
-    else:
-        partial.unlink(missing_ok=True)
-
-
-def _here() -> str:
-    """Return the name of this machine: each has process numbers of its own."""
-    return socket.gethostname().replace("/", "-")
+            stack.close()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from jaxtrain import atomic_file
+from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
@@ -34,6 +34,11 @@ OWN_PARTS = "own_parts.json"
 # For a step gone back to by hand, the steps whose data are left out.
 SKIPS = "skips.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+# Folders that a run writes into: each must lie in the workdir, as must all checkpoints.
+FOLDERS = (
+    *(CHECKPOINTS, "wandb", TENSORBOARD),
+    *(f"{TENSORBOARD}/plugins", f"{TENSORBOARD}/plugins/profile"),
+)
 # What to do about a damaged one.
 WITHOUT_DATA = (
     "move it away to go on without comparing the data with those that the run began "
@@ -95,16 +100,20 @@ def open_workdir(
       The id of the run that goes on, or of the one that begins.
 
     Raises:
-      UserError: the folder cannot be written, or holds a run of another config or of
-        other data.
+      UserError: the folder cannot be written, holds a run of another config or of
+        other data, or a link that leads out of it.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():
         raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
-    if fresh and (path.exists() or checkpoints.exists()):
+    if fresh and (os.path.lexists(path) or os.path.lexists(checkpoints)):
         print(f"moved the old run to {_move_aside(workdir)}")
     try:
+        for name in FOLDERS:
+            links.check_inside(workdir / name, workdir)
         checkpoints.mkdir(exist_ok=True)
+        for step in checkpoints.iterdir():
+            links.check_inside(step, workdir)
         # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
@@ -126,9 +135,9 @@ def write_start(
       OSError: They could not be written.
     """
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
-    # Writable? A pipe would wait for somebody to read.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-    os.close(os.open(workdir / METRICS, flags, 0o666))
+    # Writable? An attempt replaces it before it appends, so hard links may stay.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    os.close(links.open_in_place(workdir / METRICS, flags, only_name=False))
     atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
     write_digested(workdir / DATA, run.stamp(data))
     parts = config_lib.own_parts(config)

@@ -1,5 +1,6 @@
 """What a run carries on its way, from one start, or loss spike, to the next."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +34,8 @@ class Job:
     The folder is the workdir, held open by process 0; None in the others.
 
     The versions, and the digests of files with parts of the user's own, are those that
-    were loaded: what is there may change meanwhile.
+    were loaded: what is there may change meanwhile. So are the contents of the files in
+    `kept`, by name.
     """
 
     setup: Setup
@@ -41,6 +43,7 @@ class Job:
     programs: Programs
     workdir: Path
     folder: HeldFolder | None
+    kept: Mapping[str, bytes]
     versions: dict[str, str]
     own_parts: dict[str, str]
     saved: Checkpoints

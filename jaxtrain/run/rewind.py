@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from jaxtrain import atomic_file
 from jaxtrain.checkpoints.folder import unused
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import BadNumbersError, UserError
@@ -147,7 +148,8 @@ class Rewinds:
         if jax.process_index() == 0:
             lines = self._workdir / workdir_lib.METRICS
             if lines.exists():
-                shutil.copy(lines, _aside(lines, newest))
+                with atomic_file.replacing(_aside(lines, newest)) as copy:
+                    shutil.copyfile(lines, copy)
             summary = self._workdir / workdir_lib.SUMMARY
             if summary.exists():
                 summary.rename(_aside(summary, newest))

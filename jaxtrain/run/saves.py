@@ -13,7 +13,7 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.retention import shown_size
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
-from jaxtrain.run import moved
+from jaxtrain.run import moved, removed
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
 from jaxtrain.training.state import as_dict
@@ -61,6 +61,7 @@ class Saves:
         self._reports.settle(0)
         attempt, job, progress = self._attempt, self._job, self._attempt.progress
         followed = moved.follow(job, self._step)
+        removed.restore(attempt)
         progress.interval = self._reports.open_interval()
         attempt.clock.update(progress)
         attempt.renew_statistics()
@@ -130,22 +131,33 @@ class Saves:
 
         Raises:
           CheckpointError: It could not be saved.
+          MovedError: The workdir was moved, or the checkpoint removed.
         """
-        job = self._job
-        if not self.done() or moved.lacks(job, self._attempt.step):
+        attempt, job = self._attempt, self._job
+        if not self.done() or moved.lacks(job, attempt.step):
             self.save()
-        with self._saving():
-            # A stop has little time; the next start reads what was saved.
-            try:
-                self._end(read_back=job.signals.signum is None)
-            finally:
-                moved.check(job)
+        if self._end():
+            attempt.tell(f"checkpoint {attempt.step} was removed: it is saved again")
+            self.save()
+            self._end()
+        removed.restore(attempt)
+        removed.check_saved(job, attempt.step)
 
-    def _end(self, *, read_back: bool) -> None:
-        """Wait for the last save, in all processes."""
+    def _end(self) -> bool:
+        """Wait for the last save, in all processes; return whether it was removed."""
+        with self._saving():
+            try:
+                self._wait()
+                gone = self._attempt.step not in self._job.saved.listed()
+                return peers.gather(gone)[0]
+            finally:
+                moved.check(self._job)
+
+    def _wait(self) -> None:
         saved = self._job.saved
         try:
-            saved.finish() if read_back else saved.wait()
+            # A stop has little time; the next start reads what was saved.
+            saved.finish() if self._job.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._error = self._placed(error)
         if self._error is not None:
@@ -154,7 +166,6 @@ class Saves:
                 "without it. Free some space, or mend the disk; the same command goes "
                 "on from the checkpoint before"
             )
-        peers.gather(None)
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:

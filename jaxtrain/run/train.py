@@ -23,7 +23,7 @@ from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.run import agreement, moved
+from jaxtrain.run import agreement, moved, removed
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.clock import Clock
@@ -107,6 +107,7 @@ def train(
                 programs=programs,
                 workdir=workdir,
                 folder=held,
+                kept=removed.read_kept(workdir) if held is not None else {},
                 versions=versions(),
                 own_parts=own_parts(setup.config),
                 saved=saved,

@@ -1,8 +1,8 @@
 """Write one shard of packed data: whole under its names, or not at all."""
 
+import contextlib
 import errno
 import json
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
@@ -74,10 +74,26 @@ class ShardWriter:
         return found if image is None else {IMAGE: image, **found}
 
     def write(self, number: int, split: str, indices: np.ndarray) -> Note:
-        """Write a shard, then its note; what a killed process left is overwritten."""
-        shard, parts, writers = Shard(number, split, 0, {}), {}, {}
-        for name in dict.fromkeys([IMAGE, *self.columns()]):
-            parts[name] = part = shard.path(self.folder, f"{name}.part")
+        """Write a shard, then its note, which says that the shard is whole."""
+        shard, parts, files = Shard(number, split, 0, {}), {}, {}
+        with contextlib.ExitStack() as renames:
+            for name in dict.fromkeys([IMAGE, *self.columns()]):
+                replacing = atomic_file.replacing(shard.path(self.folder, name))
+                parts[name] = renames.enter_context(replacing)
+            left_out = self._fill(parts, indices)
+            num = len(indices) - len(left_out)
+            for name, part in parts.items() if num else ():
+                files[name] = part.stat().st_size, index.digest(part)
+        for name in () if num else parts:
+            shard.path(self.folder, name).unlink()
+        note = Note(Shard(number, split, num, files), left_out)
+        atomic_file.write(note_path(self.folder, number), json.dumps(asdict(note)))
+        return note
+
+    def _fill(self, parts: Mapping[str, Path], indices: np.ndarray) -> list[LeftOut]:
+        """Write the files of a shard; return the unreadable images."""
+        writers: dict[str, Any] = {}
+        for name, part in parts.items():
             records = name == IMAGE and self.form.column is None
             writers[name] = _RecordWriter(part) if records else part.open("wb")
         left_out: list[LeftOut] = []
@@ -86,15 +102,7 @@ class ShardWriter:
             left_out += [(start + place, name, reason) for place, name, reason in bad]
         for writer in writers.values():
             writer.close()
-        num, files = len(indices) - len(left_out), {}
-        for name, part in parts.items() if num else ():
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            files[name] = part.stat().st_size, index.digest(part)
-            os.replace(part, shard.path(self.folder, name))
-        note = Note(Shard(number, split, num, files), left_out)
-        atomic_file.write(note_path(self.folder, number), json.dumps(asdict(note)))
-        return note
+        return left_out
 
     def _add(self, writers: Mapping[str, Any], some: np.ndarray) -> list[LeftOut]:
         """Write some examples; return the unreadable ones, which are left out."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxtrain import atomic_file
+from jaxtrain import atomic_file, links
 from jaxtrain.config import DataConfig
 from jaxtrain.console import tell
 from jaxtrain.data import sources
@@ -157,11 +157,15 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             return
         if os.listdir(out) and not (out / PLAN).exists():
             raise UserError(f"--out {out}: the folder holds other files")
-        with (out / PLAN).open("a+") as file:
+        plan_file = links.open_in_place(
+            out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
+        )
+        with open(plan_file, "a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(f"--out {out}: another process packs there") from None
+            atomic_file.remove_temporary(out)
             file.seek(0)
             if text := file.read():
                 try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxtrain import links
 from jaxtrain.errors import UserError
 
 LOCK = "sweep.lock"
@@ -26,7 +27,8 @@ class TrialLocks:
     def __init__(self, folder: Path):
         self._path = folder / LOCK
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            flags = os.O_RDWR | os.O_CREAT
+            self._file = links.open_in_place(self._path, flags, only_name=False)
         except OSError as error:
             raise self._fails(error) from None
 

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from jaxtrain import own
+from jaxtrain import links, own
 from jaxtrain.console import tell
 from jaxtrain.errors import (
     START_AGAIN,
@@ -182,7 +182,7 @@ def _run(
     send: connection.Connection,
 ) -> None:
     """Do what a process of the sweep does, from its start to its end."""
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    file = links.open_in_place(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -7,10 +7,12 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from jaxtrain import links
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.records import sweep_file
+from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.sweep_file import together_folder, trial_folder, write_sweep
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run.setup import build_setup
@@ -258,10 +260,18 @@ class TrialQueue:
         )
 
     def _workdir(self, number: int) -> Path:
-        return self._folder / trial_folder(number)
+        return self._inside(trial_folder(number))
 
     def _together(self, number: int) -> Path:
-        return self._folder / together_folder(number)
+        return self._inside(together_folder(number))
+
+    def _inside(self, name: str) -> Path:
+        """Return the folder of trials; raise UserError if it leads elsewhere."""
+        try:
+            links.check_inside(self._folder / name, self._folder)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+        return self._folder / name
 
     def _write(self) -> None:
         write_sweep(self._folder, self.study.record())

@@ -1,6 +1,8 @@
 """The study of a sweep in Optuna's storage, which several processes share."""
 
+import contextlib
 import math
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import sqlalchemy.pool
 from optuna.trial import FrozenTrial, TrialState
 
 from jaxtrain import config as config_lib
+from jaxtrain import links
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.records import sweep_file
@@ -61,7 +64,10 @@ class SweepStudy:
         engine = {"creator": self._connect, "poolclass": sqlalchemy.pool.NullPool}
         try:
             self.storage = optuna.storages.RDBStorage("sqlite://", engine)
-        except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError) as error:
+        except (
+            *(optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError),
+            OSError,
+        ) as error:
             shown = " ".join(str(error.__cause__ or error).split())
             raise UserError(
                 f"{self._path} cannot be read and written ({shown}): restore it from a "
@@ -172,6 +178,11 @@ class SweepStudy:
         return self.storage.get_trial_id_from_study_id_trial_number(study, number)
 
     def _connect(self) -> sqlite3.Connection:
+        # SQLite follows links, and looks for these files beside the one it opens.
+        for name in (STUDY, f"{STUDY}-journal", f"{STUDY}-wal", f"{STUDY}-shm"):
+            flags = os.O_RDWR | (os.O_CREAT if name == STUDY else 0)
+            with contextlib.suppress(FileNotFoundError):
+                os.close(links.open_in_place(self._path.with_name(name), flags))
         return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
 
 

@@ -1,0 +1,104 @@
+"""Folders of unknown origin: nothing outside of them is written or deleted.
+
+A link in a workdir that somebody else made may lead to any file of the user. Files that
+are changed in place are opened here, and folders are removed here; all other files are
+replaced (`atomic_file`). The folder itself may be reached through links.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+
+
+def open_in_place(
+    path: Path, flags: int, *, only_name: bool = True, folder: int | None = None
+) -> int:
+    """Open a regular file that is changed in place; return its descriptor.
+
+    Args:
+      path: Path of the file.
+      flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
+      only_name: Whether to refuse a file with several names (hard links), which may be
+        a file of elsewhere, or its copy in a backup.
+      folder: Descriptor of the folder to open it in, wherever that is now. Defaults to
+        the folder that the path leads to.
+
+    Raises:
+      OSError: It cannot be opened, is a link, or no regular file.
+    """
+    # Without O_NONBLOCK a pipe would wait for somebody to read.
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        opened = path if folder is None else path.name
+        descriptor = os.open(opened, flags, 0o666, dir_fd=folder)
+    except OSError:
+        if path.is_symlink():
+            told = f"{path.name} is a link, which is not followed: remove it"
+            raise OSError(errno.ELOOP, told, path) from None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
+        if only_name and status.st_nlink > 1:
+            told = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
+            raise OSError(errno.EMLINK, f"{told}in its place", path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_inside(path: Path, root: Path) -> None:
+    """Check that a path, or what it leads to, lies below a folder.
+
+    Args:
+      path: Path below `root`; it need not be there.
+      root: Folder, which may itself be reached through links.
+
+    Raises:
+      OSError: A link on the way from `root` leads out of it.
+    """
+    real, real_root = os.path.realpath(path), os.path.realpath(root)
+    if os.path.commonpath([real, real_root]) != real_root:
+        raise OSError(
+            errno.EXDEV,
+            f"{path} leads out of it, to {real}: only files below {real_root} are "
+            "written and deleted; remove the link, or keep the whole folder at the "
+            "other place",
+            path,
+        )
+
+
+def check_no_links(folder: Path, root: Path) -> None:
+    """Check that a folder into which a library writes holds no links, at all depths.
+
+    Raises:
+      OSError: It holds one, or leads out of `root`.
+    """
+    check_inside(folder, root)
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if (path := Path(place, name)).is_symlink():
+                told = f"{path} is a link, which is not followed: remove it"
+                raise OSError(errno.ELOOP, told, path)
+
+
+def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
+    """Remove a folder below another; of a link, the link alone.
+
+    Raises:
+      OSError: It lies outside, or could not be removed. `ignore_errors` removes what
+        can be, and raises none.
+    """
+    try:
+        check_inside(path.parent, root)
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path, ignore_errors=ignore_errors)
+    except OSError:
+        if not ignore_errors:
+            raise
