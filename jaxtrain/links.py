@@ -72,20 +72,6 @@ def check_inside(path: Path, root: Path) -> None:
         )
 
 
-def check_no_links(folder: Path, root: Path) -> None:
-    """Check that a folder into which a library writes holds no links, at all depths.
-
-    Raises:
-      OSError: It holds one, or leads out of `root`.
-    """
-    check_inside(folder, root)
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            if (path := Path(place, name)).is_symlink():
-                told = f"{path} is a link, which is not followed: remove it"
-                raise OSError(errno.ELOOP, told, path)
-
-
 def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
     """Remove a folder below another; of a link, the link alone.
 

@@ -141,7 +141,7 @@ def _show_files(folder: Path, states: dict[str, str]) -> None:
 def _show(path: Path, metrics: dict[str, float], state: str) -> None:
     """Print a checkpoint in one line."""
     size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-    time = datetime.fromtimestamp(path.stat().st_mtime)
+    time = datetime.fromtimestamp(path.lstat().st_mtime)
     numbers = {n: value for n, value in metrics.items() if isinstance(value, float)}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
     parts = [f"{path.name:>14}", f"{size / 1e6:9.2f} MB", f"{time:%Y-%m-%d %H:%M}"]

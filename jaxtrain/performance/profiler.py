@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from jaxtrain import links
+from jaxtrain.checkpoints.folder import unused
 from jaxtrain.console import tell
 from jaxtrain.performance.device_trace import read_trace
 from jaxtrain.performance.layer_times import tabulate
@@ -96,11 +97,13 @@ class Profiler(Hooks):
         options = jax.profiler.ProfileOptions()
         # Calls of Python would fill the trace, and slow the steps down.
         options.python_tracer_level = 0
-        options.session_id = self._session = self._name_session(step)
-        folder = self._attempt.job.workdir / TENSORBOARD
+        workdir = self._attempt.job.workdir
+        folder = workdir / TENSORBOARD
+        # A new folder: JAX would write through links in one that is there.
+        session = unused(folder / "plugins" / "profile" / self._name_session(step))
+        options.session_id = self._session = session.name
         try:
-            session = folder / "plugins" / "profile" / self._session
-            links.check_no_links(session, self._attempt.job.workdir)
+            links.check_inside(session, workdir)
             jax.profiler.start_trace(str(folder), profiler_options=options)
         except ERRORS as error:
             self._give_up(error)

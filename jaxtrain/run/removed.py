@@ -25,7 +25,7 @@ KEPT = (
 
 def read_kept(workdir: Path) -> Mapping[str, bytes]:
     """Return the content of the files that a run needs besides its checkpoints."""
-    return {n: read_bytes(workdir / n) for n in KEPT if (workdir / n).exists()}
+    return {n: read_bytes(workdir / n) for n in KEPT if (workdir / n).is_file()}
 
 
 def restore(attempt: Attempt) -> None:
