@@ -267,6 +267,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.iterdir()
+        if path.is_file()
     }
 
 
@@ -547,3 +548,23 @@ def test_wrong_words(words: str, told: str, tmp_path: Path, capsys):
     assert main(["data", *shlex.split(words.replace("NEW", quoted(new)))]) == 2
     assert told in capsys.readouterr().err
     assert not new.exists()
+
+
+def test_a_folder_with_links_is_not_packed_through_them(tiny: Path, tmp_path: Path):
+    """Of a pack that was cut off, as somebody else may have prepared it."""
+    pack("tfds:tiny", tmp_path / "whole", data_dir=tiny)
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    out.mkdir()
+    victim.touch()
+    (out / "plan.json").symlink_to(victim)
+    with pytest.raises(UserError, match=r"plan\.json is a link"):
+        pack("tfds:tiny", out, data_dir=tiny)
+    (out / "plan.json").unlink()
+    (out / "plan.json").touch()
+    for path in (tmp_path / "whole").iterdir():
+        for name in (path.name, f"{path.name}.part", f"{path.name}.tmp"):
+            if name != "index.json":
+                (out / name).symlink_to(victim if len(name) % 2 else tmp_path / "new")
+    pack("tfds:tiny", out, data_dir=tiny)
+    assert victim.read_bytes() == b"" and not (tmp_path / "new").exists()
+    assert digests(tmp_path / "whole").items() <= digests(out).items()

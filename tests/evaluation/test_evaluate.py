@@ -27,16 +27,18 @@ from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.json_files.read import has_digest
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
 from tests.helpers.edited import edit
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
+from tests.helpers.processes import Cli, end_all
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
+from tests.helpers.waiting import PATIENCE
 
 # The last batch of an evaluation is padded; the weights are averaged; the learning rate
 # rises until it does harm, so that the best checkpoint, of step 20, is not the last.
@@ -463,3 +465,21 @@ def test_crops_are_cut_from_larger_images(tmp_path: Path):
         result = found(tmp_path, f"--tta {tta}")
         assert result["tta"] == tta
         assert abs(result["metrics"]["accuracy"] - plain) < 0.3
+
+
+@pytest.mark.slow
+def test_three_at_once_write_one_file(folder: Path, tmp_path: Path):
+    """It is that of one of them, whole."""
+    cli, out = Cli(folder), tmp_path / "found.json"
+    splits = ("test", "validation", "train")
+    command = ["evaluate", "--workdir", "run", "--out", out]
+    started = [cli.start(*command, "--split", split) for split in splits]
+    try:
+        for process in started:
+            told = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, told
+    finally:
+        end_all(started)
+    assert [p.name for p in tmp_path.iterdir()] == ["found.json"]
+    assert has_digest(out)
+    assert json.loads(out.read_text())["data"]["split"] in splits

@@ -60,9 +60,9 @@ def remove(workdir: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["*", "checkpoints", "config.json", "model.json", LOCK]
+    ("step", "name"),
+    [(3, "*"), (3, "config.json"), (3, LOCK), (8, "*"), (8, "checkpoints")],
 )
-@pytest.mark.parametrize("step", [3, 8])
 def test_what_is_removed_from_a_live_run_is_written_again(
     step: int, name: str, config: Config, tmp_path: Path
 ):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jaxtrain.config import LoggingConfig, TrainConfig
+from jaxtrain.errors import UserError
 from jaxtrain.records.run_log import RunLog
 from tests.helpers.logged import logged_run
 
@@ -94,3 +95,16 @@ def test_the_config_and_the_summary_are_those_of_the_last_command(
     assert run.config["train"]["steps"] == 12
     assert run.config["model"]["name"] == "convnet"
     assert run.summary == {"step": 12, "eval": {"loss": None}}  # JSON has no infinity.
+
+
+def test_the_id_is_no_link(tmp_path: Path, runs: dict[str, FakeRun]):
+    """It would send what it leads to, or write there."""
+    for target in ("secret", "not there"):
+        run = tmp_path / target.replace(" ", "-") / "run"
+        run.mkdir(parents=True)
+        (run.parent / "secret").write_text("precious")
+        (run / "wandb_id").symlink_to(run.parent / target)
+        with pytest.raises(UserError, match="wandb_id is a link"):
+            write(run, 0, range(2, 9, 2))
+        assert [p.name for p in run.parent.iterdir() if p != run] == ["secret"]
+    assert not runs
