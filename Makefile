@@ -89,6 +89,7 @@ test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 jaxtrain
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python main.py models --markdown | diff docs/models.md -

@@ -1,41 +1,44 @@
 """The program: `python -m jaxtrain`, `jaxtrain` or `python main.py`."""
 
-import select
+import errno
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from jaxtrain import console
+from jaxtrain import console, system_errors
 from jaxtrain.cli import main
+from jaxtrain.errors import OutputError
 from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
     """Run the command line, and end the process with its exit code."""
-    code = 0
+    console.guard()
+    console.require_output()
+    system_errors.raise_file_limit()
+    code: Any = 0
     try:
-        try:
-            code = main()
-            signals.ignore()
-        finally:
-            _flush()
-    except BrokenPipeError:
-        if not _nobody_reads():
-            raise
-        console.discard(sys.stdout)
-        sys.exit(code or 128 + signal.SIGPIPE)
-    sys.exit(code)
+        code = main()
+        signals.ignore()
+    except SystemExit as end:  # Help, or wrong words.
+        code = end.code
+    except OutputError:
+        pass
+    sys.exit(code or _exit_code_of_output())
 
 
-def _flush() -> None:
-    print(end="", flush=True)  # There may be no sys.stdout.
-
-
-def _nobody_reads() -> bool:
-    """Whether the reader of our output, such as `head -1`, has gone."""
-    poll = select.poll()
-    poll.register(sys.stdout, 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+def _exit_code_of_output() -> int:
+    """Exit code for a result that standard output did not take; 0 if it did."""
+    error = console.lost_output()
+    if error is None:
+        return 0
+    if error.errno == errno.EPIPE:  # As of `| head -1`, which is no mistake.
+        return 128 + signal.SIGPIPE
+    console.tell(
+        f"error: standard output cannot be written ({error.strerror}): free some "
+        "space, or send it elsewhere"
+    )
+    return 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
+from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
@@ -66,7 +67,7 @@ def train(
     )
     folder = Path(workdir)
     try:
-        with StopSignals() as signals:
+        with guarded(), StopSignals() as signals:
             signals.grace.limit(
                 config.checkpoint.grace_seconds,
                 lambda: newest_step(folder / CHECKPOINTS),

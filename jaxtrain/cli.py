@@ -6,6 +6,7 @@ Every way a run can end has its exit code here (see `main`); what a command does
 
 import importlib
 import inspect
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from jaxtrain import own
+from jaxtrain import console, own
 from jaxtrain.config import help as help_lib
 from jaxtrain.config import recipe
 from jaxtrain.console import tell
@@ -26,11 +27,11 @@ from jaxtrain.errors import (
     Interrupted,
     StartAgainError,
     UserError,
-    is_out_of_memory,
     nearest,
 )
 from jaxtrain.processes import peers
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.system_errors import as_user_error
 
 # Each is a module of `jaxtrain/commands/`, which is imported when it is asked for.
 COMMANDS = (
@@ -66,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, message = _carry_out(words, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
+        except KeyboardInterrupt:  # Raised by a user's own part: the signal is ours.
+            code = 128 + signal.SIGINT
+            message = "interrupted; the same command goes on from the last checkpoint"
         signals.defer = True
         if code:
             _fail(code, message)
@@ -125,13 +129,16 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
         command = load(name)
-        command.run(parse(name, words), signals)
+        arguments = parse(name, words)
+        console.require_output(False)
+        with own.no_exit():
+            command.run(arguments, signals)
         return 0, None
     except Exception as error:
         codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
         others = peers.current()
-        if not codes and is_out_of_memory(error):
-            codes, error = [EXIT_CODES[UserError]], UserError(_ran_out(error))
+        if not codes and (of_system := as_user_error(error)) is not None:
+            codes, error = [EXIT_CODES[UserError]], of_system
         if not codes and others is None:
             raise
         # It may come from the end of another process, as which this one then ends.
@@ -141,16 +148,6 @@ def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
             return codes[0], error
         traceback.print_exc()
         return 1, f"{type(error).__name__}: {error}"
-
-
-def _ran_out(error: Exception) -> str:
-    """Return the message for a run that used up the memory."""
-    reason = next(iter(str(error).splitlines()), "").strip() or type(error).__name__
-    return (
-        f"the memory was used up ({reason}): set a smaller data.batch_size or "
-        "--batch-size, fewer members of an ensemble, or more devices; main.py plan "
-        "tells what a config takes, main.py find-batch the largest batch that fits"
-    )
 
 
 def _fail(code: int, message: object) -> None:

@@ -47,6 +47,10 @@ class StartAgainError(RuntimeError):
     """Something was lost that a new start brings back (exit 75)."""
 
 
+class OutputError(RuntimeError):
+    """Standard output, where the result goes, cannot be written (exit 1)."""
+
+
 class Interrupted(BaseException):
     """A signal asked the run to stop (exit 128 + the signal's number).
 

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -96,13 +97,30 @@ def load(field: str, reference: str) -> Any:
         module = _import_file(place) if place.endswith(".py") else _import(place)
     except UserError as error:
         raise UserError(f"{shown}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
         raise UserError(f"{shown}: importing {place} failed: {what}") from error
     if not hasattr(module, name):
         known = ", ".join(n for n in vars(module) if not n.startswith("_")) or "nothing"
         raise UserError(f"{shown}: {place} has no {name!r}; it has {known}")
     return getattr(module, name)
+
+
+@contextlib.contextmanager
+def no_exit() -> Iterator[None]:
+    """Make a mistake of the user out of `sys.exit` in a part of their own.
+
+    Raises:
+      UserError: it was called; the message names the line.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        frame = traceback.extract_tb(end.__traceback__)[-1]
+        raise UserError(
+            f"{frame.filename}:{frame.lineno}: SystemExit: {end}: a part of your own "
+            "must return, or raise an error that says what is wrong"
+        ) from None
 
 
 def reference(part: Any) -> str:

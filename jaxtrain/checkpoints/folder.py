@@ -7,6 +7,7 @@ does. What is put aside is renamed, so that it is neither read nor counted again
 import contextlib
 import itertools
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def check_name(folder: Path) -> None:
     """Check that TensorStore can open a folder: it takes names in UTF-8 alone.
 
     Raises:
-      UserError: The absolute path is not UTF-8.
+      UserError: The absolute path is not UTF-8, or Python reads names as ASCII.
     """
     path = os.path.abspath(folder)
     try:
@@ -38,6 +39,11 @@ def check_name(folder: Path) -> None:
             "checkpoints can be neither written nor read there: rename it, or choose "
             "another --workdir"
         ) from None
+    if not path.isascii() and sys.getfilesystemencoding() != "utf-8":
+        raise UserError(
+            f"{printable(path)}: the locale has no letters but ASCII, and checkpoints "
+            "can be neither written nor read there: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
+        )
 
 
 def committed_steps(directory: Path) -> list[int]:

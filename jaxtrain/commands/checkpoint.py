@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
-from jaxtrain.console import printable
+from jaxtrain.console import printable, require_output
 from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
 from jaxtrain.json_files.read import RESTORE, has_digest, read_object
 from jaxtrain.json_files.run_id import RunId
@@ -41,6 +41,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
       OtherRunError: A checkpoint or a file belongs to another run.
       CheckpointError: Some are damaged.
     """
+    require_output()
     workdir, verify = arguments.workdir, arguments.verify
     if arguments.list == verify:
         raise UserError("give one of --list and --verify")

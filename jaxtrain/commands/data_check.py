@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from jaxtrain.config import Config, check_own, differences, replace
-from jaxtrain.console import Console, printable
+from jaxtrain.console import printable
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxtrain.console import require_output
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.zoo import listing
@@ -27,6 +28,7 @@ class ModelsArguments:
 
 def run(arguments: ModelsArguments, signals: StopSignals) -> None:
     """Print the models."""
+    require_output()
     name = arguments.name
     if arguments.markdown and (arguments.json or name):
         raise UserError("--markdown writes the page of all models: give it alone")

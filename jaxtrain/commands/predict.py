@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxtrain.console import Console, printable, progress
+from jaxtrain.console import printable, progress, require_output
 from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -74,6 +74,7 @@ class PredictArguments:
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
     """Predict all images; as many as the screen shows if that is all that is asked."""
     _check(arguments)
+    require_output(not _written(arguments))
     with collector.held_back():
         from jaxtrain.inference import predict, temperature
         from jaxtrain.inference.found import find
@@ -190,6 +191,7 @@ def _sinks(
 
 def _show(rows: "list[Row]", layout: "TableLayout") -> None:
     """Print rows as a table: a row of a table for each image."""
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text

@@ -220,7 +220,7 @@ def running(path: Path) -> Iterator[None]:
             yield
     except UserError as error:
         raise UserError(f"{_place(error, path)}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"{_place(error, path)}: {type(error).__name__}: {error}"
         raise UserError(message + _suggest_field(error)) from error
 
@@ -271,7 +271,7 @@ def _place(error: BaseException, path: Path) -> str:
     return str(path)
 
 
-def _suggest_field(error: Exception) -> str:
+def _suggest_field(error: BaseException) -> str:
     """Name the field that a misspelt one in a config file was meant to be."""
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:

@@ -6,9 +6,13 @@ workers are processes of grain's, which may die, and must not outlive the run.
 """
 
 import collections
+import errno
+import functools
 import logging
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -18,7 +22,8 @@ from multiprocessing.shared_memory import SharedMemory
 from types import FrameType
 from typing import Any
 
-from jaxtrain.errors import StartAgainError
+from jaxtrain import own
+from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 
 # Threads of a process without workers, where images are decoded or resized; they do so
@@ -32,12 +37,20 @@ WORKER_AHEAD = 2
 # Workers pay where there are more cores than the threads of one process can use, and
 # a pass takes longer than their start, some seconds.
 WORKERS_MIN_EXAMPLES = 20_000
+# Shared memory of the workers and their semaphores.
+SHARED_MEMORY = "/dev/shm"
 # More of them were not tried.
 MAX_WORKERS = 16
 # Times that workers are started anew after one died.
 MAX_RESTARTS = 3
 # How grain tells of a dead worker, within about a second.
 _DIED = "Worker process was terminated unexpectedly"
+
+# Descriptors of a process before it starts workers, and for each worker of the training
+# and the evaluation stream: 8 were counted for one stream, and more hold its batches.
+OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
+# The exit code of a worker that wrote into shared memory for which there was no room.
+_NO_ROOM = f"exit code {-signal.SIGBUS}"
 
 Read = Callable[[int], Any]
 
@@ -83,22 +96,32 @@ def by_workers(
     No batch is lost or doubled, as they depend on their positions alone.
 
     Raises:
+      UserError: the limit of open files, or shared memory, is too small for workers.
       StartAgainError: a worker died once more than MAX_RESTARTS.
     """
+    _check_open_files(num_workers)
     import grain  # Also by `with_workers`: 0.1 s of CPU time, for runs with workers.
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
-        positions = grain.MapDataset.range(start, stop).map(read)
+        positions = grain.MapDataset.range(start, stop)
+        positions = positions.map(functools.partial(_read, read))
         batches = iter(with_workers(positions.to_iter_dataset(options), num_workers))
         try:
             for batch in batches:
                 start += 1
                 yield batch
             return
+        except OSError as error:
+            if error.filename is not None:  # Of the data.
+                raise
+            raise _no_shared_memory(num_workers, error.strerror) from None
         except RuntimeError as error:
             if _DIED not in str(error):
                 raise
+            if _NO_ROOM in str(error):
+                reason = os.strerror(errno.ENOSPC)
+                raise _no_shared_memory(num_workers, reason) from None
             reason = str(error).partition(". ")[0].removeprefix(_DIED)
             message = f"a data worker died{reason}"
             if num_restarts == MAX_RESTARTS:
@@ -110,6 +133,31 @@ def by_workers(
             _log.warning("warning: %s; the workers are started anew", message)
         finally:
             batches.close()
+
+
+def _read(read: Read, position: int) -> Any:
+    """Read in a worker, which must not end by itself: the trainer would wait."""
+    with own.no_exit():
+        return read(position)
+
+
+def _check_open_files(num_workers: int) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = OPEN_FILES + OPEN_FILES_OF_WORKER * num_workers
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise UserError(
+            f"data.workers = {num_workers} takes up to {needed:,} open files, and the "
+            f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "
+            "data.workers (0: threads of the trainer read)"
+        )
+
+
+def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
+    return UserError(
+        f"data.workers = {num_workers} share memory in {SHARED_MEMORY}, which cannot "
+        f"be used ({reason}): mount it with more room (docker run --shm-size 8g), or "
+        "give --data.workers 0"
+    )
 
 
 def with_workers(dataset: Any, num_workers: int) -> Any:

@@ -4,13 +4,13 @@ import os
 from typing import Any
 
 from jaxtrain.data.box_lists import MAX_SIDE, ListedBox, ListedImage, corners
-from jaxtrain.data.image_files import OUTSIDE, shown
+from jaxtrain.data.image_files import OUTSIDE, encoded_name, shown
 from jaxtrain.data.problems import UnusableError
 
 
 def image(value: Any, where: str) -> tuple[int, ListedImage]:
     """Return the id of an image, and the image, without boxes yet."""
-    name = os.path.normpath(os.fsencode(text(value, "file_name")))
+    name = os.path.normpath(encoded_name(text(value, "file_name")))
     if name.startswith((b"/", b"../")) or name in (b"..", b"."):
         raise UnusableError(f"{shown(name)} leads out of the folder", OUTSIDE)
     height, width = whole(value, "height"), whole(value, "width")
@@ -79,7 +79,7 @@ def text(value: Any, field: str) -> str:
     if not isinstance(found, str) or not found or "\0" in found:
         raise UnusableError(f"{field} is no text", f"give it a {field}")
     try:
-        os.fsencode(found)
+        encoded_name(found)
     except UnicodeEncodeError:
         raise UnusableError(f"{field} is no text", f"give it a {field}") from None
     return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxtrain.config import DataConfig
 from jaxtrain.data import columns
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.image_files import OUTSIDE, Folder, shown
+from jaxtrain.data.image_files import OUTSIDE, Folder, encoded_name, shown
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.errors import UserError, nearest
 
@@ -108,7 +108,7 @@ def _place(folder: Folder, path: str) -> bytes:
     Raises:
       UnusableError: it lies elsewhere, or is none.
     """
-    place = folder.relative(os.path.normpath(os.fsencode(path)))
+    place = folder.relative(os.path.normpath(encoded_name(path)))
     if place == b".":
         raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
     leaves = place.startswith((b"/", b"../")) or place == b".."

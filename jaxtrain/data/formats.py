@@ -123,7 +123,7 @@ def keep_quiet() -> None:
     # Else Python prints what no handler takes.
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     Image.MAX_IMAGE_PIXELS = None
-    maps = MAPS.read_text(errors="surrogateescape") if MAPS.exists() else ""
+    maps = os.fsdecode(MAPS.read_bytes()) if MAPS.exists() else ""
     for path in {line.split(maxsplit=5)[-1] for line in maps.splitlines()}:
         if not Path(path).name.startswith("libtiff"):
             continue

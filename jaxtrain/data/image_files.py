@@ -31,9 +31,19 @@ OUTSIDE = (
 )
 
 
+def encoded_name(name: bytes | str) -> bytes:
+    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale.
+
+    Raises:
+      UnicodeEncodeError: It is no name.
+    """
+    name = os.fspath(name)
+    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+
+
 def shown(name: bytes | str) -> str:
     """Return a name of a file as messages show it: in one line, with no codes."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    text = encoded_name(name).decode("utf-8", "backslashreplace")
     return printable(text).replace("\n", "\\n")
 
 

@@ -84,7 +84,9 @@ def total_bytes(root: Path = Path("/")) -> int:
 
 
 def _host_bytes(root: Path, name: str) -> int:
-    match = re.search(rf"{name}:\s+(\d+) kB", (root / "proc/meminfo").read_text())
+    match = re.search(
+        rf"{name}:\s+(\d+) kB", (root / "proc/meminfo").read_text(encoding="utf-8")
+    )
     assert match is not None, "Linux has all of them since 3.14"
     return int(match[1]) * 1024
 
@@ -119,6 +121,6 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

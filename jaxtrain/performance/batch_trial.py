@@ -130,7 +130,7 @@ def try_steps(config: Config, usable: int) -> dict[str, Any]:
     A step whose plan is above the limit is not run.
     """
     with contextlib.suppress(OSError):
-        OOM_SCORE.write_text(LARGEST_SCORE)
+        OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")
     devices.start("auto", flags=config.parallel.xla_flags)
     setup = build_setup(config)
     fixed = setup.abstract_state, abstract_inputs(setup)[0], setup.beside

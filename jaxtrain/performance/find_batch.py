@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+from rich.console import Console
 from rich.table import Table
 
 from jaxtrain.config import Config
-from jaxtrain.console import Console, tell
+from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.performance import batch_search, gpu_compiler
 from jaxtrain.performance.batch_advice import describe_batch, describe_micro_batches

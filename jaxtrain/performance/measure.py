@@ -253,7 +253,7 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
         # What has been freed goes back first: the C library may not fill its holes.
         ctypes.CDLL(None).malloc_trim(0)
         # From now on the largest size of this process counts anew (proc(5)).
-        CLEAR.write_text("5")
+        CLEAR.write_text("5", encoding="utf-8")
         before = _status("VmRSS")
         step()
         grown = max(grown, _status("VmHWM") - before)
@@ -265,5 +265,5 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
 
 
 def _status(name: str) -> int:
-    match = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())
+    match = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text(encoding="utf-8"))
     return int(match[1]) * 1024 if match else 0

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rich.console import Console
 from rich.table import Table
 
 from jaxtrain.checkpoints.retention import num_copies
-from jaxtrain.console import Console
 from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.performance.plan import Plan

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console as RichConsole
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxtrain.console import Console, printable
+from jaxtrain.console import printable
 from jaxtrain.records import writers
 from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.screen import Screen
@@ -34,7 +34,7 @@ class RunLog:
         self._wall_seconds = wall_seconds
         first = jax.process_index() == 0
         self._writers = writers.build(run) if first else []
-        silent = RichConsole(quiet=True, force_terminal=False, force_jupyter=False)
+        silent = Console(quiet=True, force_terminal=False, force_jupyter=False)
         self.screen = Screen(
             run.step,
             run.total_steps,

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console as RichConsole
+from rich.console import Console
 from rich.table import Table
 
-from jaxtrain.console import Console, printable
+from jaxtrain.console import printable
 from jaxtrain.errors import counted
 from jaxtrain.records.progress_bar import (
     BarState,
@@ -54,7 +54,7 @@ class Screen:
         epoch: Callable[[int], float],
         shown: Sequence[str],
         *,
-        console: RichConsole | None = None,
+        console: Console | None = None,
         seconds: Callable[[], float] = time.perf_counter,
     ):
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown

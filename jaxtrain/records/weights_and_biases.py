@@ -37,7 +37,7 @@ def _read_id(path: Path) -> str:
     if not os.path.lexists(path):
         atomic_file.write(path, secrets.token_hex(4))
     # It is sent: a link could lead to a secret.
-    with open(links.open_in_place(path, os.O_RDONLY)) as file:
+    with open(links.open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read(MAX_ID)
 
 

@@ -27,7 +27,7 @@ from jaxtrain.serving.limits import RefusedError, ServiceLimits
 from jaxtrain.serving.masks import mask_answer
 
 # Drop an image on it: it loads nothing from elsewhere.
-PAGE = Path(__file__).with_name("page.html").read_text()
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 # What the model takes -> the page.
 PAGES = {
     "image": PAGE,

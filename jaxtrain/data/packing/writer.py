@@ -160,7 +160,7 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
         plan_file = links.open_in_place(
             out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
         )
-        with open(plan_file, "a+") as file:
+        with open(plan_file, "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -49,11 +49,14 @@ def write(request: Request, path: Path) -> None:
     exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         program, about = Path(folder) / "program.mlir", Path(folder) / "about.json"
-        program.write_text(str(exported.mlir_module()))
-        about.write_text(json.dumps(request.about()))
+        program.write_text(str(exported.mlir_module()), encoding="utf-8")
+        about.write_text(json.dumps(request.about()), encoding="utf-8")
         words = [program, path, about]
         done = subprocess.run(
-            _command("convert", *words), capture_output=True, text=True
+            _command("convert", *words),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
         )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "rror:" in line]
@@ -128,7 +131,7 @@ def _is_dense(eqn: Any) -> bool:
 
 def load(path: Path, request: Request) -> Runner:
     """Return what runs the file: LiteRT, in a process that ends with the function."""
-    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (`_end` closes it)
+    said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`_end` closes it)
     process = subprocess.Popen(
         _command("run", path),
         stdin=subprocess.PIPE,

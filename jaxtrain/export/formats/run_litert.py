@@ -36,11 +36,11 @@ def convert(program: Path, file: Path, about: Path) -> None:
         passmanager,
     )
 
-    told = json.loads(about.read_text())
+    told = json.loads(about.read_text(encoding="utf-8"))
     context = ir.Context()
     converter_api_ext.prepare_mlir_context(context)
     with context:
-        module = ir.Module.parse(program.read_text())
+        module = ir.Module.parse(program.read_text(encoding="utf-8"))
         names = [told["input"]["name"]], [told["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()

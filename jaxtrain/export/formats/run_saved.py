@@ -28,7 +28,7 @@ def load():
 
 def read_about():
     """Return what model.json holds, compared with its digest."""
-    about = json.loads((HERE / "model.json").read_text())
+    about = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
     if "sha256" in about:
         written = about.pop("sha256")
         text = json.dumps(about, sort_keys=True, separators=(",", ":"))
@@ -49,6 +49,8 @@ def run(images):
 
 
 if __name__ == "__main__":
+    # Names of classes may be any.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     boxes = load()[2].get("box_names")
     for outputs in run(np.load(sys.argv[1])):

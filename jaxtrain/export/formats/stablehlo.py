@@ -57,7 +57,7 @@ def write_folder(request: Request, path: Path) -> None:
     _write(path / PROGRAM, function, shapes, request.images)
     (path / WEIGHTS).write_bytes(save(named))
     write_digested(path / ABOUT, {**request.about(), "weights": list(named)})
-    (path / SCRIPT).write_text(Path(run_saved.__file__).read_text())
+    (path / SCRIPT).write_bytes(Path(run_saved.__file__).read_bytes())
 
 
 def load_folder(path: Path, request: Request) -> Runner:

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from jaxtrain import links, own
+from jaxtrain import console, links, own
 from jaxtrain.console import tell
 from jaxtrain.errors import (
     START_AGAIN,
@@ -28,6 +28,7 @@ from jaxtrain.parallel import devices
 from jaxtrain.performance.gpu_compiler import visible_gpus
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SWEEP, read_sweep
+from jaxtrain.system_errors import as_user_error
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.work import describe_end, work
 
@@ -185,6 +186,7 @@ def _run(
     file = links.open_in_place(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    console.guard()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # Ctrl-C in a terminal comes from the first process, as any other signal.
     os.setpgrp()
@@ -195,17 +197,20 @@ def _run(
     code = 0
     with StopSignals() as signals:
         try:
-            work(options, signals)
+            with own.no_exit():
+                work(options, signals)
         except Interrupted as stopped:
             tell(f"stopped: {stopped}")
             code = 128 + stopped.signum
-        except tuple(CODES) as error:
-            tell(f"error: {error}")
-            send.send(error)
-            code = next(c for kind, c in CODES.items() if isinstance(error, kind))
-        except Exception:
-            traceback.print_exc()
-            code = 1
+        except Exception as caught:
+            error = as_user_error(caught) or caught
+            codes = [c for kind, c in CODES.items() if isinstance(error, kind)]
+            code = codes[0] if codes else 1
+            if codes:
+                tell(f"error: {error}")
+                send.send(error)
+            else:
+                traceback.print_exc()
         signals.defer = True
     sys.exit(code)
 

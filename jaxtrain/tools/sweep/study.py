@@ -1,10 +1,11 @@
 """The study of a sweep in Optuna's storage, which several processes share."""
 
 import contextlib
+import json
 import math
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,29 @@ COMPARED = (
 )
 
 
+@contextlib.contextmanager
+def reported(folder: Path) -> Iterator[None]:
+    """Make a mistake of the user out of an error of the storage.
+
+    Args:
+      folder: Folder of the sweep.
+
+    Raises:
+      UserError: The file is damaged, or cannot be read or written.
+    """
+    try:
+        yield
+    except (
+        *(optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError),
+        *(sqlite3.Error, json.JSONDecodeError),
+    ) as error:
+        shown = " ".join(str(error.__cause__ or error).split())
+        raise UserError(
+            f"{folder / STUDY} cannot be read and written ({shown}): free some space, "
+            "restore it from a copy, or choose another --workdir"
+        ) from None
+
+
 class SweepStudy:
     """The trials of a sweep. What is written there outlives a kill.
 
@@ -62,17 +86,8 @@ class SweepStudy:
         # The folder may have any name, which an address could not hold. Connections
         # are closed after use: none is open when the process ends.
         engine = {"creator": self._connect, "poolclass": sqlalchemy.pool.NullPool}
-        try:
+        with reported(folder):
             self.storage = optuna.storages.RDBStorage("sqlite://", engine)
-        except (
-            *(optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError),
-            OSError,
-        ) as error:
-            shown = " ".join(str(error.__cause__ or error).split())
-            raise UserError(
-                f"{self._path} cannot be read and written ({shown}): restore it from a "
-                "copy, or choose another --workdir"
-            ) from None
 
     def exists(self) -> bool:
         """Whether the study was created, and not in part only."""
@@ -181,8 +196,12 @@ class SweepStudy:
         # SQLite follows links, and looks for these files beside the one it opens.
         for name in (STUDY, f"{STUDY}-journal", f"{STUDY}-wal", f"{STUDY}-shm"):
             flags = os.O_RDWR | (os.O_CREAT if name == STUDY else 0)
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 os.close(links.open_in_place(self._path.with_name(name), flags))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise sqlite3.OperationalError(str(error)) from None
         return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
 
 

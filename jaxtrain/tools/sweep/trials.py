@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxtrain import own
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import (
@@ -177,7 +178,8 @@ def _failing(
         config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
     )
     try:
-        train()
+        with own.no_exit():
+            train()
     except MovedError:
         raise
     except (UserError, BadNumbersError) as error:

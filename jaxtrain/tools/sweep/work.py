@@ -18,6 +18,7 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.queue import TrialQueue
+from jaxtrain.tools.sweep.study import reported
 from jaxtrain.tools.sweep.trials import carry_out, carry_out_together
 
 
@@ -36,7 +37,7 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
     allow_own(options.config)
     devices.start(options.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices)
     hooks = parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
-    with contextlib.closing(TrialQueue(options)) as queue:
+    with reported(options.folder), contextlib.closing(TrialQueue(options)) as queue:
         queue.open()
         while (group := queue.take()) is not None:
             for trial in group.left:

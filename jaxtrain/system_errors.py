@@ -1,0 +1,99 @@
+"""Errors of the environment as messages: memory, disks, limits, permissions."""
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Iterator
+
+from jaxtrain.errors import UserError, is_out_of_memory
+
+MEMORY = (
+    "set a smaller data.batch_size or --batch-size, fewer members of an ensemble, or "
+    "more devices; main.py plan tells what a config takes, main.py find-batch the "
+    "largest batch that fits"
+)
+SPACE = "free some space there, or choose another folder"
+PERMISSION = "change the permissions, or choose another folder"
+PROCESSES = (
+    "raise the limit of processes and threads (ulimit -u, or pids.max of the "
+    "container), or set a smaller data.workers"
+)
+# By errno. Other errors of the system are bugs until it is known who can mend them.
+FIXES = {
+    errno.ENOSPC: SPACE,
+    errno.EDQUOT: f"{SPACE}: the quota of the user is used up",
+    errno.EROFS: "choose a folder on a disk that can be written",
+    errno.EACCES: PERMISSION,
+    errno.EPERM: PERMISSION,
+    errno.EIO: "the disk or its connection is damaged: choose another folder",
+    errno.ESTALE: "the network disk was lost: mount it again",
+    errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
+    errno.EAGAIN: PROCESSES,
+}
+# Messages of Python's.
+NO_THREAD = "can't start new thread"
+NO_TEMPORARY = "No usable temporary directory"
+
+
+def as_user_error(error: BaseException) -> UserError | None:
+    """Message for an error that the environment caused; None for any other.
+
+    Args:
+      error: Caught error; its causes count, too.
+    """
+    if is_out_of_memory(error):
+        reason = next(iter(str(error).splitlines()), "").strip()
+        reason = reason or type(error).__name__
+        return UserError(f"the memory was used up ({reason}): {MEMORY}")
+    messages = map(_describe, _causes(error))
+    message = next(filter(None, messages), None)
+    return None if message is None else UserError(message)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (
+            None if error.__suppress_context__ else error.__context__
+        )
+
+
+def _describe(error: BaseException) -> str | None:
+    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
+        return f"{NO_THREAD}: {PROCESSES}"
+    if not isinstance(error, OSError):
+        return None
+    path, reason = error.filename, error.strerror or str(error)
+    if error.errno == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (
+            f"too many open files, of which this process may have {limit:,}: raise the "
+            "limit (ulimit -n 4096), or set a smaller data.workers"
+        )
+    if error.errno == errno.ENOENT and path is None:
+        if not _current_folder():
+            return "the current folder was removed: change to one that is there (cd)"
+        if NO_TEMPORARY in reason:
+            return f"{reason}: set TMPDIR to a folder that can be written"
+    if error.errno not in FIXES:
+        return None
+    place = "" if path is None else f"{os.fsdecode(path)}: "
+    return f"{place}{reason}: {FIXES[error.errno]}"
+
+
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the hard limit, which is meant to be used.
+
+    The lower one is for programs that call `select` (as Go and the JVM, which do so).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS allows less than infinity.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
