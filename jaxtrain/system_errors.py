@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import resource
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
+# Most systems let a process open 1,024 files, and let it ask for more.
+MAX_OPEN = 2**16
 # Messages of Python's.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
@@ -89,11 +92,15 @@ def _current_folder() -> str | None:
         return None
 
 
-def raise_file_limit() -> None:
-    """Raise the limit of open files to the hard limit, which is meant to be used.
+def raise_file_limit() -> float:
+    """Raise the limit of open files as far as the system allows; return it.
 
-    The lower one is for programs that call `select` (as Go and the JVM, which do so).
+    It holds for the processes that this one starts, too.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # macOS allows less than infinity.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):  # macOS may allow less.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -11,7 +11,6 @@ import functools
 import logging
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from typing import Any
 from jaxtrain import own
 from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
+from jaxtrain.system_errors import raise_file_limit
 
 # Threads of a process without workers, where images are decoded or resized; they do so
 # in C and hold each other up little. Where rows are only copied, more than one do.
@@ -142,9 +142,9 @@ def _read(read: Read, position: int) -> Any:
 
 
 def _check_open_files(num_workers: int) -> None:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limit = raise_file_limit()
     needed = OPEN_FILES + OPEN_FILES_OF_WORKER * num_workers
-    if limit != resource.RLIM_INFINITY and limit < needed:
+    if limit < needed:
         raise UserError(
             f"data.workers = {num_workers} takes up to {needed:,} open files, and the "
             f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "

@@ -1,6 +1,5 @@
 """The files of a sharded set as one sequence of examples, read at any place."""
 
-import resource
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.system_errors import raise_file_limit
 
-# Most systems let a process open 1,024 files, and let it ask for more.
-MAX_OPEN = 2**16
 # Descriptors that the rest of a process needs.
 SPARE = 256
 # No buffers or threads of a reader's own: examples lie anywhere.
@@ -99,13 +97,9 @@ def allow_open_files(name: str, num_files: int) -> None:
     Raises:
       UserError: The system does not let it open so many.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    if soft != resource.RLIM_INFINITY and soft < num_files + SPARE:
+    limit = raise_file_limit()
+    if limit < num_files + SPARE:
         raise UserError(
-            f"{name} has {num_files} files, and a process may open {soft} here "
+            f"{name} has {num_files} files, and a process may open {limit} here "
             "(`ulimit -Hn`): raise that limit"
         )

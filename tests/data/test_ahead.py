@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +14,10 @@ import pytest
 
 from jaxtrain.config import DataConfig, ParallelConfig
 from jaxtrain.data import ahead, loader, sources
+from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
+from tests.helpers.forked import ROOT
+from tests.helpers.needs import missing
 from tests.helpers.waiting import wait_until
 
 
@@ -44,6 +49,53 @@ def test_who_takes_none_holds_the_reading_up():
     stream.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("read")]
     assert len(started) == most
+
+
+def test_workers_need_open_files(monkeypatch: pytest.MonkeyPatch):
+    """It is told before any is started: in the midst they leave each other hanging."""
+    monkeypatch.setattr(ahead, "raise_file_limit", lambda: 64)
+    with pytest.raises(UserError, match=r"limit is 64: raise it \(ulimit -n 4096\)"):
+        next(ahead.by_workers(int, 0, 4, 1))
+
+
+def leave(position: int) -> int:
+    return sys.exit(position)
+
+
+@pytest.mark.slow
+def test_a_reader_that_exits():
+    """Of a worker that ends with 0 its trainer would wait for more batches."""
+    with pytest.raises(UserError, match=r"test_ahead\.py:\d+: SystemExit: 0: a part"):
+        next(ahead.by_workers(leave, 0, 4, 1))
+
+
+# The memory is that of a test, not of this machine.
+MOUNT = "mount -t tmpfs -o {} tmpfs /dev/shm && exec {} -c '{}'"
+READ = "from jaxtrain.data import ahead; print(next(ahead.by_workers({}, 0, 4, 1)))"
+PAGES = 'lambda i: __import__("numpy").ones({}_000_000)'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "read", "reason"),
+    [
+        ("ro", "abs", "Read-only file system"),
+        ("size=64k", "abs", "No space left on device"),
+        ("size=1m", PAGES.format(1), "No space left on device"),
+    ],
+)
+def test_workers_need_shared_memory(options: str, read: str, reason: str):
+    script = MOUNT.format(options, sys.executable, READ.format(read))
+    unshared = ["unshare", "--mount", "sh", "-c"]
+    if subprocess.run([*unshared, "mount -t tmpfs tmpfs /dev/shm"]).returncode:
+        missing("cannot mount another /dev/shm")
+    result = subprocess.run(
+        [*unshared, script], cwd=ROOT, capture_output=True, text=True
+    )
+    # Python's tracker of shared memory may follow with what a killed worker has left.
+    (told,) = [x for x in result.stderr.splitlines() if x.startswith("jaxtrain.errors")]
+    assert f"/dev/shm, which cannot be used ({reason})" in told
+    assert "--data.workers 0" in told
 
 
 def note(path: Path, position: int) -> dict[str, int]:

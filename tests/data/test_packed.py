@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain import own
+from jaxtrain import own, system_errors
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ParallelConfig, replace
-from jaxtrain.data import loader, shard_files, sources
+from jaxtrain.data import loader, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packing import shard, writer
 from jaxtrain.data.packing.convert import Form
@@ -401,7 +401,7 @@ def test_a_set_may_have_more_shards_than_files_may_be_open(
     pack("tfds:tiny", tmp_path / "out", data_dir=tiny, format=format)
     source = load_images(source=f"packed:{tmp_path / 'out'}", validation_fraction=0)
     assert (read_all(source.train)["target"] == np.arange(40) % 3).all()
-    monkeypatch.setattr(shard_files, "MAX_OPEN", 300)
+    monkeypatch.setattr(system_errors, "MAX_OPEN", 300)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, few_open_files))
     with pytest.raises(UserError, match="has 165 files, and a process may open 300"):
         load_images(source=f"packed:{tmp_path / 'out'}")

@@ -35,7 +35,7 @@ from jaxtrain.tools.sweep.parts import make_pruner, make_sampler
 from jaxtrain.tools.sweep.processes import share_gpus
 from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
 from jaxtrain.tools.sweep.space import SearchSpace, apply
-from jaxtrain.tools.sweep.study import SweepStudy
+from jaxtrain.tools.sweep.study import SweepStudy, reported
 from jaxtrain.tools.sweep.trials import carry_out
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
@@ -537,6 +537,32 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
     assert [t["value"] for t in record["trials"]] == [0.5, 0.25, None]
     assert [t["number"] for t in rank(record)] == [1, 0, 2]
     json.dumps(record, allow_nan=False)
-    (folder / "study.db").write_bytes(b"damaged" * 1000)
-    with pytest.raises(UserError, match=r"study\.db cannot be read"):
-        SweepStudy(folder)
+    file = folder / "study.db"
+    content = file.read_bytes()
+    for damaged in (
+        b"damaged" * 1000,
+        content[: len(content) // 4],
+        # The header is whole, and nothing else.
+        content[:4096] + b"damaged" * (len(content) // 7),
+    ):
+        file.write_bytes(damaged)
+        with (
+            pytest.raises(UserError, match=r"study\.db cannot be read") as told,
+            reported(folder),
+        ):
+            SweepStudy(folder).record()
+        assert "SELECT" not in str(told.value)
+
+
+@each_row(
+    ("line", "error"),
+    [
+        ("raise SystemExit(0)", UserError),
+        ("raise KeyboardInterrupt", KeyboardInterrupt),
+    ],
+)
+def test_a_space_that_exits(line: str, error: type[BaseException], tmp_path: Path):
+    path = tmp_path / "space.py"
+    path.write_text(f"def space(trial):\n    {line}\n")
+    with pytest.raises(error, match=r"SystemExit: 0|^$"):
+        SearchSpace(path, Config()).draw(None)

@@ -63,7 +63,9 @@ def reported(folder: Path) -> Iterator[None]:
         *(optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError),
         *(sqlite3.Error, json.JSONDecodeError),
     ) as error:
-        shown = " ".join(str(error.__cause__ or error).split())
+        cause = getattr(error, "orig", None) or error.__cause__ or error
+        cause = getattr(cause, "orig", None) or cause
+        shown = " ".join(str(cause).split())
         raise UserError(
             f"{folder / STUDY} cannot be read and written ({shown}): free some space, "
             "restore it from a copy, or choose another --workdir"
