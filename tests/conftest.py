@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Keep the part that --part names of the tests that -m has chosen."""
-    part = share(items, config.getoption("--part"))
+    part = share(items, str(config.getoption("--part")))
     others = {*items} - {*part}
     if others:
         config.hook.pytest_deselected(items=list(others))

@@ -16,6 +16,7 @@ from jaxtrain.checkpoints.orbax import METADATA, replace_info
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, Config
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records.held_folder import LOCK, HeldFolder, locked
 from jaxtrain.records.metrics_file import keep_until
 from jaxtrain.records.workdir import FOLDERS, METRICS, open_workdir
@@ -195,7 +196,7 @@ def test_a_workdir_with_hard_links_to_a_backup_goes_on(workdir: Path):
 def test_checkpoints_are_removed_in_the_workdir_alone(victim: Path, workdir: Path):
     directory = workdir / "checkpoints"
     directory.symlink_to(victim)
-    with contextlib.closing(Checkpoints(directory, CheckpointConfig())):
+    with contextlib.closing(Checkpoints(directory, CheckpointConfig(), run=RunId.new(workdir))):
         pass  # It removes uncommitted steps at both ends.
     for change in (
         lambda: folder_lib.remove(directory / "7"),
