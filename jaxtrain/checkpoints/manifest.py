@@ -85,7 +85,7 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
 
     Args:
       directory: Folder of the checkpoints.
-      step: Number of the committed step.
+      step: Number of a committed step.
       run: Run that the step must belong to. None accepts any.
 
     Raises:
