@@ -111,7 +111,7 @@ def test_two_processes_that_differ_end_at_once(
 ):
     config = write_recipe(cli.directory / "recipe.py", EIGHT_STEPS)
     first, second = two("--config", config, "--workdir", "run")
-    variables = {name: str(value) for name, value in env.items()}
+    variables: dict[str, Any] = {name: str(value) for name, value in env.items()}
     both = [cli.start(*first), cli.start(*second, *words.split(), **variables)]
     try:
         errors = [process.communicate(timeout=PATIENCE)[1] for process in both]

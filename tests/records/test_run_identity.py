@@ -193,7 +193,7 @@ def test_file_of_another_run_is_refused(
 
 def test_workdir_without_an_id_is_refused(here: Path):
     values = json.loads(Path("run/config.json").read_text())
-    values.pop(FIELD), values.pop("sha256")
+    del values[FIELD], values["sha256"]
     Path("run/config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"run/config\.json: run_id is missing"):
         jaxtrain.load_model("run")
