@@ -35,20 +35,37 @@ def open_in_place(
         descriptor = os.open(opened, flags, 0o666, dir_fd=folder)
     except OSError:
         if path.is_symlink():
-            told = f"{path.name} is a link, which is not followed: remove it"
-            raise OSError(errno.ELOOP, told, path) from None
+            _check(path, path.lstat(), only_name)
         raise
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
-        if only_name and status.st_nlink > 1:
-            told = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
-            raise OSError(errno.EMLINK, f"{told}in its place", path)
+        _check(path, os.fstat(descriptor), only_name)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def check_in_place(path: Path) -> None:
+    """Check a file that a library changes in place; it need not be there.
+
+    It is not opened: closing it would free the locks that SQLite has on it.
+
+    Raises:
+      OSError: It is a link, has several names, or is no regular file.
+    """
+    if os.path.lexists(path):
+        _check(path, path.lstat(), only_name=True)
+
+
+def _check(path: Path, status: os.stat_result, only_name: bool) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        told = f"{path.name} is a link, which is not followed: remove it"
+        raise OSError(errno.ELOOP, told, path) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
+    if only_name and status.st_nlink > 1:
+        told = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
+        raise OSError(errno.EMLINK, f"{told}in its place", path)
 
 
 def check_inside(path: Path, root: Path) -> None:

@@ -196,7 +196,9 @@ def test_a_workdir_with_hard_links_to_a_backup_goes_on(workdir: Path):
 def test_checkpoints_are_removed_in_the_workdir_alone(victim: Path, workdir: Path):
     directory = workdir / "checkpoints"
     directory.symlink_to(victim)
-    with contextlib.closing(Checkpoints(directory, CheckpointConfig(), run=RunId.new(workdir))):
+    with contextlib.closing(
+        Checkpoints(directory, CheckpointConfig(), run=RunId.new(workdir))
+    ):
         pass  # It removes uncommitted steps at both ends.
     for change in (
         lambda: folder_lib.remove(directory / "7"),

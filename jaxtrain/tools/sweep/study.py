@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,10 +65,15 @@ def reported(folder: Path) -> Iterator[None]:
         cause = getattr(error, "orig", None) or error.__cause__ or error
         cause = getattr(cause, "orig", None) or cause
         shown = " ".join(str(cause).split())
-        raise UserError(
-            f"{folder / STUDY} cannot be read and written ({shown}): free some space, "
-            "restore it from a copy, or choose another --workdir"
-        ) from None
+        raise unusable(folder / STUDY, shown) from None
+
+
+def unusable(path: Path, reason: str) -> UserError:
+    """Return the error of a study that cannot be read or written."""
+    return UserError(
+        f"{path} cannot be read and written ({reason}): free some space, restore it "
+        "from a copy, or choose another --workdir"
+    )
 
 
 class SweepStudy:
@@ -84,6 +88,7 @@ class SweepStudy:
 
     def __init__(self, folder: Path):
         self._path = folder / STUDY
+        self._check_files()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         # The folder may have any name, which an address could not hold. Connections
         # are closed after use: none is open when the process ends.
@@ -194,16 +199,17 @@ class SweepStudy:
         study = self.storage.get_study_id_from_name(NAME)
         return self.storage.get_trial_id_from_study_id_trial_number(study, number)
 
+    def _check_files(self) -> None:
+        """Raise UserError if a file is a link, which SQLite would follow."""
+        try:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                links.check_in_place(self._path.with_name(STUDY + suffix))
+        except FileNotFoundError:
+            pass  # Another process has removed its journal meanwhile.
+        except OSError as error:
+            raise unusable(self._path, str(error.strerror)) from None
+
     def _connect(self) -> sqlite3.Connection:
-        # SQLite follows links, and looks for these files beside the one it opens.
-        for name in (STUDY, f"{STUDY}-journal", f"{STUDY}-wal", f"{STUDY}-shm"):
-            flags = os.O_RDWR | (os.O_CREAT if name == STUDY else 0)
-            try:
-                os.close(links.open_in_place(self._path.with_name(name), flags))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise sqlite3.OperationalError(str(error)) from None
         return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
 
 
