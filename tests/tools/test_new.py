@@ -144,7 +144,7 @@ def test_the_recipe_trains_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     recipe = tmp_path / "configs" / "mine.py"
     assert main(["new", "--data", "digits", "--out", str(recipe)]) == 0
     told = capsys.readouterr().out
-    assert "1,437 train, 360 test" in told and f"--config {recipe}" in told
+    assert "1,437 train, 360 test" in told and f"--config {quoted(recipe)}" in told
     # Written as the formatter would, and nothing is left to say.
     check = [sys.executable, "-m", "ruff", "format", "--check", str(recipe)]
     assert subprocess.run(check, capture_output=True).returncode == 0
