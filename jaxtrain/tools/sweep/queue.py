@@ -80,7 +80,8 @@ class TrialQueue:
         self._pruner = parts.make_pruner(options.pruner, options.pruner_options)
         self._sampler(0)
         self._locks = TrialLocks(options.folder)
-        self.study = SweepStudy(options.folder)
+        with self._locks.study():  # Optuna creates its tables.
+            self.study = SweepStudy(options.folder)
 
     def open(self) -> None:
         """Create the study, or check that it is one of this config.
