@@ -86,8 +86,12 @@ def _check_target(path: Path, folder: bool) -> None:
     """Raise OSError for a device, a pipe, or a link to one, such as /dev/stdout."""
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except FileNotFoundError:
         return
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # A link to itself, which is replaced.
+            return
+        raise
     if not (folder or stat.S_ISREG(mode)):
         raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
 

@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxtrain.checkpoints import snapshot, store
+from jaxtrain.checkpoints import orbax, snapshot, store
 from jaxtrain.errors import BadNumbersError, CheckpointError, StartAgainError
 from tests.helpers.saved import ABSTRACT, STATE, opened
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -40,8 +40,8 @@ class Writer:
 
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
-    writer = Writer(store.write)
-    monkeypatch.setattr(store, "write", writer)
+    writer = Writer(orbax._write)
+    monkeypatch.setattr(orbax, "_write", writer)
     yield writer
     writer.released.set()
 

@@ -348,7 +348,7 @@ def test_no_more_than_a_few_chunks_are_read_ahead():
 
 def test_the_bar_is_shown_on_a_terminal_alone(tmp_path: Path):
     terminal = RichConsole(file=io.StringIO(), force_terminal=True, width=80)
-    place = "jaxtrain.console.Console"
+    place = "rich.console.Console"
     config = Config(data=DataConfig(source="synthetic:8x8x3/4/64"))
     with mock.patch(place, return_value=terminal):
         check(config, tmp_path, sized=True)
