@@ -19,6 +19,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.json_files.run_id import RunId
 from tests.helpers.damage import zero
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
@@ -66,10 +67,10 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def good(folder: Path) -> set[int]:
+def good(folder: Path, run: RunId = RUN) -> set[int]:
     """Return the steps that hold what was saved."""
     found = set()
-    saved = Checkpoints(folder, CheckpointConfig(), run=RUN, read_only=True)
+    saved = Checkpoints(folder, CheckpointConfig(), run=run, read_only=True)
     with contextlib.closing(saved):
         for step in saved.steps():
             with contextlib.suppress(DamagedError):
@@ -269,7 +270,7 @@ def not_read_back(self, step):
 def none_removed(folder, *args):
     return die() if (folder / "6").exists() else remove_old(folder, *args)
 
-def half_removed(step):
+def half_removed(step, **options):
     for path in sorted(p for p in step.rglob("*") if p.is_file())[::2]:
         path.unlink()
     die()
@@ -309,7 +310,7 @@ def test_killed_between_the_new_and_the_old(
     process = cli.start(moment, *words, killed, program=PROGRAM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL, stderr
-    assert good(killed / "checkpoints") == MOMENTS[moment]
+    assert good(killed / "checkpoints", RunId.read(killed)) == MOMENTS[moment]
     for run in (killed, whole):
         assert main([*words, str(run)]) == 0
         assert names(run / "checkpoints") == {"6", "8"}

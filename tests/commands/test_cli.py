@@ -13,10 +13,11 @@ import pytest
 
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
-from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config import Config, get, paths, replace, to_json
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data.sources import SOURCES
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
 from jaxtrain.training.optimizers import OPTIMIZERS
@@ -296,7 +297,9 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])
 def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
     """As of `python main.py --help | head -1`; a line or two come at the end alone."""
-    (cli.directory / "run" / "checkpoints" / "quarantine-1").mkdir(parents=True)
+    run = cli.directory / "run"
+    (run / "checkpoints" / "quarantine-1").mkdir(parents=True)
+    (run / "config.json").write_text(to_json(Config(), RunId.new(run)))
     process = cli.start(*words.split(), anew=True)
     assert process.stdout is not None
     process.stdout.close()

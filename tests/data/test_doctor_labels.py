@@ -9,6 +9,7 @@ import pytest
 
 from jaxtrain.config import from_json, replace, to_json
 from jaxtrain.data.doctor.labels import find_doubts
+from jaxtrain.json_files.run_id import RunId
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
@@ -171,13 +172,16 @@ def test_on_several_devices_the_labels_are_judged_as_on_one(
         )
     )
     assert cli("--config", config, "--workdir", "run", **FP64).code == 0
-    place = cli.directory / "run" / "config.json"
+    place, run = (
+        cli.directory / "run" / "config.json",
+        RunId.read(cli.directory / "run"),
+    )
     reports = {}
     # Eight devices cannot share a batch of 36.
     for eval_size, devices in ((64, 1), (64, 8), (36, 8)):
         trained = from_json(place.read_text())
         trained = replace(trained, "data.eval_batch_size", eval_size)
-        place.write_text(to_json(trained))
+        place.write_text(to_json(trained, run))
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
         result = cli("data", "--check", "--workdir", "run", "--trust", **env)
         assert result.code == 0, result.stderr

@@ -152,6 +152,6 @@ def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
 )
 def test_a_pair_works(here: Path, tmp_path: Path, name: str, words: str):
     run = tmp_path / "run"
-    result = Cli(here)(*f"--config {name}.py --workdir {run} {words}".split())
+    result = Cli(here)("--config", f"{name}.py", "--workdir", run, *words.split())
     assert result.code == 0, result.stderr
     assert read_summary(run)["eval"]["num_examples"] > 0

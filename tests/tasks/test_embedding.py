@@ -38,7 +38,7 @@ def embedding(options: str = ARCFACE, data: str = "", logging: str = "") -> str:
 
 
 def train(folder: Path, words: str = "", run: str = "run") -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir {run} {words}".split())
+    result = Cli(folder)("--config", "recipe.py", "--workdir", run, *words.split())
     assert result.code == 0, result.stderr
 
 

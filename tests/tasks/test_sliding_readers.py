@@ -1,6 +1,7 @@
 """What reads the training split of a run of windows sees what evaluations show."""
 
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import write_recipe
+from tests.helpers.words import quoted
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +68,7 @@ def write_run(folder: Path, kind: str, steps: int) -> None:
 
 
 def call(folder: Path, words: str, **env: str) -> Any:
-    result = Cli(folder)(*words.split(), **env)
+    result = Cli(folder)(*shlex.split(words), **env)
     assert result.code == 0, result.stderr
     return result
 
@@ -148,7 +150,7 @@ def test_statistics_of_averages_are_of_windows_of_stored_pixels(exact: Path):
 
 
 def test_an_average_has_the_statistics_of_windows(exact: Path, tmp_path: Path):
-    words = f"average run run --trust --images 10000 --out {tmp_path / 'soup'}"
+    words = f"average run run --trust --images 10000 --out {quoted(tmp_path / 'soup')}"
     call(exact, words, **FP64)
     trust.trust(tmp_path / "soup")
     with float64(True):
@@ -196,9 +198,8 @@ def test_first_kernels_are_computed_from_windows(kind: str, tmp_path: Path):
 def test_ranges_of_8_bits_are_of_the_windows_of_stored_pixels(
     here: Path, tmp_path: Path
 ):
-    words = (
-        f"quantize --workdir run --trust --out {tmp_path / 'q'} --calibration minmax"
-    )
+    out = quoted(tmp_path / "q")
+    words = f"quantize --workdir run --trust --out {out} --calibration minmax"
     shown = call(here, f"{words} --num-images 2000").stdout
     assert "mean_iou" in shown and "validation images" in shown
     model = load_model(here / "run")
@@ -220,8 +221,9 @@ def test_a_model_that_8_bits_spoil_is_not_written(here: Path, tmp_path: Path):
     for i in range(4):
         pixels = np.full((WHOLE, WHOLE), i, np.uint8)
         Image.fromarray(pixels).save(black / f"{i}.png")
-    words = f"quantize --workdir run --trust --images {black} --out {tmp_path / 'q'}"
-    result = Cli(here)(*words.split())
+    out = quoted(tmp_path / "q")
+    words = f"quantize --workdir run --trust --images {quoted(black)} --out {out}"
+    result = Cli(here)(*shlex.split(words))
     assert result.code == 2, result.stdout
     told = " ".join(result.stderr.split())
     assert "--max-drop 0.05: mean_iou 0." in told and "nothing was written" in told
@@ -233,7 +235,9 @@ def test_a_model_that_8_bits_spoil_is_not_written(here: Path, tmp_path: Path):
 def test_a_file_in_int8_tells_the_classes_of_the_model(here: Path, tmp_path: Path):
     pytest.importorskip("onnxruntime")
     words = "export --workdir run --trust --format onnx --precision int8 --out"
-    shown = " ".join(call(here, f"{words} {tmp_path / 'x.onnx'}").stdout.split())
+    shown = " ".join(
+        call(here, f"{words} {quoted(tmp_path / 'x.onnx')}").stdout.split()
+    )
     share = shown.partition("a class keeps ")[2].partition("%")[0]
     assert float(share) > 95
 
@@ -241,7 +245,7 @@ def test_a_file_in_int8_tells_the_classes_of_the_model(here: Path, tmp_path: Pat
 def test_channels_matter_by_the_loss_of_whole_images(exact: Path, tmp_path: Path):
     """By the change of the loss as kernels grow; windows are cut one by one."""
     words = f"compact --workdir run --trust --flops 0.7 --multiple 1 --images {NUM}"
-    call(exact, f"{words} --out {tmp_path / 'small'}", **FP64)
+    call(exact, f"{words} --out {quoted(tmp_path / 'small')}", **FP64)
     assert (tmp_path / "small").exists()
     with float64(True):
         model, (config, train) = load_model(exact / "run"), training_split(exact)

@@ -42,7 +42,9 @@ def tones(sound: str = "", **changes: str) -> str:
 
 
 def train(folder: Path, words: str = "", run: str = "run", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir {run} {words}".split(), **env)
+    result = Cli(folder)(
+        "--config", "recipe.py", "--workdir", run, *words.split(), **env
+    )
     assert result.code == 0, result.stderr
 
 
