@@ -172,10 +172,8 @@ def test_on_several_devices_the_labels_are_judged_as_on_one(
         )
     )
     assert cli("--config", config, "--workdir", "run", **FP64).code == 0
-    place, run = (
-        cli.directory / "run" / "config.json",
-        RunId.read(cli.directory / "run"),
-    )
+    place = cli.directory / "run" / "config.json"
+    run = RunId.read(place.parent)
     reports = {}
     # Eight devices cannot share a batch of 36.
     for eval_size, devices in ((64, 1), (64, 8), (36, 8)):
