@@ -15,6 +15,7 @@ from PIL import Image
 from tests.helpers.forked import ROOT
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
+from tests.helpers.tiers import thinned
 from tests.helpers.waiting import PATIENCE
 
 # What a command is given. {run} is a trained run, {new} a folder that is not there.
@@ -108,8 +109,9 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"recipe": recipe, "run": run, "space": space, "image": image}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", covering(), ids=", ".join)
+@pytest.mark.parametrize(
+    "row", thinned(2, map(pytest.param, covering())), ids=", ".join
+)
 def test_a_command_in_a_poor_environment(
     row: tuple[str, ...], given: dict[str, Path], cli: Cli
 ):

@@ -69,7 +69,7 @@ def test_death_is_told(caplog: pytest.LogCaptureFixture):
     assert "a data worker died with exit code -9" in record.message
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))

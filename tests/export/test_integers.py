@@ -23,6 +23,7 @@ from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.tiers import thinned
 
 # Runs of some epochs.
 SHORT = {
@@ -122,17 +123,19 @@ def test_outputs_are_those_of_the_model_to_a_step():
     assert (away <= 1.001 * made.step).mean() >= 0.999
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "away", "part"),
-    [
-        ("resnet18", {"width": 0.125, "stem": "cifar"}, 1, 0.999),
-        ("preact_resnet18", {"width": 0.125}, 1, 0.999),
-        ("vgg11", {"width": 0.125}, 1, 0.999),
-        # Float32 sums move one activation in some thousands to the next integer: of
-        # random weights it changes the outputs by up to 3 steps, 8 % by more than 1.
-        ("mobilenet_v2", {"width": 0.25, "stem": "cifar"}, 4, 0.98),
-    ],
+    thinned(
+        2,
+        [
+            ("resnet18", {"width": 0.125, "stem": "cifar"}, 1, 0.999),
+            ("preact_resnet18", {"width": 0.125}, 1, 0.999),
+            ("vgg11", {"width": 0.125}, 1, 0.999),
+            # Float32 sums move one activation in some thousands to the next integer:
+            # of random weights it changes outputs by up to 3 steps, 8 % by over 1.
+            ("mobilenet_v2", {"width": 0.25, "stem": "cifar"}, 4, 0.98),
+        ],
+    ),
 )
 def test_deep_models_are_within_a_step(
     name: str, options: dict[str, Any], away: float, part: float

@@ -146,7 +146,7 @@ def test_bfloat16_gradients_compile_whole_for_any_number_of_images(num: int):
 sides = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(
     images=st.tuples(st.integers(1, 9), st.integers(1, 13), st.integers(1, 13)),

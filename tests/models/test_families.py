@@ -202,8 +202,7 @@ def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
 OF_THEIR_OWN = sorted(SHORT.keys() - {"resnet", "se_resnet", "wide_resnet"})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OF_THEIR_OWN)
+@pytest.mark.parametrize("name", thinned(3, OF_THEIR_OWN))
 def test_any_devices_compute_what_one_does(name: str) -> None:
     """Over the batch, parameters, channels, rows and columns, in float64."""
     meshes = COVER[:2]

@@ -17,6 +17,7 @@ from jaxtrain.models.folding import fold_norms
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 
 IN, OUT, SIDE, BATCH = 3, 8, 6, 4
 Weights = dict[str, jax.Array]
@@ -176,7 +177,7 @@ LARGE = [
 
 @pytest.mark.parametrize(
     ("config", "num"),
-    [SMALL, *(pytest.param(*row, marks=pytest.mark.slow) for row in LARGE)],
+    [SMALL, *thinned(2, LARGE)],
     ids=lambda given: getattr(given, "name", ""),
 )
 def test_models_put_out_the_same(config: ModelConfig, num: int):

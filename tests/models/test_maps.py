@@ -227,7 +227,7 @@ def get_config():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_training_is_that_of_torchvision(tmp_path: Path):
     """The first steps of gradient descent on four images, from weights in a file.
 

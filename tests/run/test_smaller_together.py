@@ -17,6 +17,7 @@ from jaxtrain.trees import by_path
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import thinned
 
 STEPS = 8
 RECIPE = recipe(
@@ -41,8 +42,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@pytest.mark.parametrize("case", thinned(2, map(pytest.param, CASES)), ids="-".join)
 def test_they_go_together(cli: Cli, case: tuple[str, ...]):
     write_recipe(cli.directory / "recipe.py", RECIPE)
     options = " ".join(PIECES[name] for name in case).split()

@@ -407,13 +407,15 @@ def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "words"),
-    [
-        (8, "--parallel.preset fsdp"),
-        (2, "--data.cache stream --data.workers 1"),
-    ],
+    thinned(
+        2,
+        [
+            (8, "--parallel.preset fsdp"),
+            (2, "--data.cache stream --data.workers 1"),
+        ],
+    ),
 )
 def test_mosaics_are_the_same_however_a_run_is_done(
     with_mosaics: Path, tmp_path: Path, devices: int, words: str
@@ -452,7 +454,7 @@ def test_with_mosaics_a_run_resumes_where_they_end(
     assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mosaics_do_not_depend_on_accumulation(tmp_path: Path) -> None:
     # Without batch norm, whose statistics are those of micro-batches.
     words = f"{MOSAICS} --model.backbone vgg11 --model.width 0.0625"

@@ -20,6 +20,7 @@ from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
 
 WHOLE, OVERLAP = 40, 0.3
@@ -144,8 +145,7 @@ def test_a_server_answers_for_whole_images(here: Path):
     assert status == 200 and answer["predictions"][0]["size"] == [WHOLE, WHOLE]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", thinned(3, MESHES))
 def test_on_eight_devices_the_metrics_are_the_same(tmp_path: Path, mesh: str):
     found = {}
     for name, words, devices in (("one", "", "1"), ("many", MESHES[mesh], "8")):

@@ -256,7 +256,7 @@ def test_a_smaller_model_is_one_as_any_other(here: Path, tmp_path: Path):
     assert sum(again.values()) < sum(numbers.values())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_devices_do_not_matter(here: Path, tmp_path: Path):
     text = RECIPE.replace("Config(", 'Config(precision="fp64", ', 1)
     write_recipe(tmp_path / "recipe.py", text)

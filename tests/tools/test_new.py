@@ -243,7 +243,7 @@ def test_a_process_that_does_not_answer_is_told(
     assert isinstance(found, str) and told in found and "\n" not in found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_few_steps_are_timed_or_given_up():
     data = DataConfig(source="digits", batch_size=64)
     config = Config(

@@ -307,7 +307,7 @@ def test_two_processes_share_a_sweep_and_one_is_killed(cli: Cli):
         assert sum(e["event"] == "resumed" for e in events) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_processes_stop_together_and_go_on(cli: Cli):
     write_files(cli.directory, RATES)
     # So long that the first trial goes on while the second process starts.
