@@ -91,6 +91,14 @@ def test_activations_are_bfloat16(alone: Step):
     assert {dtype for _, dtype, _ in activations(alone)} <= {"bf16", "s8", "u8"}
 
 
+def test_the_sums_of_norms_are_kernels_of_their_own(alone: Step):
+    found = [kernel.instruction for kernel in read_program(alone.text).kernels]
+    sums = [i for i in found if "reduce" in i.name and "part:optimizer" in i.text]
+    # Merged with others they came out wrong on a GPU: see `kernels.squares`.
+    assert len(sums) > 20
+    assert not [i.name for i in sums if i.type.startswith("(")]
+
+
 def test_the_state_is_donated(alone: Step, on_eight: dict[str, Step]):
     for step in (alone, *on_eight.values()):
         assert step.donated_bytes == step.state_bytes
