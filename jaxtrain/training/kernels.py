@@ -31,7 +31,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
     so are small ones, with zeros behind them; on several devices arrays of one shape.
     A barrier keeps each sum a kernel of its own. Merged with the sum of the parameters
     after the update, as XLA:GPU of jaxlib 0.11.2 does for gradients in bfloat16, the
-    sums were wrong, by up to ten times (benchmarks/RESULTS.md).
+    norm was wrong, by up to ten times (benchmarks/RESULTS.md, "Norms that were wrong").
 
     Args:
       tree: Parameters, or gradients.
