@@ -74,18 +74,28 @@ def read_text(
     return read_bytes(path, max_bytes).decode(errors=errors)
 
 
-def check_folder(folder: AnyPath) -> None:
+def check_folder(
+    folder: AnyPath, above: frozenset[tuple[int, int]] = frozenset()
+) -> None:
     """Check that a folder holds regular files and folders alone, at all depths.
 
     For libraries that open files themselves.
 
+    Args:
+      folder: Folder.
+      above: Device and inode of each folder that it lies in, where links may lead to.
+
     Raises:
       OSError: It holds something else, or cannot be listed.
     """
+    status = os.stat(folder)
+    identity = status.st_dev, status.st_ino
+    if identity in above:
+        return
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                check_folder(entry.path)
+                check_folder(entry.path, above | {identity})
             elif entry.is_symlink() and not os.path.exists(entry.path):
                 continue  # A link to nothing is told when it is opened.
             elif not entry.is_file():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jaxtrain.data import formats
-from jaxtrain.data.image_files import Folder, listed, shown
+from jaxtrain.data.image_files import Folder, listed
 from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Remark
@@ -63,6 +63,8 @@ class FolderScan:
         self.ignored: list[bytes] = []
         self._left_behind: list[bytes] = []
         self._num_hidden = 0
+        # Links to a folder that they lie in.
+        self._loops: list[bytes] = []
         # Folders inside those of classes -> images in them.
         self._nested: Counter[bytes] = Counter()
 
@@ -78,13 +80,13 @@ class FolderScan:
         found: Classes = {}
         for name in self.listing(place)[0]:
             found[name] = []
-            self._collect(os.path.join(place, name), found[name], ())
+            self._collect(os.path.join(place, name), found[name])
         return found
 
     def images(self, place: bytes) -> list[tuple[bytes, int]]:
         """Return all image files below a place, at any depth."""
         found: list[tuple[bytes, int]] = []
-        self._collect(place, found, ())
+        self._collect(place, found)
         return found
 
     def nested_in(self, place: bytes) -> bool:
@@ -107,6 +109,9 @@ class FolderScan:
             )
         if self._left_behind:
             parts.append(f"the folders {listed(self._left_behind)}")
+        if self._loops:
+            links = f"{len(self._loops):,} links to a folder that they lie in"
+            parts.append(f"{links}: {listed(self._loops)}")
         if self._num_hidden:
             parts.append(f"{self._num_hidden:,} hidden")
         if parts:
@@ -127,19 +132,16 @@ class FolderScan:
         self,
         place: bytes,
         files: list[tuple[bytes, int]],
-        above: tuple[tuple[int, int], ...],
+        *,
+        inside: bool = False,
     ) -> None:
         """Add the images in a folder, at any depth, to the files of a class.
 
-        `above` are the identities of the folders above it, up to that of its class.
+        Args:
+          place: Folder.
+          files: Takes the files.
+          inside: Whether the folder lies inside that of a class.
         """
-        identity = self._folder.identity(place)
-        if identity in above:
-            self._problems.add(
-                f"{shown(place)} leads back to a folder that it lies in",
-                "take the link out of the set",
-            )
-            return
         before = len(files)
         folders, entries = self.listing(place, keep=False)
         for entry in entries:
@@ -150,10 +152,10 @@ class FolderScan:
                 size = self._problems.attempt(self._folder.size, name, entry)
                 if size is not None:
                     files.append((name, size))
-        if above and len(files) > before:
+        if inside and len(files) > before:
             self._nested[place] += len(files) - before
         for name in folders:
-            self._collect(os.path.join(place, name), files, (*above, identity))
+            self._collect(os.path.join(place, name), files, inside=True)
 
     def listing(
         self, place: bytes, *, keep: bool = True
@@ -163,7 +165,9 @@ class FolderScan:
             return self._listings[place]
         folders: list[bytes] = []
         others: Entries = []
-        for entry in self._problems.attempt(self._folder.entries, place) or ():
+        entries = self._problems.attempt(self._folder.entries, place) or ()
+        above = self._folder.identities(place) if entries else ()
+        for entry in entries:
             if entry.name.startswith(b"."):
                 self._num_hidden += 1
                 continue
@@ -175,7 +179,9 @@ class FolderScan:
                 others.append(entry)
             elif entry.name.lower() in LEFT_BEHIND:
                 self._left_behind.append(name)
-            else:
+            elif (own := self._problems.attempt(self._folder.identity, name)) in above:
+                self._loops.append(name)
+            elif own is not None:
                 folders.append(entry.name)
         if keep:
             self._listings[place] = folders, others

@@ -184,8 +184,19 @@ class Folder:
 
     def identity(self, name: bytes) -> tuple[int, int]:
         """Return what tells a folder from all others, by whatever path it is met."""
-        status = os.stat(os.path.join(self._real, name))
+        try:
+            status = os.stat(os.path.join(self._real, name))
+        except OSError as error:
+            raise _missing(name, error) from None
         return status.st_dev, status.st_ino
+
+    def identities(self, name: bytes) -> set[tuple[int, int]]:
+        """Return the identities of a folder and of all that its path goes through."""
+        found = {self.identity(b"")}
+        while name:
+            found.add(self.identity(name))
+            name = os.path.dirname(name)
+        return found
 
     def relative(self, path: bytes) -> bytes:
         """Return an absolute path as seen from the folder, if it lies in it."""
@@ -207,7 +218,7 @@ class Folder:
                 real = os.path.realpath(real)
         except (OSError, ValueError) as error:
             raise _missing(name, error) from None
-        if not real.startswith(os.path.join(self._real, b"")):
+        if not os.path.join(real, b"").startswith(os.path.join(self._real, b"")):
             raise UnusableError(
                 f"{shown(name)} leads to {shown(real)}, outside of {shown(self.root)}",
                 OUTSIDE,

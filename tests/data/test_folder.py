@@ -15,6 +15,7 @@ from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
+from jaxtrain.regular_file import check_folder
 from tests.helpers.images import encode, grey, load_images, read_all, write_folder
 from tests.helpers.rows import each_row
 
@@ -183,11 +184,6 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
         None,
         r"one class, set: .* if these are the classes, give folder:.*/set/set$",
     ),
-    "a link to the folder it lies in": (
-        {"a/1.png": 1, "b/2.png": 2},
-        link("a/x", "../a"),
-        "a/x leads back to a folder that it lies in",
-    ),
     "a strange split": (
         {"train/a/1.png": 1, "train/b/2.png": 2, "tset/a/3.png": 3},
         None,
@@ -341,6 +337,40 @@ def test_links_inside_are_followed(tmp_path: Path):
     files, _ = store.read(np.arange(5))
     same = (tmp_path / "set" / "b" / "2.png").read_bytes()
     assert [file.data == same for file in files] == [False, True, True, False, True]
+
+
+@each_row(
+    ("prefix", "place", "target"),
+    [
+        ("", "a/x", "../a"),
+        ("", "a/x", ".."),
+        ("", "x", "."),
+        ("", "b/x", "../../set"),
+        ("train/", "a/x", "../../../set"),
+        ("train/", "x", "../train"),
+    ],
+)
+def test_a_link_to_a_folder_that_it_lies_in_is_passed_over(
+    tmp_path: Path, prefix: str, place: str, target: str
+):
+    root = tmp_path / "set"
+    write_folder(root, {f"{prefix}a/1.png": 1, f"{prefix}b/2.png": 2})
+    (root / f"{prefix}{place}").symlink_to(target)
+    (root / "self").symlink_to(".")
+    store, _ = opened(root)
+    assert names(store) == [f"{prefix}a/1.png", f"{prefix}b/2.png"]
+    (remark,) = store.remarks
+    assert remark.text.startswith("2 links to a folder that they lie in: ")
+    assert f"{prefix}{place}" in remark.text and not remark.serious
+
+
+def test_links_that_meet_in_a_circle_end(tmp_path: Path):
+    root = tmp_path / "set"
+    write_folder(root, {"a/1.png": 1, "b/2.png": 2})
+    (root / "a" / "b").symlink_to("../b")
+    (root / "b" / "a").symlink_to("../a")
+    assert names(opened(root)[0]) == ["a/1.png", "a/b/2.png", "b/2.png", "b/a/1.png"]
+    check_folder(root)
 
 
 def test_sizes_that_differ_need_a_size(tmp_path: Path):
