@@ -80,6 +80,7 @@ def to_store(
     names: Sequence[str],
     category_ids: Sequence[int],
     problems: Problems,
+    remarks: Sequence[Remark] = (),
 ) -> Opened:
     """Return the store of images with boxes, and the splits.
 
@@ -90,11 +91,13 @@ def to_store(
       names: Names of the classes.
       category_ids: What the list calls each class.
       problems: What is wrong already.
+      remarks: What a user should know of how the images were found.
 
     Raises:
       UserError: something is wrong: one message has all of it.
     """
     splits: NamedSplits = {}
+    images, twice = _without_twice(images)
     every = [one for some in images.values() for one in some]
     start = 0
     for split, some in images.items():
@@ -102,7 +105,7 @@ def to_store(
         start += len(some)
     sizes = _file_sizes(Folder(root, config), every, problems)
     _check_counts(config, every, problems)
-    remarks, names, numbers = _used(config, images, names, problems)
+    of_classes, names, numbers = _used(config, images, names, problems)
     problems.check()
     boxes = [box for one in every for box in one.boxes]
     kinds = np.array([box.kind for box in boxes], np.int64)
@@ -125,9 +128,29 @@ def to_store(
         ends=np.cumsum(counts),
         sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
         facts=facts,
-        remarks=remarks,
+        remarks=(*remarks, *twice, *of_classes),
     )
     return store, splits
+
+
+def _without_twice(
+    images: dict[str, list[ListedImage]],
+) -> tuple[dict[str, list[ListedImage]], list[Remark]]:
+    """Return images with each of their boxes once, and how many were there again."""
+    found = {
+        split: [one._replace(boxes=[*dict.fromkeys(one.boxes)]) for one in some]
+        for split, some in images.items()
+    }
+    lost = {
+        old.where: num
+        for split, some in images.items()
+        for old, new in zip(some, found[split], strict=True)
+        if (num := len(old.boxes) - len(new.boxes))
+    }
+    if not lost:
+        return images, []
+    text = f"{sum(lost.values()):,}, each read once: {listed(lost)}"
+    return found, [Remark("boxes listed twice", text, serious=False)]
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:
@@ -165,7 +188,7 @@ def _used(
     images: dict[str, list[ListedImage]],
     names: Sequence[str],
     problems: Problems,
-) -> tuple[tuple[Remark, ...], list[str], np.ndarray]:
+) -> tuple[list[Remark], list[str], np.ndarray]:
     """Return remarks, the names of the classes that have boxes, and their numbers.
 
     Classes of which no split has a box, as the heads of some exports, are left out.
@@ -180,21 +203,18 @@ def _used(
         for split, some in images.items()
     }
     used = np.sum(list(counts.values()), axis=0) > 0
+    remarks = list[Remark]()
     for split, found in counts.items():
         lacking = np.flatnonzero((found > 0) & (counts["train"] == 0))
         if len(lacking):
             told = listed(names[i] for i in lacking.tolist())
-            problems.add(
-                f"the {split} split has boxes of classes that the training split "
-                f"lacks: {told}",
-                "a model cannot learn them: add training images, or take them out",
-            )
+            text = f"{told}, of which the {split} split has boxes: nothing learns them"
+            remarks.append(Remark(f"only in {split}", text, serious=True))
     if not used.any() and not problems:
         raise UserError(f"{config.source} has no box: there is nothing to learn")
     numbers = np.where(used, np.cumsum(used) - 1, -1)
     unused = [names[i] for i in np.flatnonzero(~used).tolist()]
-    remarks = ()
     if unused:
         text = f"{listed(unused)}, of which there is no box"
-        remarks = (Remark("classes left out", text, serious=False),)
+        remarks.append(Remark("classes left out", text, serious=False))
     return remarks, [names[i] for i in np.flatnonzero(used).tolist()], numbers

@@ -46,6 +46,13 @@ class FileKind:
 IMAGES = FileKind("image", formats.is_image, formats.readable_endings, "image.jpg")
 
 
+def holds_folders(place: str | bytes, *names: bytes) -> bool:
+    """Whether a folder holds folders of all these names, in any case."""
+    with os.scandir(os.fsencode(place)) as entries:
+        found = {entry.name.lower() for entry in entries if entry.is_dir()}
+    return found >= {*names}
+
+
 class FolderScan:
     """Lists folders and images; what it cannot use it hands to `problems`."""
 
@@ -56,7 +63,7 @@ class FolderScan:
         problems: Problems,
         kind: FileKind = IMAGES,
     ):
-        self.kind = kind
+        self.kind, self.root = kind, folder.root
         self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
         # Files that are no image, or lie in no class.
@@ -156,6 +163,19 @@ class FolderScan:
             self._nested[place] += len(files) - before
         for name in folders:
             self._collect(os.path.join(place, name), files, inside=True)
+
+    def folder_called(self, place: bytes, name: bytes) -> bytes | None:
+        """Return the place of a folder of a name, in any case; None: there is none."""
+        alike = [one for one in self.listing(place)[0] if one.lower() == name.lower()]
+        if name in alike:
+            return os.path.join(place, name)
+        if len(alike) > 1:
+            self._problems.add(
+                f"the folders {listed(os.path.join(place, one) for one in alike)} "
+                "differ in capital letters alone",
+                "join them, or move one away",
+            )
+        return os.path.join(place, alike[0]) if alike else None
 
     def listing(
         self, place: bytes, *, keep: bool = True

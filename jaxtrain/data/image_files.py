@@ -160,7 +160,7 @@ class Folder:
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
         """Return the size in bytes of a regular file; `entry` if it was listed."""
         if entry is None or entry.is_symlink():
-            self._check_inside(name)
+            self.check_inside(name)
         path = os.path.join(self._real, name)
         try:
             status = os.stat(path) if entry is None else entry.stat()
@@ -179,7 +179,7 @@ class Folder:
         except OSError as error:  # A link to itself.
             raise _missing(name, error) from None
         if found and entry.is_symlink():
-            self._check_inside(name)
+            self.check_inside(name)
         return found
 
     def identity(self, name: bytes) -> tuple[int, int]:
@@ -206,7 +206,8 @@ class Folder:
                 return inside
         return path
 
-    def _check_inside(self, name: bytes) -> None:
+    def check_inside(self, name: bytes) -> None:
+        """Refuse a file or folder that a link leads to outside, unless allowed."""
         if self.allow_outside:
             return
         try:

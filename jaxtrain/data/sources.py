@@ -23,6 +23,7 @@ from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
+from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
@@ -41,6 +42,7 @@ from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.yolo import open_yolo
+from jaxtrain.data.yolo_layout import is_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
@@ -48,7 +50,13 @@ from jaxtrain.registry import call_own, check_no_options
 TEST = "test"
 TEST_FRACTION = 0.1
 # Ending of a file -> kind of source.
-KIND_BY_ENDING = {".csv": "csv", ".json": "coco", ".npz": "arrays"}
+KIND_BY_ENDING = {
+    ".csv": "csv",
+    ".json": "coco",
+    ".npz": "arrays",
+    ".yaml": "yolo",
+    ".yml": "yolo",
+}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
@@ -274,12 +282,12 @@ def _guess(path: str) -> str | None:
     """Return the source that a path stands for, such as folder:photos for photos."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
-        names = os.listdir(place)
+        names = [name for name in os.listdir(place) if not name.startswith(".")]
         if INDEX in names:
             return f"packed:{path}"
-        if {os.fsdecode(IMAGES), os.fsdecode(MASKS)} <= {*names}:
+        if holds_folders(place, IMAGES, MASKS):
             return f"masks:{path}"
-        if any("-idx3-ubyte" in name for name in names):
+        if any("idx3-ubyte" in name for name in names):
             return f"idx:{path}"
         kind = _kind_of_boxes(place, names) or _kind_of_files(place)
         return f"{kind}:{path}"
@@ -305,7 +313,7 @@ def _kind_of_boxes(place: str, names: list[str]) -> str | None:
         within = os.path.join(place, "annotations")
         found = os.listdir(within) if os.path.isdir(within) else []
         return "coco" if any(name.startswith("instances_") for name in found) else None
-    return "yolo" if {"data.yaml", "data.yml"} & {*names} else None
+    return "yolo" if is_yolo(place) else None
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -475,7 +483,7 @@ SOURCES: dict[str, Kind] = {
     "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),
     "packed": Kind(open_packed, form="packed:DIR"),
     "coco": Kind(open_coco, form="coco:FILE_OR_DIR"),
-    "yolo": Kind(open_yolo, form="yolo:DIR"),
+    "yolo": Kind(open_yolo, form="yolo:DIR_OR_FILE.yaml"),
     "tfds": Kind(open_tfds, form="tfds:NAME"),
     "synthetic": Kind(open_synthetic, form="synthetic:HxWxC/CLASSES[/EXAMPLES]"),
 }

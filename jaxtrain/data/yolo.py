@@ -1,31 +1,39 @@
-"""`yolo:DIR`: images with boxes, in a text file an image, as YOLO's.
+"""`yolo:DIR`, `yolo:FILE.yaml`: images with boxes, in a text file an image, as YOLO's.
 
 A line is the number of a class, then the middle of a box, its width and its height, in
-parts of the width and height of the image.
+parts of the width and height of the image; or the points of a polygon.
 """
 
+import collections
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import formats
-from jaxtrain.data.box_lists import ListedBox, ListedImage, corners, to_store
-from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.image_files import Folder, shown
-from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.box_lists import ListedBox, ListedImage, to_store
+from jaxtrain.data.folder_scan import FolderScan
+from jaxtrain.data.image_files import Folder, listed, shown
+from jaxtrain.data.include import Include
+from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
-from jaxtrain.data.stores import Opened
+from jaxtrain.data.stores import Opened, Remark
+from jaxtrain.data.yolo_layout import (
+    CLASSES,
+    YAML,
+    YAML_ENDINGS,
+    Layout,
+    Parts,
+    root_of,
+)
+from jaxtrain.data.yolo_pairs import TEXTS, Pair, Pairs
+from jaxtrain.data.yolo_rows import num_keypoints, read_row
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import read_text
 
-IMAGES, LABELS = b"images", b"labels"
-YAML, CLASSES = ("data.yaml", "data.yml"), "classes.txt"
 LAYOUT = (
     "images/train/NAME.jpg with labels/train/NAME.txt, or train/images/NAME.jpg with "
     "train/labels/NAME.txt, and data.yaml with `names`"
 )
-LINE = "expected CLASS X Y WIDTH HEIGHT, the last four from 0 to 1"
 MAX_NAMES = 100_000
 
 
@@ -34,80 +42,171 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 
     An image without a text file, or with an empty one, has no box.
 
+    Args:
+      name: Folder of the set, or its YAML file.
+      config: Section `data` of the run.
+
     Raises:
       UserError: it is no such folder, or holds what cannot be used; one message has all
         of it.
     """
-    folder, problems = Folder(os.path.expanduser(name), config), Problems(config.source)
-    names = _names(config.source, folder.root)
-    places, images = _places(folder), dict[str, list[ListedImage]]()
-    for place, labels in places:
-        split = SPLITS[_split_of(place)]
-        if split in images:
-            problems.add(f"{shown(place)}: another {split} split", "move one away")
-            continue
-        images[split] = list(_images(folder, place, labels, names, problems))
+    source, place = config.source, os.path.expanduser(name)
+    problems = Problems(source)
+    is_file = _is_yaml(os.fsencode(place)) and not os.path.isdir(place)
+    file = place if is_file else _yaml_of(Folder(place, config))
+    values = {} if file is None else _values(source, file)
+    root = root_of(place, values.get("path")) if is_file else place
+    folder, every = Folder(root, config), Include(config)
+    scan = FolderScan(folder, every, problems)
+    texts = FolderScan(folder, every, problems, TEXTS)
+    layout, pairs = (
+        Layout(folder, scan, file, values, problems),
+        Pairs(scan, texts, problems),
+    )
+    parts = layout.parts()
+    names = _names(source, folder, file, values, _class_files(texts, pairs, parts))
+    unread = collections.Counter[str]()
+    found, remarks = _splits(parts, pairs)
+    images = {
+        split: [
+            ListedImage(
+                pair.where,
+                pair.image,
+                None,
+                list(
+                    _boxes(folder, pair, names, num_keypoints(values), problems, unread)
+                ),
+            )
+            for pair in some
+        ]
+        for split, some in found.items()
+    }
     if not any(images.values()):
         problems.check()
-        raise UserError(f"{config.source} holds no image: expected {LAYOUT}")
+        raise UserError(f"{source} holds no image: expected {LAYOUT}")
+    for what, num in unread.items():
+        remarks.append(Remark("columns not read", f"{what}, of {num:,} rows", False))
+    remarks += [*layout.remarks, *_passed_over(scan, texts)]
     ids = range(len(names))
-    return to_store(config, folder.root, images, names, ids, problems)
+    return to_store(config, folder.root, images, names, ids, problems, remarks)
 
 
-def _split_of(place: bytes) -> str:
-    """Return the part of a path that names the split."""
-    parts = [shown(part).lower() for part in place.split(b"/")]
-    return next(part for part in parts if part in SPLITS)
+def _splits(parts: Parts, pairs: Pairs) -> tuple[dict[str, list[Pair]], list[Remark]]:
+    """Return the images of each split, each image once, and what to know of them."""
+    seen, remarks = dict[bytes, str](), list[Remark]()
+    found: dict[str, list[Pair]] = {}
+    bare: list[bytes] = []
+    for split, some in parts.items():
+        every = [pair for part in some for pair in pairs.of(part)]
+        new = [p for p in every if seen.setdefault(p.image, split) == split]
+        new = [*{pair.image: pair for pair in new}.values()]
+        if twice := len(every) - len(new):
+            where = shown(some[0].place) or "the set"
+            text = f"{twice:,} images of {split} ({where}), listed before: read once"
+            remarks.append(Remark("images twice", text, serious=True))
+        bare += [pair.image for pair in new if pair.label is None]
+        if new:
+            found[split] = new
+    if bare:
+        text = f"{len(bare):,} images, which count as without boxes: {listed(bare)}"
+        remarks.append(Remark("without a label file", text, serious=False))
+    return found, remarks
 
 
-def _places(folder: Folder) -> list[tuple[bytes, bytes]]:
-    """Return the folders of images and of their labels, the training split first."""
-    found = []
-    for split in SPLITS:
-        for images, labels in (
-            (
-                os.path.join(IMAGES, split.encode()),
-                os.path.join(LABELS, split.encode()),
-            ),
-            (
-                os.path.join(split.encode(), IMAGES),
-                os.path.join(split.encode(), LABELS),
-            ),
-        ):
-            if os.path.isdir(os.path.join(os.fsencode(folder.root), images)):
-                found.append((images, labels))
-    return found
+def _passed_over(scan: FolderScan, texts: FolderScan) -> list[Remark]:
+    """Return remarks on files that are neither an image nor a label file."""
+    others = {name for name in texts.ignored if not scan.kind.is_read(name)}
+    passed = dict.fromkeys([*scan.ignored, *sorted(others)])
+    scan.ignored = [name for name in passed if not texts.kind.is_read(name)]
+    return [remark for remark in scan.remarks() if remark.title != "nested"]
 
 
-def _names(source: str, root: str) -> list[str]:
+def _is_yaml(name: bytes) -> bool:
+    return name.lower().endswith(YAML_ENDINGS)
+
+
+def _yaml_of(folder: Folder) -> str | None:
+    """Return the YAML file of a set: data.yaml, or the only one."""
+    found = [entry.name for entry in folder.entries(b"") if _is_yaml(entry.name)]
+    found = [name for name in found if not name.startswith(b".")]
+    usual = [name for name in found if name.lower() in YAML]
+    chosen = usual[:1] or (found if len(found) == 1 else [])
+    return os.path.join(folder.root, os.fsdecode(chosen[0])) if chosen else None
+
+
+def _class_files(texts: FolderScan, pairs: Pairs, parts: Parts) -> list[str]:
+    """Return the lists of names that lie in the folder of a set, or with its labels."""
+    folders = [b""]
+    for part in (part for some in parts.values() for part in some):
+        place = None if part.files is not None else pairs.folder_of_labels(part.place)
+        while place:
+            folders.append(place)
+            place = os.path.dirname(place)
+    return [
+        os.fsdecode(os.path.join(os.fsencode(texts.root), place, entry.name))
+        for place in dict.fromkeys(folders)
+        for entry in texts.listing(place)[1]
+        if entry.name.lower() in CLASSES
+    ]
+
+
+def _names(
+    source: str,
+    folder: Folder,
+    file: str | None,
+    values: dict[str, Any],
+    lists: list[str],
+) -> list[str]:
     """Return the names of the classes.
+
+    Args:
+      source: Name of the set in messages.
+      folder: Folder of the set.
+      file: The YAML file, if there is one.
+      values: Its content.
+      lists: Files with a name a line.
 
     Raises:
       UserError: no file has them, or something else is there.
     """
-    for file in YAML:
-        path = os.path.join(root, file)
-        if os.path.isfile(path):
-            return _of_yaml(source, path)
-    path = os.path.join(root, CLASSES)
-    if not os.path.isfile(path):
+    if file is not None and ("names" in values or not lists):
+        return _of_yaml(source, file, values)
+    if not lists:
         raise UserError(
-            f"{source}: there is no {YAML[0]} with the names of the classes, nor a "
-            f"{CLASSES} with a name a line: expected {LAYOUT}"
+            f"{source}: there is no {shown(YAML[0])} with the names of the classes, "
+            f"nor a {shown(CLASSES[0])} with a name a line: expected {LAYOUT}"
         )
-    names = [line.strip() for line in _text(source, path).splitlines() if line.strip()]
+    path, *others = lists
+    texts = {one: _text(source, one) for one in lists}
+    names = [line.strip() for line in texts[path].splitlines() if line.strip()]
+    for other in others:
+        if texts[other].split() != texts[path].split():
+            raise UserError(
+                f"{source}: {shown(path)} and {shown(other)} have other names: keep "
+                f"one, or write {shown(YAML[0])} with `names`"
+            )
     return _checked(source, path, names)
 
 
-def _of_yaml(source: str, path: str) -> list[str]:
+def _values(source: str, path: str) -> dict[str, Any]:
+    """Return the content of a YAML file.
+
+    Raises:
+      UserError: it cannot be read, or is no YAML.
+    """
     import yaml
 
+    text = _text(source, path)
     try:
-        values: Any = yaml.load(_text(source, path), _yaml_loader())
+        values: Any = yaml.load(text, _yaml_loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split())[:200]
         raise UserError(f"{source}: {shown(path)} is no YAML: {told}") from None
-    names = values.get("names") if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+def _of_yaml(source: str, path: str, values: dict[str, Any]) -> list[str]:
+    names = values.get("names")
     if isinstance(names, dict):
         whole = all(type(key) is int for key in names)
         keys = sorted(names) if whole else []
@@ -155,39 +254,17 @@ def _text(source: str, path: str) -> str:
         raise UserError(f"{source}: {shown(path)} cannot be read: {error}") from None
 
 
-def _images(
-    folder: Folder,
-    place: bytes,
-    labels: bytes,
-    names: list[str],
-    problems: Problems,
-) -> Iterator[ListedImage]:
-    """Yield the images of a split; what is wrong goes to `problems`."""
-    texts = set[bytes]()
-    if os.path.isdir(os.path.join(os.fsencode(folder.root), labels)):
-        found = problems.attempt(folder.entries, labels) or []
-        texts = {one.name for one in found if one.name.endswith(b".txt")}
-    for entry in problems.attempt(folder.entries, place) or []:
-        if not formats.is_image(entry.name):
-            continue
-        text = os.path.splitext(entry.name)[0] + b".txt"
-        boxes: list[ListedBox] = []
-        if text in texts:
-            texts.remove(text)
-            boxes = list(_boxes(folder, os.path.join(labels, text), names, problems))
-        path = os.path.join(place, entry.name)
-        yield ListedImage(shown(path), path, None, boxes)
-    for text in sorted(texts):
-        problems.add(
-            f"{shown(os.path.join(labels, text))} is of no image in {shown(place)}",
-            "add the image, or take the file out",
-        )
-
-
 def _boxes(
-    folder: Folder, path: bytes, names: list[str], problems: Problems
+    folder: Folder,
+    pair: Pair,
+    names: list[str],
+    keypoints: int,
+    problems: Problems,
+    unread: collections.Counter[str],
 ) -> Iterator[ListedBox]:
-    if problems.attempt(folder.size, path) is None:
+    """Yield the boxes of an image; `unread` counts the rows with unread columns."""
+    path = pair.label
+    if path is None or problems.attempt(folder.size, path) is None:
         return
     data = read_file(os.path.join(os.fsencode(folder.root), path))
     if isinstance(data, OSError):
@@ -196,22 +273,8 @@ def _boxes(
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         where = f"{shown(path)}, line {number}"
         if line.strip():
-            box = problems.attempt(_box, line.split(), len(names), where=where)
-            if box is not None:
-                yield box
-
-
-def _box(fields: list[str], num_names: int) -> ListedBox:
-    try:
-        kind, (x, y, width, height) = int(fields[0]), map(float, fields[1:])
-    except ValueError:
-        told = shown(" ".join(fields)[:60])
-        raise UnusableError(f"{told!r} is no box", LINE) from None
-    if not 0 <= kind < num_names:
-        raise UnusableError(
-            f"there is no class {kind}",
-            f"give a number from 0 to {num_names - 1}, or add names to {YAML[0]}",
-        )
-    return ListedBox(
-        corners(x - width / 2, y - height / 2, width, height, (1, 1)), kind
-    )
+            fields = line.split()
+            row = problems.attempt(read_row, fields, len(names), keypoints, where=where)
+            if row is not None:
+                unread.update([row.unread] if row.unread else [])
+                yield row.box

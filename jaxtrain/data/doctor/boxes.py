@@ -34,8 +34,10 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     else:
         left = trained
     few = (left > 0) & (left < FEW)
+    # Of classes that other splits alone have, the remarks of the set say so.
+    unseen = (left == 0) & train.strata().any(0)
     cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
-        ("boxes_unseen", "error", left == 0, "of which training shows no box"),
+        ("boxes_unseen", "error", unseen, "of which training shows no box"),
         ("boxes_few", "warning", few, f"of fewer than {FEW} boxes to train"),
     )
     for kind, level, which, what in cases:

@@ -1,0 +1,142 @@
+"""Images of a YOLO set with their label files: images/a/1.jpg with labels/a/1.txt."""
+
+import os
+from typing import NamedTuple
+
+from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.folder_scan import FileKind, FolderScan
+from jaxtrain.data.image_files import shown
+from jaxtrain.data.problems import Problems
+from jaxtrain.data.yolo_layout import CLASSES, IMAGES, LABELS, LIST, Part
+
+LABEL = ".txt"
+
+
+def _is_label(name: bytes) -> bool:
+    return name.lower().endswith(LIST)
+
+
+TEXTS = FileKind("label file", _is_label, lambda: (LABEL,), "NAME.txt")
+
+
+class Pair(NamedTuple):
+    """An image and its label file, below the folder of the set.
+
+    Attributes:
+      where: What messages call the image.
+      label: Label file; None stands for an image without boxes.
+    """
+
+    image: bytes
+    where: str
+    label: bytes | None
+
+
+class Pairs:
+    """Finds the label files of images.
+
+    Args:
+      images: Scan of the images.
+      texts: Scan of the label files.
+      problems: Takes what cannot be used.
+    """
+
+    def __init__(self, images: FolderScan, texts: FolderScan, problems: Problems):
+        self._images, self._texts, self._problems = images, texts, problems
+        self._labels: dict[bytes, dict[bytes, list[bytes]]] = {}
+
+    def of(self, part: Part) -> list[Pair]:
+        """Return the images of a part of a split, with their label files."""
+        listed = part.files
+        if listed is None:
+            found = self._images.images(part.place)
+            listed = [(name, shown(name)) for name, _ in found]
+        taken = dict[bytes, bytes]()
+        pairs = [Pair(name, where, self._label(name, taken)) for name, where in listed]
+        if pairs and not taken:
+            self._refuse(part, pairs)
+        if part.files is None:
+            self._check_lone(part, {*taken})
+        return pairs
+
+    def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
+        """Return the label file of an image; `taken` has those of other images."""
+        folder, name = os.path.split(image)
+        stem = os.path.splitext(name)[0]
+        found = self._in_folder(folder).get(stem, [])
+        if len(found) > 1:
+            self._problems.add(
+                f"{shown(found[0])} and {shown(found[1])} are both of {shown(image)}",
+                "keep one",
+            )
+        if not found:
+            return None
+        other = taken.setdefault(found[0], image)
+        if other != image:
+            self._problems.add(
+                f"{shown(other)} and {shown(image)} have one label file, "
+                f"{shown(found[0])}",
+                "rename one of them: an image and its labels are matched by their "
+                "names without the endings",
+            )
+        return found[0]
+
+    def _in_folder(self, images: bytes) -> dict[bytes, list[bytes]]:
+        """Return the label files of the images in a folder, by their stems."""
+        if images not in self._labels:
+            by_stem: dict[bytes, list[bytes]] = {}
+            place = self.folder_of_labels(images)
+            for entry in [] if place is None else self._texts.listing(place)[1]:
+                if _is_label(entry.name):
+                    path = os.path.join(place or b"", entry.name)
+                    by_stem.setdefault(os.path.splitext(entry.name)[0], []).append(path)
+            self._labels[images] = by_stem
+        return self._labels[images]
+
+    def folder_of_labels(self, images: bytes) -> bytes | None:
+        """Return the folder of the labels of images in a folder; None: there is none.
+
+        It is the same path with `labels` for the last `images`; or the folder itself,
+        where there is no such path.
+        """
+        parts = images.split(b"/")
+        lower = [part.lower() for part in parts]
+        if IMAGES not in lower:
+            return images
+        last = len(parts) - 1 - lower[::-1].index(IMAGES)
+        place: bytes | None = b"/".join(parts[:last])
+        for name in (LABELS, *parts[last + 1 :]):
+            place = self._texts.folder_called(place, name)
+            if place is None:
+                beside = [entry.name for entry in self._texts.listing(images)[1]]
+                return images if any(map(_is_label, beside)) else None
+        return place
+
+    def _refuse(self, part: Part, pairs: list[Pair]) -> None:
+        """Refuse a part of which no image has a label file."""
+        folder = part.place
+        if part.files is not None:
+            folder = os.path.dirname(pairs[0].image)
+        labels, num = self.folder_of_labels(folder), len(pairs)
+        what = "there is no folder of their labels"
+        if labels is not None:
+            what = f"{shown(labels) or 'the folder'} has no label file of any of them"
+        self._problems.add(
+            f"{shown(part.place) or 'the set'}: {num} images, and {what}",
+            "add labels/..., with a text file for each image that has boxes, or move "
+            "the images away: all would count as without boxes",
+        )
+
+    def _check_lone(self, part: Part, taken: set[bytes]) -> None:
+        """Refuse label files without an image."""
+        labels = self.folder_of_labels(part.place)
+        found = [] if labels is None else self._texts.images(labels)
+        for name, _ in found:
+            base = os.path.basename(name).lower()
+            stem = os.path.splitext(base)[0]
+            is_other = base in CLASSES or shown(stem) in SPLITS
+            if name not in taken and not is_other and not base.startswith(b"readme"):
+                self._problems.add(
+                    f"{shown(name)} is of no image in {shown(part.place) or 'the set'}",
+                    "add the image, or take the file out",
+                )

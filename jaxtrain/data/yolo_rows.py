@@ -1,0 +1,97 @@
+"""Rows of YOLO's label files: boxes, polygons and rotated boxes, with a confidence."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxtrain.data.box_lists import MEND, ListedBox, corners
+from jaxtrain.data.image_files import shown
+from jaxtrain.data.problems import UnusableError
+
+LINE = (
+    "expected CLASS X Y WIDTH HEIGHT, or CLASS and the points of a polygon, parts of "
+    "the image from 0 to 1"
+)
+BOX, TRIANGLE = 4, 6
+# Corners of a rotated box may lie so far outside; farther ones are pixels.
+FARTHEST = 1.0
+
+
+class Row(NamedTuple):
+    """A row of a label file.
+
+    Attributes:
+      box: Box of the row; of a polygon its bounds.
+      unread: Description of the columns that are not read; empty: there are none.
+    """
+
+    box: ListedBox
+    unread: str = ""
+
+
+def num_keypoints(values: dict[str, Any]) -> int:
+    """Return the columns of key points of each row, by `kpt_shape` of data.yaml."""
+    shape = values.get("kpt_shape")
+    if isinstance(shape, list) and all(type(n) is int and 0 < n < 10**4 for n in shape):
+        return math.prod(shape)
+    return 0
+
+
+def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> Row:
+    """Return the box of a row.
+
+    A sixth number of a box, and an odd one of a polygon, is a confidence.
+
+    Args:
+      fields: Fields of the row.
+      num_names: Number of the classes.
+      keypoints: Columns of key points behind the box.
+
+    Raises:
+      UnusableError: It is no box of the image.
+    """
+    try:
+        kind, numbers = float(fields[0]), [float(text) for text in fields[1:]]
+        if not kind.is_integer():
+            raise ValueError
+    except (ValueError, IndexError):
+        raise _no_box(fields) from None
+    kind, unread = int(kind), ""
+    if keypoints:
+        if len(numbers) not in (BOX + keypoints, BOX + keypoints + 1):
+            raise _no_box(fields)
+        numbers, unread = numbers[:BOX], "key points"
+    elif len(numbers) == BOX + 1 or (len(numbers) > TRIANGLE and len(numbers) % 2):
+        *numbers, _ = numbers
+        unread = "the last column, a confidence"
+    if len(numbers) != BOX and len(numbers) < TRIANGLE:
+        raise _no_box(fields)
+    if not 0 <= kind < num_names:
+        raise UnusableError(
+            f"there is no class {kind}",
+            f"give a number from 0 to {num_names - 1}, or add names to data.yaml",
+        )
+    if len(numbers) > BOX:
+        return Row(ListedBox(_bounds(numbers), kind), unread)
+    x, y, width, height = numbers
+    box = corners(x - width / 2, y - height / 2, width, height, (1, 1))
+    return Row(ListedBox(box, kind), unread)
+
+
+def _no_box(fields: Sequence[str]) -> UnusableError:
+    return UnusableError(f"{shown(' '.join(fields)[:60])!r} is no box", LINE)
+
+
+def _bounds(numbers: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the bounds of a polygon, cut at the border of its image."""
+    if not all(map(math.isfinite, numbers)):
+        raise UnusableError("a box of numbers that are not finite", MEND)
+    if min(numbers) < -FARTHEST or max(numbers) > 1 + FARTHEST:
+        raise UnusableError(
+            f"a polygon from {min(numbers):g} to {max(numbers):g} is outside of its "
+            "image",
+            MEND,
+        )
+    inside = [min(max(number, 0.0), 1.0) for number in numbers]
+    left, top = min(inside[::2]), min(inside[1::2])
+    return corners(left, top, max(inside[::2]) - left, max(inside[1::2]) - top, (1, 1))
