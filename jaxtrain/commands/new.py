@@ -109,6 +109,8 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
 def describe(found: "Survey") -> dict[str, str]:
     """Return what a person wants to know of the data."""
+    from jaxtrain.data.stores import describe_remarks
+
     counts, sizes, noun = found.class_counts, found.sizes, found.noun
     rows = {f"{noun}s": ", ".join(f"{n:,} {name}" for name, n in found.counts.items())}
     height, width = sizes.T
@@ -131,7 +133,7 @@ def describe(found: "Survey") -> dict[str, str]:
         )
     if bad := found.num_unreadable:
         rows["unreadable"] = f"{bad} of {bad + len(sizes)}"
-    return rows | {remark.title: remark.text for remark in found.remarks}
+    return rows | describe_remarks(found.remarks)
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:

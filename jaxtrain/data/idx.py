@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
+from jaxtrain.data.image_files import in_any_case
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
@@ -60,15 +61,15 @@ def _find(folder: str, prefix: str, kind: str) -> str | None:
     """Return where a file lies; some pack, and some write a dot before idx."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
-    paths = [os.path.join(folder, name) for name in names]
-    return next((path for path in paths if os.path.lexists(path)), None)
+    paths = (in_any_case(folder, name) for name in names)
+    return next((path for path in paths if path is not None), None)
 
 
 @contextmanager
 def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
     """Open what a file holds, packed or not."""
     with opened(source, path) as file:
-        if not path.endswith(".gz"):
+        if not path.lower().endswith(".gz"):
             yield file
             return
         try:
@@ -93,7 +94,7 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
             raise ValueError("its header is cut off")
         shape = struct.unpack(f">{num_dims}I", header[4:])
         total = math.prod(shape)
-        inflation = MAX_INFLATION if path.endswith(".gz") else 1
+        inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
             raise ValueError(f"it tells of {total:,} bytes, which it cannot hold")
     read = partial(_content, source, path)

@@ -47,6 +47,16 @@ def shown(name: bytes | str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def in_any_case(folder: str, name: str) -> str | None:
+    """Return the path of a file in a folder by its name in small letters, if any is."""
+    try:
+        there = sorted(os.listdir(folder))
+    except OSError:
+        there = [name] if os.path.lexists(os.path.join(folder, name)) else []
+    found = [one for one in there if one.lower() == name]
+    return os.path.join(folder, name if name in found else found[0]) if found else None
+
+
 def listed(names: Iterable[bytes | str]) -> str:
     """Name the first of many things, and how many more there are."""
     names = list(names)

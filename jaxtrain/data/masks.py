@@ -76,9 +76,9 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     scan = FolderScan(folder, include, problems)
     every = Include(dataclasses.replace(config, include=None))
     mask_scan = FolderScan(folder, every, problems)
-    _check_folders(source, scan)
-    images = _splits(scan, IMAGES, problems)
-    masks = _splits(mask_scan, MASKS, problems)
+    images_place, masks_place = (_folder_of(source, scan, x) for x in (IMAGES, MASKS))
+    images = _splits(scan, images_place, problems)
+    masks = _splits(mask_scan, masks_place, problems)
     pairs = {
         split: _pairs(
             of_split, masks.get(split), problems, every=config.include is None
@@ -121,14 +121,14 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     )
 
 
-def _check_folders(source: str, scan: FolderScan) -> None:
-    folders, _ = scan.listing(b"")
-    for name in (IMAGES, MASKS):
-        if name not in folders:
-            raise UserError(
-                f"{source} has no folder {shown(name)}: expected {LAYOUT}; pairs that "
-                "lie otherwise go into a table with the columns path and mask, csv:FILE"
-            )
+def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
+    place = scan.folder_called(b"", name)
+    if place is None:
+        raise UserError(
+            f"{source} has no folder {shown(name)}: expected {LAYOUT}; pairs that lie "
+            "otherwise go into a table with the columns path and mask, csv:FILE"
+        )
+    return place
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:

@@ -17,7 +17,7 @@ from PIL import Image
 from jaxtrain.config import DataConfig
 from jaxtrain.data import files, formats
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_files import shown
+from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import read_bytes
 
@@ -103,8 +103,8 @@ def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
     if config.classes is not None:
         return _read(config.classes, f"data.classes = {config.classes!r}")
     for name in FILES if folder is not None else ():
-        path = os.path.join(str(folder), name)
-        if os.path.lexists(path):
+        path = in_any_case(str(folder), name)
+        if path is not None:
             return _read(path, shown(path))
     return None
 

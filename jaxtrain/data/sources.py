@@ -287,7 +287,7 @@ def _guess(path: str) -> str | None:
             return f"packed:{path}"
         if holds_folders(place, IMAGES, MASKS):
             return f"masks:{path}"
-        if any("idx3-ubyte" in name for name in names):
+        if any("idx3-ubyte" in name.lower() for name in names):
             return f"idx:{path}"
         kind = _kind_of_boxes(place, names) or _kind_of_files(place)
         return f"{kind}:{path}"
@@ -298,7 +298,7 @@ def _guess(path: str) -> str | None:
 def _kind_of_files(place: str) -> str:
     """Return audio if the first sound or image in a folder is a sound; else folder."""
     for _, folders, files in os.walk(place):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = [os.fsencode(name) for name in sorted(files)]
         known = (n for n in names if is_sound(n) or formats.is_image(n))
         first = next((n for n in known if not n.startswith(b".")), None)

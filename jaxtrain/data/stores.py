@@ -72,6 +72,14 @@ def remarks_of(store: Store) -> tuple[Remark, ...]:
     return getattr(store, "remarks", ())
 
 
+def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
+    """Return the texts of remarks by their titles; those of one title are joined."""
+    rows: dict[str, str] = {}
+    for title, text, _ in remarks:
+        rows[title] = f"{rows[title]}; {text}" if title in rows else text
+    return rows
+
+
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
     """Return targets, (n, ...), if the store has them by themselves; else None."""
     targets = getattr(store, "targets", None)

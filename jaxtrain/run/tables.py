@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
-from jaxtrain.data.stores import remarks_of
+from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS
@@ -45,7 +45,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
-        **{remark.title: remark.text for remark in remarks},
+        **describe_remarks(remarks),
         **_describe_windows(setup),
         "batch": f"{timetable.batch_size} a step",
         "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "

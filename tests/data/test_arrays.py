@@ -260,6 +260,7 @@ def write_idx(
         if packed:
             name, data = f"{name}.gz", gzip.compress(data)
         (folder / name).write_bytes(data)
+        (folder / f"._{name}").write_bytes(b"\0")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -277,7 +278,7 @@ def test_idx(tmp_path: Path, packed: bool):
 def test_idx_without_a_test_split_and_with_dots_in_the_names(tmp_path: Path):
     write_idx(tmp_path, pair(40), packed=False)
     for path in tmp_path.iterdir():
-        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+        path.rename(path.with_name(path.name.replace("-idx", ".idx").upper()))
     splits = load_images(source=f"idx:{tmp_path}", validation_fraction=0)
     assert (len(splits.train), len(splits.test)) == (36, 4)
 

@@ -24,6 +24,7 @@ from jaxtrain.data.pixel_classes import (
     find_classes,
 )
 from jaxtrain.data.sources import complete, open_store
+from jaxtrain.data.stores import describe_remarks
 from jaxtrain.errors import UserError
 from tests.helpers.images import encode, load_images, read_all
 from tests.helpers.masked import NAMES, SIDE, shapes, write_masks
@@ -156,6 +157,34 @@ def test_splits_are_folders_of_both(tmp_path: Path):
     for image, mask in zip(images, masks, strict=True):
         assert image.name.replace("/images/", "/masks/") == mask.name
     assert complete(str(tmp_path)) == f"masks:{tmp_path}"
+
+
+def test_names_may_have_capital_letters(tmp_path: Path):
+    write_masks(tmp_path, {"train": 3, "test": 2})
+    for old, new in (
+        ("images/train", "images/Train"),
+        ("images", "Images"),
+        ("masks/test", "masks/TEST"),
+        ("masks", "MASKS"),
+        ("classes.txt", "Classes.TXT"),
+    ):
+        (tmp_path / old).rename(tmp_path / new)
+    for path in [*tmp_path.glob("*/*/*")]:
+        path.with_name(f"._{path.name}").write_bytes(b"\0")
+        path.rename(path.with_suffix(path.suffix.upper()))
+    assert complete(str(tmp_path)) == f"masks:{tmp_path}"
+    store, splits = opened(f"masks:{tmp_path}")
+    assert {name: len(some[0]) for name, some in splits.items()} == {
+        "train": 3,
+        "test": 2,
+    }
+    titles = describe_remarks(store.remarks)
+    assert titles == {"passed over": "5 hidden; 5 hidden"}
+    (tmp_path / "images").mkdir()
+    (tmp_path / "Images").rename(tmp_path / "IMAGES")
+    (tmp_path / "images").rename(tmp_path / "imageS")
+    with pytest.raises(UserError, match="IMAGES, imageS differ in capital letters"):
+        opened(f"masks:{tmp_path}")
 
 
 def test_masks_follow_as_their_images_are_resized_and_cut(tmp_path: Path):
