@@ -1,7 +1,9 @@
 """The classes of a set of labelled images: which there are, and where."""
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,20 @@ SPLITS = {
 # More different numbers than this, not all of them whole, are measurements; and so are
 # fewer of them, if most are of one image each.
 MOST_CLASSES = 20
+
+
+# Whether one class is enough: for a set that a trained model is shown.
+_MAY_BE_ONE = contextvars.ContextVar("may_be_one", default=False)
+
+
+@contextlib.contextmanager
+def may_be_one(allowed: bool) -> Iterator[None]:
+    """Let sets that are opened meanwhile have a single class, if that is allowed."""
+    token = _MAY_BE_ONE.set(allowed)
+    try:
+        yield
+    finally:
+        _MAY_BE_ONE.reset(token)
 
 
 def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -63,7 +79,7 @@ def facts(
     """
     if "train" not in splits:
         raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
-    if len(class_names) < 2:
+    if len(class_names) < 2 and not _MAY_BE_ONE.get():
         raise UserError(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "
             "or more are needed to tell apart"

@@ -20,6 +20,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import formats, images
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
+from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.coco import open_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
@@ -227,8 +228,12 @@ def _make_fit(config: DataConfig) -> images.Fit:
     return images.Fit(*config.fit, window, size if window else None)
 
 
-def open_store(config: DataConfig) -> Opened:
+def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     """Open the store of `data.source`, with the examples of each of its splits.
+
+    Args:
+      config: Config of the data.
+      to_train: Whether a model is to learn its classes, which takes two.
 
     Raises:
       UserError: there is no such source, or it cannot be opened.
@@ -251,7 +256,8 @@ def open_store(config: DataConfig) -> Opened:
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
         raise UserError(f"data.source = {config.source!r}: expected {row.form}")
     check_no_options("data", config.source, config.options)
-    opened = row.open(name, config)
+    with may_be_one(not to_train):
+        opened = row.open(name, config)
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
         raise UserError(
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "

@@ -1,6 +1,6 @@
 """An evaluation: all that is told of what was asked for, as one dict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ import numpy as np
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.image_files import listed
 from jaxtrain.data.sources import Source
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.evaluation import calibration, outliers, resampling, robustness
 from jaxtrain.evaluation.attacked import FOOLED_BY, ThreatModel
 from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
@@ -79,6 +80,8 @@ def evaluate(
     """
     subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
     _check(asked, subject)
+    for line in _describe_classes(subject):
+        tell(line)
     other = None
     if asked.ood is not None:
         other = open_other(asked.ood, model, subject.data)
@@ -188,6 +191,7 @@ def _describe(
             "split": asked.split,
             "num_examples": found.values["num_examples"],
             "num_unreadable": found.num_unreadable,
+            **(subject.classes.json() if subject.classes else {}),
         },
         "tta": asked.tta,
         "class_names": subject.model.class_names,
@@ -208,6 +212,23 @@ def _describe(
         "adversarial": None,
         "out_of_distribution": None,
     }
+
+
+def _describe_classes(subject: Subject) -> Iterator[str]:
+    """Yield lines on the classes of a set that are not those of the model."""
+    classes, source = subject.classes, subject.data.source
+    if classes is None:
+        return
+    if classes.missing:
+        yield (
+            f"{source} has none of {counted(len(classes.missing), 'class', 'classes')} "
+            f"of the model: {listed(classes.missing)}"
+        )
+    if classes.unknown:
+        yield (
+            f"{source} has {counted(classes.num_unknown, 'image')} of classes that the "
+            f"model does not know, which are left out: {listed(classes.unknown)}"
+        )
 
 
 def _keep(

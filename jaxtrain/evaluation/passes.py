@@ -27,6 +27,7 @@ from jaxtrain.engine import passes
 from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.evaluation import resampling
 from jaxtrain.evaluation.attacked import ATTACKED, FOOLED_BY, Attacker, ThreatModel
+from jaxtrain.evaluation.class_mapping import ClassMapping
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
@@ -82,6 +83,7 @@ class Subject:
       data: Config of how images are read.
       size: Size that the device gives to images; None: they come in theirs.
       fit: How the device does so.
+      classes: Classes of the set by the model's numbers; None: they are the model's.
     """
 
     model: TrainedModel
@@ -89,6 +91,7 @@ class Subject:
     data: DataConfig
     size: int | None
     fit: Fit
+    classes: ClassMapping | None = None
 
     def fitted(self, batch: Batch) -> Batch:
         """Return a batch as a split has it, in the size that evaluations show."""

@@ -12,6 +12,7 @@ from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data import images, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.class_mapping import are_by_number, map_classes
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
@@ -72,9 +73,13 @@ def open_subject(
     source, size, fit = _open_split(data, config.seed, split)
     if tta not in CROPS:
         _check_shape(source, size, model, data)
+    source, classes = map_classes(source, model, data)
     task = build_task(config, model, source.facts, data)
     task.check_targets(targets_to_check(source), f"--split {split} of {data.source}")
-    return Subject(model=model, task=task, data=data, size=size, fit=fit), source
+    subject = Subject(
+        model=model, task=task, data=data, size=size, fit=fit, classes=classes
+    )
+    return subject, source
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
@@ -182,13 +187,8 @@ def build_task(
 def _check_names(
     names: tuple[str, ...], known: tuple[str, ...], data: DataConfig
 ) -> None:
-    """Refuse classes of other names, or the same in another order.
-
-    Numbers are those of classes without names, and say nothing of others; but folders
-    that are called by them lie in the order of letters: 0, 1, 10, 2.
-    """
-    numbers = tuple(map(str, range(len(known))))
-    if numbers in (names, known) and set(names) != set(known):
+    """Refuse classes of other names, or the same in another order (`map_classes`)."""
+    if are_by_number(names, known):
         return
     for i, (found, wanted) in enumerate(zip(names, known, strict=True)):
         if found != wanted:
@@ -217,7 +217,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
         **_of_images(model),
         **{field: getattr(own, field) for field in same},
     )
-    store, splits = sources.open_store(data)
+    store, splits = sources.open_store(data, to_train=False)
     text = sources.TEST if sources.TEST in splits else ALL
     source = sources.open_split(data, store, splits, False, text)
     _check_shape(source, None, model, data)
@@ -235,9 +235,10 @@ def _open_split(
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
         data = as_evaluated(data)
-        store, named = sources.open_store(data)
+        store, named = sources.open_store(data, to_train=False)
         return sources.open_split(data, store, named, False, ALL), None, images.FIT
-    splits = sources.load(data, seed)
+    opened = sources.open_store(data, to_train=False)
+    splits = sources.load_splits(data, seed, *opened)
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(

@@ -314,8 +314,12 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     assert result["run"]["step"] in (10, 20, 30)
     assert result["metrics"]["accuracy"] > 0.5
     shutil.rmtree(folder / "photos" / "9")
-    refused = evaluate(folder, "--data.source folder:photos --split all")
-    assert refused.code == 2 and "has 9 classes, and the model 10" in refused.stderr
+    nine = evaluate(folder, "--data.source folder:photos --split all")
+    assert "folder:photos has none of 1 class of the model: 9" in nine.stdout
+    fewer = json.loads((folder / "found.json").read_text())
+    assert fewer["data"]["missing_classes"] == ["9"]
+    before, after = (one["metrics"]["recall"] for one in (result, fewer))
+    assert after[:9] == before[:9] and after[9] is None
     (folder / "photos" / "8").rename(folder / "photos" / "eight")
     (folder / "photos" / "nine").mkdir()
     shutil.copy(next((folder / "photos" / "eight").iterdir()), folder / "photos/nine")

@@ -1,0 +1,248 @@
+"""Classes of a set, by their names, as the numbers that a model has for them.
+
+A set may have some of the model's classes, or have them in another order. What is of a
+class that the model does not know is left out, up to `data.max_bad_fraction`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import boxes, columns
+from jaxtrain.data.boxes import StoredBoxes
+from jaxtrain.data.image_files import listed
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
+from jaxtrain.data.placed import Place, Placed, place_of
+from jaxtrain.data.stores import Images, Store, targets_of
+from jaxtrain.errors import UserError, counted
+from jaxtrain.inference.model import TrainedModel
+
+CLASSES, NUM_CLASSES = "class_names", "num_classes"
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class ClassMapping:
+    """The classes of a set as a model numbers them.
+
+    Attributes:
+      names: Classes of the set.
+      known: Classes of the model.
+      missing_label: What an image has for a label that the set does not have.
+      num_unknown: Number of images of classes that the model does not know.
+    """
+
+    names: tuple[str, ...]
+    known: tuple[str, ...]
+    missing_label: float = np.nan
+    num_unknown: int = 0
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Number that the model has for each class, (C,); `UNKNOWN`: it has none."""
+        known = {name: i for i, name in enumerate(self.known)}
+        return np.array([known.get(name, UNKNOWN) for name in self.names], np.int32)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Classes of the model that the set does not have."""
+        return tuple(name for name in self.known if name not in {*self.names})
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Classes of the set that the model does not know."""
+        return tuple(name for name in self.names if name not in {*self.known})
+
+    def json(self) -> dict[str, Any]:
+        """Return the classes that are not on both sides."""
+        return {
+            "missing_classes": [*self.missing],
+            "unknown_classes": [*self.unknown],
+            "num_unknown": self.num_unknown,
+        }
+
+    def stored(self, targets: Any) -> Any:
+        """Return targets as a store reads them, with the numbers of the model."""
+        if isinstance(targets, np.ndarray) and targets.ndim == 1:
+            return np.where(targets < 0, targets, self.numbers[targets])
+        if isinstance(targets, np.ndarray):
+            shape = len(targets), len(self.known)
+            found = np.full(shape, self.missing_label, targets.dtype)
+            is_known = self.numbers != UNKNOWN
+            found[:, self.numbers[is_known]] = targets[:, is_known]
+            return found
+        return [self._of_boxes(one) for one in targets]
+
+    def placed(self, target: Any) -> Any:
+        """Return the target of an image as it is placed: of masks the pixels."""
+        if isinstance(target, dict):
+            return target
+        table = np.full(IGNORED + 1, IGNORED, np.uint8)
+        table[: len(self.names)] = np.where(
+            self.numbers == UNKNOWN, IGNORED, self.numbers
+        )
+        return table[target]
+
+    def _of_boxes(self, target: Any) -> Any:
+        if not isinstance(target, StoredBoxes):
+            return target
+        kinds = self.numbers[target.classes]
+        stays = kinds != UNKNOWN
+        return StoredBoxes(
+            target.boxes[stays], kinds[stays], target.crowd[stays], target.size
+        )
+
+
+@dataclass(frozen=True)
+class MappedStore:
+    """A store whose classes are those of a model."""
+
+    store: Store
+    mapping: ClassMapping
+    facts: Mapping[str, Any]
+
+    @property
+    def image_shape(self) -> tuple[int | None, int | None, int]:
+        return self.store.image_shape
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the images lie in memory (`Store`)."""
+        return getattr(self.store, "in_memory", False)
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        return self.store.strata(indices)
+
+    def targets(self, indices: np.ndarray) -> Any | None:
+        found = targets_of(self.store, indices)
+        return None if found is None else self.mapping.stored(found)
+
+    def read(self, indices: np.ndarray) -> tuple[Images, Any]:
+        found, targets = self.store.read(indices)
+        return found, self.mapping.stored(targets)
+
+    @property
+    def place(self) -> Place | None:
+        """How targets follow their images (`placed.py`); None: they stay."""
+        return None if place_of(self.store) is None else self._place
+
+    def _place(self, target: Any, placed: Placed) -> Any:
+        place = place_of(self.store)
+        assert place is not None
+        return self.mapping.placed(place(target, placed))
+
+
+def map_classes(
+    source: Source, model: TrainedModel, data: DataConfig
+) -> tuple[Source, ClassMapping | None]:
+    """Return examples with the model's numbers for their classes.
+
+    Args:
+      source: The examples.
+      model: Model that is shown them.
+      data: Config of the images.
+
+    Returns:
+      The examples, and the mapping; None means that the classes are the model's.
+
+    Raises:
+      UserError: More of them than are allowed are of classes that the model does not
+        know.
+    """
+    facts, about = source.facts, model.description
+    key, known = _key(model, facts)
+    if known is None or facts.get(key) is None:
+        return source, None
+    names = tuple(map(str, facts[key]))
+    is_regression = about.class_names is None and key == columns.NAMES
+    if is_regression and {*names} != {*known}:
+        return source, None  # It has no column for each number of the model.
+    if names == known or are_by_number(names, known):
+        return source, None
+    label = 0.0 if data.label_separator is not None else np.nan
+    source, mapping = _left_out(source, ClassMapping(names, known, label), data)
+    whole = {name: x for name, x in facts.items() if name != boxes.CATEGORY_IDS}
+    whole[key] = known
+    if key == CLASSES:
+        whole[NUM_CLASSES] = len(known)
+    store = MappedStore(source.store, mapping, whole)
+    return dataclasses.replace(source, store=store), mapping
+
+
+def _key(
+    model: TrainedModel, facts: Mapping[str, Any]
+) -> tuple[str, tuple[str, ...] | None]:
+    """Return the fact that names the classes of a set, and those of the model."""
+    about = model.description
+    if model.task.finds_boxes:
+        return boxes.NAMES, about.column_names
+    if model.task.one_class_an_image:
+        return CLASSES, about.class_names
+    if PIXEL_CLASSES in facts:
+        return PIXEL_CLASSES, about.class_names
+    return columns.NAMES, about.class_names or about.column_names
+
+
+def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether nothing tells classes from those of a model but their numbers.
+
+    Numbers are those of classes without names, and say nothing of others; but folders
+    that are called by them lie in the order of letters: 0, 1, 10, 2.
+
+    Args:
+      names: Classes of a set.
+      known: Classes of the model.
+    """
+    numbers = [*map(str, range(len(known)))]
+    if len(names) == len(known):
+        return numbers in ([*names], [*known]) and {*names} != {*known}
+    return [*known] == numbers and not {*names} <= {*known}
+
+
+def _left_out(
+    source: Source, mapping: ClassMapping, data: DataConfig
+) -> tuple[Source, ClassMapping]:
+    """Return the examples of which something stays, and how many had unknown classes.
+
+    Raises:
+      UserError: They are too many.
+    """
+    if not mapping.unknown:
+        return source, mapping
+    has_unknown, lost = _with_unknown(source, mapping.numbers == UNKNOWN)
+    num = int(has_unknown.sum())
+    if num > math.ceil(data.max_bad_fraction * len(source)) or lost.all():
+        raise UserError(
+            f"data.source = {data.source!r}: {num:,} of {counted(len(source), 'image')}"
+            f" are of classes that the model does not know, {listed(mapping.unknown)}: "
+            f"more than data.max_bad_fraction = {data.max_bad_fraction} allows; it "
+            f"knows {listed(mapping.known)}. Give the classes these names, take the "
+            "images out, or allow more"
+        )
+    mapping = dataclasses.replace(mapping, num_unknown=num)
+    return source.subset(np.flatnonzero(~lost)), mapping
+
+
+def _with_unknown(source: Source, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether examples have unknown classes, and whether they have no other."""
+    none = np.zeros(len(source), bool)
+    if PIXEL_CLASSES in source.facts:
+        count: Any = getattr(source.store, "count_pixels", None)
+        if count is None:
+            return none, none
+        rows = [count(source.indices[[i]]) for i in range(len(source))]
+        counts = np.stack(rows)[:, : len(unknown)]
+        return counts[:, unknown].sum(1) > 0, none
+    strata = source.strata()
+    if strata.ndim > 1:
+        return np.asarray(strata[:, unknown].any(1)), none
+    if not (np.issubdtype(strata.dtype, np.integer) and NUM_CLASSES in source.facts):
+        return none, none
+    found = np.where(strata < 0, False, unknown[strata])
+    return found, found
