@@ -82,7 +82,7 @@ def check_folder(
     For libraries that open files themselves.
 
     Args:
-      folder: Folder.
+      folder: Folder to look through.
       above: Device and inode of each folder that it lies in, where links may lead to.
 
     Raises:

@@ -21,11 +21,11 @@ from jaxtrain.data.yolo_layout import (
     CLASSES,
     YAML,
     YAML_ENDINGS,
-    Layout,
-    Parts,
+    SplitParts,
+    YoloSplits,
     root_of,
 )
-from jaxtrain.data.yolo_pairs import TEXTS, Pair, Pairs
+from jaxtrain.data.yolo_pairs import TEXTS, LabelFiles, LabelledFile
 from jaxtrain.data.yolo_rows import num_keypoints, read_row
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import read_text
@@ -60,8 +60,8 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     scan = FolderScan(folder, every, problems)
     texts = FolderScan(folder, every, problems, TEXTS)
     layout, pairs = (
-        Layout(folder, scan, file, values, problems),
-        Pairs(scan, texts, problems),
+        YoloSplits(folder, scan, file, values, problems),
+        LabelFiles(scan, texts, problems),
     )
     parts = layout.parts()
     names = _names(source, folder, file, values, _class_files(texts, pairs, parts))
@@ -91,10 +91,12 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     return to_store(config, folder.root, images, names, ids, problems, remarks)
 
 
-def _splits(parts: Parts, pairs: Pairs) -> tuple[dict[str, list[Pair]], list[Remark]]:
+def _splits(
+    parts: SplitParts, pairs: LabelFiles
+) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
     """Return the images of each split, each image once, and what to know of them."""
     seen, remarks = dict[bytes, str](), list[Remark]()
-    found: dict[str, list[Pair]] = {}
+    found: dict[str, list[LabelledFile]] = {}
     bare: list[bytes] = []
     for split, some in parts.items():
         every = [pair for part in some for pair in pairs.of(part)]
@@ -134,7 +136,7 @@ def _yaml_of(folder: Folder) -> str | None:
     return os.path.join(folder.root, os.fsdecode(chosen[0])) if chosen else None
 
 
-def _class_files(texts: FolderScan, pairs: Pairs, parts: Parts) -> list[str]:
+def _class_files(texts: FolderScan, pairs: LabelFiles, parts: SplitParts) -> list[str]:
     """Return the lists of names that lie in the folder of a set, or with its labels."""
     folders = [b""]
     for part in (part for some in parts.values() for part in some):
@@ -163,7 +165,7 @@ def _names(
       source: Name of the set in messages.
       folder: Folder of the set.
       file: The YAML file, if there is one.
-      values: Its content.
+      values: Content of that file.
       lists: Files with a name a line.
 
     Raises:
@@ -256,7 +258,7 @@ def _text(source: str, path: str) -> str:
 
 def _boxes(
     folder: Folder,
-    pair: Pair,
+    pair: LabelledFile,
     names: list[str],
     keypoints: int,
     problems: Problems,

@@ -23,7 +23,7 @@ FOLDER_OF_SPLIT = re.compile(r"obj_([a-z]+)_data|(train|val|test)[-_]?\d{4}")
 BOM = b"\xef\xbb\xbf"
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """Images of a split: a folder, or the files that a list names.
 
     Attributes:
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     files: list[tuple[bytes, str]] | None = None
 
 
-Parts = dict[str, list[Part]]
+SplitParts = dict[str, list[SplitPart]]
 
 
 def split_of(name: bytes | str) -> str | None:
@@ -63,7 +63,7 @@ def root_of(file: str, path: Any) -> str:
     """Return the folder of the set that a YAML file describes.
 
     Args:
-      file: The YAML file.
+      file: YAML file that describes it.
       path: Its `path`. A folder that lies elsewhere is that of the set.
     """
     own = os.path.dirname(file) or "."
@@ -74,7 +74,7 @@ def root_of(file: str, path: Any) -> str:
     return own if inside.startswith(folder) else named
 
 
-class Layout:
+class YoloSplits:
     """Finds the parts of each split.
 
     Args:
@@ -104,7 +104,7 @@ class Layout:
             bases.insert(0, os.path.join(own, path))
         self._bases = [os.fsencode(base) for base in dict.fromkeys(bases)]
 
-    def parts(self) -> Parts:
+    def parts(self) -> SplitParts:
         """Return the parts of each split, the training split first.
 
         Splits that the YAML file names go before those that folders are.
@@ -132,9 +132,9 @@ class Layout:
         order = dict.fromkeys(SPLITS.values())
         return {split: every[split] for split in order if split in every}
 
-    def _named(self) -> tuple[Parts, dict[str, str]]:
+    def _named(self) -> tuple[SplitParts, dict[str, str]]:
         """Return the parts that the YAML file names, and paths that are not there."""
-        named: Parts = {}
+        named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():
             split = SPLITS.get(key.lower()) if isinstance(key, str) else None
@@ -167,21 +167,21 @@ class Layout:
                 )
         return named, lacking
 
-    def _part(self, text: str) -> Part | None:
+    def _part(self, text: str) -> SplitPart | None:
         """Return what a path of the YAML file leads to; None if nothing is there."""
         place = self._resolve(text, self._bases)
         if place is None:
             return None
         path = os.path.join(os.fsencode(self._folder.root), place)
         if os.path.isdir(path):
-            return Part(place)
+            return SplitPart(place)
         if not place.lower().endswith(LIST):
             raise UnusableError(
                 f"{self._yaml} names {shown(text)}, no folder and no list (.txt)",
                 "name folders of images, or lists of files",
             )
         self._folder.size(place)
-        return Part(place, list(self._lines(place, path)))
+        return SplitPart(place, list(self._lines(place, path)))
 
     def _lines(self, place: bytes, path: bytes) -> Iterator[tuple[bytes, str]]:
         """Yield the files of a list, and their lines for messages."""
@@ -246,9 +246,9 @@ class Layout:
             outside, os.path.realpath(os.fsencode(self._folder.root))
         )
 
-    def _by_folders(self, named: Parts) -> Parts:
+    def _by_folders(self, named: SplitParts) -> SplitParts:
         """Return the splits that folders are, but those that data.yaml names."""
-        found: Parts = {}
+        found: SplitParts = {}
         for split, place in self._folders(bool(named)):
             if split in named:
                 continue
@@ -257,9 +257,9 @@ class Layout:
                     f"{shown(place)}: another {split} split", "move one away"
                 )
             else:
-                found[split] = [Part(place)]
+                found[split] = [SplitPart(place)]
         if not found and not named and self._has_both(b""):
-            return {"train": [Part(b"")]}
+            return {"train": [SplitPart(b"")]}
         return found
 
     def _folders(self, some_are_named: bool) -> Iterator[tuple[str, bytes]]:

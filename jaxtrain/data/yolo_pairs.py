@@ -7,7 +7,7 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.folder_scan import FileKind, FolderScan
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Problems
-from jaxtrain.data.yolo_layout import CLASSES, IMAGES, LABELS, LIST, Part
+from jaxtrain.data.yolo_layout import CLASSES, IMAGES, LABELS, LIST, SplitPart
 
 LABEL = ".txt"
 
@@ -19,7 +19,7 @@ def _is_label(name: bytes) -> bool:
 TEXTS = FileKind("label file", _is_label, lambda: (LABEL,), "NAME.txt")
 
 
-class Pair(NamedTuple):
+class LabelledFile(NamedTuple):
     """An image and its label file, below the folder of the set.
 
     Attributes:
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
     label: bytes | None
 
 
-class Pairs:
+class LabelFiles:
     """Finds the label files of images.
 
     Args:
@@ -45,14 +45,17 @@ class Pairs:
         self._images, self._texts, self._problems = images, texts, problems
         self._labels: dict[bytes, dict[bytes, list[bytes]]] = {}
 
-    def of(self, part: Part) -> list[Pair]:
+    def of(self, part: SplitPart) -> list[LabelledFile]:
         """Return the images of a part of a split, with their label files."""
         listed = part.files
         if listed is None:
             found = self._images.images(part.place)
             listed = [(name, shown(name)) for name, _ in found]
         taken = dict[bytes, bytes]()
-        pairs = [Pair(name, where, self._label(name, taken)) for name, where in listed]
+        pairs = [
+            LabelledFile(name, where, self._label(name, taken))
+            for name, where in listed
+        ]
         if pairs and not taken:
             self._refuse(part, pairs)
         if part.files is None:
@@ -112,7 +115,7 @@ class Pairs:
                 return images if any(map(_is_label, beside)) else None
         return place
 
-    def _refuse(self, part: Part, pairs: list[Pair]) -> None:
+    def _refuse(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
         """Refuse a part of which no image has a label file."""
         folder = part.place
         if part.files is not None:
@@ -127,7 +130,7 @@ class Pairs:
             "the images away: all would count as without boxes",
         )
 
-    def _check_lone(self, part: Part, taken: set[bytes]) -> None:
+    def _check_lone(self, part: SplitPart, taken: set[bytes]) -> None:
         """Refuse label files without an image."""
         labels = self.folder_of_labels(part.place)
         found = [] if labels is None else self._texts.images(labels)

@@ -17,7 +17,7 @@ BOX, TRIANGLE = 4, 6
 FARTHEST = 1.0
 
 
-class Row(NamedTuple):
+class YoloRow(NamedTuple):
     """A row of a label file.
 
     Attributes:
@@ -37,7 +37,7 @@ def num_keypoints(values: dict[str, Any]) -> int:
     return 0
 
 
-def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> Row:
+def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Return the box of a row.
 
     A sixth number of a box, and an odd one of a polygon, is a confidence.
@@ -72,10 +72,10 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> Row:
             f"give a number from 0 to {num_names - 1}, or add names to data.yaml",
         )
     if len(numbers) > BOX:
-        return Row(ListedBox(_bounds(numbers), kind), unread)
+        return YoloRow(ListedBox(_bounds(numbers), kind), unread)
     x, y, width, height = numbers
     box = corners(x - width / 2, y - height / 2, width, height, (1, 1))
-    return Row(ListedBox(box, kind), unread)
+    return YoloRow(ListedBox(box, kind), unread)
 
 
 def _no_box(fields: Sequence[str]) -> UnusableError:

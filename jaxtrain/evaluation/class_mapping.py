@@ -144,7 +144,7 @@ def map_classes(
     """Return examples with the model's numbers for their classes.
 
     Args:
-      source: The examples.
+      source: Examples of the set.
       model: Model that is shown them.
       data: Config of the images.
 
