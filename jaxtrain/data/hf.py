@@ -43,7 +43,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     with _offline():
         found = _load(library, source, name)
     found = found if isinstance(found, dict) else {"train": found}
-    found = {SPLITS.get(n, n): rows for n, rows in found.items() if len(rows)}
+    found = _by_split(source, found)
     if not found:
         raise UserError(f"{source} holds no examples")
     features = next(iter(found.values())).features
@@ -75,6 +75,23 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     else:
         facts = columns.facts(source, splits, names, digest)
     return HfStore(places, images, target, facts), splits
+
+
+def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows of each split that has any, by the names that splits have here.
+
+    Raises:
+      UserError: two are the same split.
+    """
+    names: dict[str, str] = {}
+    for name, rows in found.items():
+        split = SPLITS.get(name.lower(), name)
+        if len(rows) and names.setdefault(split, name) != name:
+            raise UserError(
+                f"{source}: {names[split]} and {name} are both the {split} split: join "
+                "them, or save the set without one"
+            )
+    return {split: found[name] for split, name in names.items()}
 
 
 def _joined(library: Any, source: str, parts: list[Any]) -> Any:

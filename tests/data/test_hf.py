@@ -146,6 +146,10 @@ def other_classes(folder: Path) -> None:
     save(folder, train=train, test=test)
 
 
+def split_twice(folder: Path) -> None:
+    save(folder, train=rows(0, 3), Val=rows(3, 3), validation=rows(6, 3))
+
+
 def damaged(folder: Path) -> None:
     rows(0, 4).save_to_disk(folder)
     (file,) = folder.glob("*.arrow")
@@ -162,6 +166,7 @@ def nothing(folder: Path) -> None:
         (no_images, "has the columns text, label: needed are one of the type Image"),
         (two_labels, "has the columns image, fine, coarse: needed"),
         (other_classes, "the test split has classes .* lacks: dog"),
+        (split_twice, "Val and validation are both the validation split"),
         (damaged, r"cannot be opened .* Nothing is downloaded: where there"),
         (nothing, "cannot be opened .*: expected a folder of save_to_disk or"),
         (None, r"cannot be opened .*load_dataset\('NAME'\)"),
