@@ -155,14 +155,11 @@ def map_classes(
       UserError: More of them than are allowed are of classes that the model does not
         know.
     """
-    facts, about = source.facts, model.description
+    facts = source.facts
     key, known = _key(model, facts)
     if known is None or facts.get(key) is None:
         return source, None
     names = tuple(map(str, facts[key]))
-    is_regression = about.class_names is None and key == columns.NAMES
-    if is_regression and {*names} != {*known}:
-        return source, None  # It has no column for each number of the model.
     if names == known or are_by_number(names, known):
         return source, None
     label = 0.0 if data.label_separator is not None else np.nan
@@ -186,7 +183,8 @@ def _key(
         return CLASSES, about.class_names
     if PIXEL_CLASSES in facts:
         return PIXEL_CLASSES, about.class_names
-    return columns.NAMES, about.class_names or about.column_names
+    # Columns of numbers are no classes: `data.targets` names them in their order.
+    return columns.NAMES, about.class_names if model.task.several_labels else None
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:

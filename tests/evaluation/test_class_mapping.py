@@ -135,16 +135,6 @@ def test_labels_are_mapped_by_name(
     assert mapping.num_unknown == int("bird" in text)
 
 
-def test_columns_of_numbers_are_in_the_order_of_the_model(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"1.png": 1})
-    (tmp_path / "list.csv").write_text("path,x,y\n1.png,3,4\n")
-    data, source = opened(f"csv:{tmp_path}/list.csv", targets=("x", "y"))
-    mapped, _ = map_classes(source, model_of("regression", ("y", "x"), True), data)
-    assert mapped.targets(np.arange(1)).tolist() == [[4, 3]]
-    same, mapping = map_classes(source, model_of("regression", ("y",), True), data)
-    assert same is source and mapping is None
-
-
 def test_boxes_are_mapped_by_name(tmp_path: Path) -> None:
     write_folder(tmp_path, {"images/1.png": 1, "images/2.png": 2})
     (tmp_path / "labels").mkdir()
