@@ -35,10 +35,10 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OF_SOURCE = (
     *("data_dir", "include", "allow_outside", "options", "train_split"),
     *("validation_split", "test_split", "test_fraction", "allow_overlap"),
-    "hold_out",
+    *("hold_out", "images_dir", "boxes_drawn_on"),
 )
 # Those of `data` that say where sources of one kind have their targets.
-OF_KIND = ("targets", "label_separator")
+OF_KIND = ("targets", "label_separator", "max_boxes")
 
 
 def parse(

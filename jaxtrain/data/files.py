@@ -1,5 +1,6 @@
 """Image files to pixels: upright, in the channels asked for, never too large."""
 
+import contextlib
 import io
 import os
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ UPRIGHT = {
 }
 # From here on rows and columns change places.
 FIRST_TURNED = 5
+# Pillow turns the pixels of these upright itself.
+TURNED_WHEN_DECODED = ("TIFF",)
 # Tags of TIFF: the width and the height of a tile.
 TILE_SIDES = (322, 323)
 # A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
@@ -43,6 +46,10 @@ JPEG_FACTORS = (8, 4, 2)
 HARMLESS = "extraneous bytes"
 # By so many of the first bytes the format is known, and the size of a WebP.
 START_BYTES = 32
+# How a PNG begins; bytes of a chunk beside its data, and of its first chunk; beginnings
+# of the texts that tell of the image.
+PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
+PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 # What transparent pixels show.
 BACKGROUND = 255
 
@@ -86,7 +93,7 @@ class ImageFile:
       height: of the upright image, in pixels.
       width: of the upright image, in pixels.
       mode: of its pixels, as Pillow calls it.
-      orientation: as EXIF numbers it; 1 is upright.
+      orientation: of the stored pixels, as EXIF numbers it; 1 is upright.
     """
 
     data: bytes = field(repr=False)
@@ -95,6 +102,13 @@ class ImageFile:
     width: int
     mode: str
     orientation: int
+
+    @property
+    def transpose(self) -> Image.Transpose | None:
+        """Transpose that turns the decoded pixels upright; None: they are."""
+        if self.format in TURNED_WHEN_DECODED:
+            return None
+        return UPRIGHT.get(self.orientation)
 
     def decode(
         self,
@@ -120,7 +134,7 @@ class ImageFile:
             pixels = self._decode_jpeg(channels, least, scratch)
         except Exception as error:
             raise UnreadableError(_reason(error)) from error
-        if self.orientation == 1:
+        if self.transpose is None:
             return pixels
         upright = np.asarray(self._upright(to_picture(pixels)))
         return upright.reshape(*upright.shape[:2], channels)
@@ -153,14 +167,13 @@ class ImageFile:
         return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
 
     def _upright(self, picture: Image.Image) -> Image.Image:
-        if self.orientation == 1:
-            return picture
-        return picture.transpose(UPRIGHT[self.orientation])
+        return picture if self.transpose is None else picture.transpose(self.transpose)
 
     def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
         """Return a height and width of the upright image as stored, or back."""
         height, width = size
-        return (width, height) if self.orientation >= FIRST_TURNED else (height, width)
+        turned = self.transpose is not None and self.orientation >= FIRST_TURNED
+        return (width, height) if turned else (height, width)
 
     def _decode_jpeg(
         self,
@@ -218,15 +231,26 @@ def open_file(data: FileData, max_pixels: int) -> ImageFile:
     if not data:
         raise UnreadableError("the file is empty")
     decode_limits.check_header(data, max_pixels)
-    header = _read_header(io.BytesIO(data), data[:START_BYTES], max_pixels)
+    header = _read_header(_metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
     # Only progressive scans take longer than their bytes explain.
     if header.progressive:
         decode_limits.check_scans(data, width, height, max_pixels)
     orientation = header.orientation if header.orientation in UPRIGHT else 1
-    if orientation >= FIRST_TURNED:
+    if orientation >= FIRST_TURNED and header.format not in TURNED_WHEN_DECODED:
         height, width = width, height
     return ImageFile(data, header.format, height, width, header.mode, orientation)
+
+
+def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
+    """Return the orientation of an image, as EXIF numbers it; 1 of an array.
+
+    Raises:
+      UnreadableError: see `open_file`.
+    """
+    if isinstance(image, np.ndarray):
+        return 1
+    return open_file(image.data, max_pixels).orientation
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
@@ -263,12 +287,9 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
             # A photograph with pictures beside it, as telephones take, is a JPEG too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
-            orientation = 1
-            # Pillow itself turns a TIFF upright.
-            if "exif" in image.info and kind != "TIFF":
-                orientation = image.getexif().get(ORIENTATION, 1)
             # A tile is decoded whole, however small the image is.
             tags = getattr(image, "tag_v2", {})
+            orientation = tags.get(ORIENTATION) or _orientation(image)
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
@@ -278,6 +299,37 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     decode_limits.check_pixels(size, max_pixels)
     decode_limits.check_pixels(tile, max_pixels)
     return ImageHeader(kind, size, mode, progressive, orientation)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the orientation of an open image by its EXIF data or XMP, 1 if none says.
+
+    Damaged EXIF data says none: the pixels may be good.
+    """
+    with contextlib.suppress(Exception):
+        # The method of a PNG decodes the image where its header has none.
+        return Image.Image.getexif(image).get(ORIENTATION, 1)
+    return 1
+
+
+def _metadata_first(data: bytes) -> BinaryIO:
+    """Return a file of an image; of a PNG what tells its orientation comes first.
+
+    It may follow the pixels, where reading the header would not meet it.
+    """
+    if not data.startswith(PNG_START):
+        return io.BytesIO(data)
+    late, place, seen = b"", len(PNG_START), False
+    while place + PNG_CHUNK <= len(data):
+        size = int.from_bytes(data[place : place + 4]) + PNG_CHUNK
+        kind = data[place + 4 : place + 8]
+        seen |= kind == b"IDAT"
+        tells = kind == b"eXIf" or data[place + 8 : place + size].startswith(PNG_TEXTS)
+        if seen and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt") and tells:
+            late += data[place : place + size]
+        place += size
+    after = len(PNG_START) + PNG_HEADER
+    return io.BytesIO(data[:after] + late + data[after:] if late else data)
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:

@@ -30,6 +30,7 @@ from jaxtrain.data.masks import IMAGES, MASKS, open_masks
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
+from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
     NamedSplits,
     class_split,
@@ -248,6 +249,11 @@ def open_store(config: DataConfig) -> Opened:
         raise UserError(
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
             "masks, whose classes it would name; leave it out"
+        )
+    if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
+        raise UserError(
+            f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
+            f"{config.source} has neither boxes nor masks; leave it out"
         )
     return opened
 
