@@ -5,6 +5,7 @@ Boxes are left, top, right and bottom in pixels: the corner of the first pixel i
 have one shape; the class of those that are none is -1.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -82,7 +83,8 @@ class BoxFileStore:
         return present[indices]
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], list[StoredBoxes]]:
-        paths = [f"{self.root}/".encode() + self.file_names[i] for i in indices]
+        root = os.fsencode(self.root)
+        paths = [os.path.join(root, self.file_names[i]) for i in indices.tolist()]
         files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, [self._stored(i) for i in indices.tolist()]
 

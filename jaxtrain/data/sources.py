@@ -21,6 +21,7 @@ from jaxtrain.data import formats, images
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
+from jaxtrain.data.coco_layouts import is_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
@@ -307,10 +308,8 @@ def _kind_of_files(place: str) -> str:
 
 def _kind_of_boxes(place: str, names: list[str]) -> str | None:
     """Return the kind of a folder of images with boxes; None: it is none."""
-    if "annotations" in names:
-        within = os.path.join(place, "annotations")
-        found = os.listdir(within) if os.path.isdir(within) else []
-        return "coco" if any(name.startswith("instances_") for name in found) else None
+    if is_coco(place, names):
+        return "coco"
     return "yolo" if {"data.yaml", "data.yml"} & {*names} else None
 
 
