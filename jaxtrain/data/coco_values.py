@@ -47,8 +47,9 @@ def annotation(value: Any) -> Annotation:
     """Read a box; one that is not there is that of its segmentation."""
     number, kind = id_of(value, "image_id"), id_of(value, "category_id")
     given = value.get("bbox")
-    box = coco_segmentation.bounds(value.get("segmentation"))
-    if given is not None and given != []:
+    if given is None or given == []:
+        box = coco_segmentation.bounds(value.get("segmentation"))
+    else:
         box = _box(given)
     if box is None:
         raise UnusableError(
