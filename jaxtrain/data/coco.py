@@ -5,7 +5,7 @@ A file is data that anybody may have written: bounded, and looked at value by va
 
 import collections
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxtrain.config import DataConfig
@@ -72,8 +72,15 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     return to_store(config, root, images, names, told, problems, counts)
 
 
-def read_lists(source: str, path: str) -> dict[str, list[Any]]:
+def read_lists(
+    source: str, path: str, needed: Sequence[str] = LISTS
+) -> dict[str, list[Any]]:
     """Return the lists of a file.
+
+    Args:
+      source: What messages name first.
+      path: Path of the file.
+      needed: Names of the lists that it must have.
 
     Raises:
       UserError: it cannot be read, or has not these lists.
@@ -86,13 +93,13 @@ def read_lists(source: str, path: str) -> dict[str, list[Any]]:
         values = parse(data.removeprefix(BYTE_ORDER_MARK), nan=True)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is no JSON: {error}") from None
-    for name in LISTS:
+    for name in needed:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
             raise UserError(
                 f"{source}: {shown(path)} has no list {name!r}: expected an object of "
-                f"lists {', '.join(LISTS)}, as COCO's instances_train2017.json"
+                f"lists {', '.join(needed)}, as COCO's instances_train2017.json"
             )
-    return {name: values[name] for name in LISTS}
+    return {name: found for name, found in values.items() if isinstance(found, list)}
 
 
 def _order(one: Category) -> tuple[bool, Any, str]:

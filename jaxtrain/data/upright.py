@@ -24,7 +24,8 @@ class _Readable(Protocol):
 
 def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
     """Height and width of the stored pixels of an upright image, or the other way."""
-    return size[::-1] if orientation >= FIRST_TURNED else size
+    height, width = size
+    return (width, height) if orientation >= FIRST_TURNED else size
 
 
 def upright_pixels(array: np.ndarray, orientation: int) -> np.ndarray:

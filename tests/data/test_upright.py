@@ -134,7 +134,7 @@ def write_masks(folder: Path, path: Path) -> str:
     for part in ("images", "masks"):
         (folder / part).mkdir()
     path.rename(folder / "images" / path.name)
-    mask = picture().convert("L").point(lambda value: value // 255)
+    mask = Image.fromarray(np.asarray(picture().convert("L")) // 255)
     mask.save(folder / "masks" / f"{path.stem}.png")
     (folder / "classes.txt").write_text("none\nthing")
     return f"masks:{folder}"
@@ -185,8 +185,10 @@ def test_without_the_option_they_are_of_the_upright_image(
     assert remark.serious
     assert "data.boxes_drawn_on = stored" in remark.text
     assert ("masks" if kind == "masks" else "boxes") in remark.text
-    for side in ("stored", "upright"):
-        known = DataConfig(source=source, boxes_drawn_on=side)
+    for known in (
+        DataConfig(source=source, boxes_drawn_on="stored"),
+        DataConfig(source=source, boxes_drawn_on="upright"),
+    ):
         assert not remarks_of(sources.open_store(known)[0])
 
 
@@ -195,15 +197,16 @@ def test_the_doctor_warns_of_all_that_are_turned(tmp_path: Path) -> None:
     for i in range(20):
         path = tmp_path / "images" / "train" / f"{i}.png"
         picture().save(path, exif=exif_of(1 + i % 2))
-    for side, kind, level in (
-        (None, "rotated_targets", "warning"),
-        ("stored", "rotated", "note"),
+    stored = DataConfig(source=source, boxes_drawn_on="stored")
+    for data, kind, level in (
+        (DataConfig(source=source), "rotated_targets", "warning"),
+        (stored, "rotated", "note"),
     ):
-        config = Config(data=DataConfig(source=source, boxes_drawn_on=side))
+        config = Config(data=data)
         found = {one.kind: one for one in check(config, tmp_path, sized=False).findings}
         assert found[kind].level == level
         assert found[kind].num_examples == 11
-        assert ("boxes" in found[kind].title) == (side is None)
+        assert ("boxes" in found[kind].title) == (data != stored)
 
 
 @pytest.mark.parametrize(
