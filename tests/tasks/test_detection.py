@@ -309,6 +309,7 @@ def test_new_proposes_detection(
     text = (tmp_path / "new.py").read_text()
     assert 'task="detection"' in text
     assert 'name="fcos"' in text
+    assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text
 
 
