@@ -259,7 +259,8 @@ class DataConfig(Section):
     # An image file of more pixels is unreadable: it could fill the memory.
     max_pixels: int = 2**26
     # Part of a split's images, rounded up, that may be unreadable: in training others
-    # of their classes take their places, evaluations leave them out.
+    # of their classes take their places, evaluations leave them out. Of a coco: list
+    # also the part of its images, and of its boxes, that may be left out as damaged.
     max_bad_fraction: float = 0.02
     # Mean of each channel, in 0..1, subtracted; None: that of the pretrained weights,
     # else computed from the training split.

@@ -72,11 +72,12 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
 def root_of(place: str) -> str:
     """Folder of a set, of which the images lie somewhere below."""
-    if os.path.isdir(place):
-        return place
-    folder = os.path.dirname(place) or "."
-    beside = os.path.basename(os.path.abspath(folder)).lower() in ANNOTATIONS
-    return os.path.join(folder, os.pardir) if beside else folder
+    is_folder = os.path.isdir(place)
+    folder = place if is_folder else os.path.dirname(place) or "."
+    # A folder of that name may be that of all.
+    beside = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
+    name = os.path.basename(os.path.abspath(folder)).lower()
+    return os.path.join(folder, os.pardir) if name in beside else folder
 
 
 def is_coco(place: str, names: Iterable[str]) -> bool:

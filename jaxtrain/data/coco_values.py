@@ -12,6 +12,8 @@ from jaxtrain.data.problems import UnusableError
 # An id: some tools write numbers as texts, or texts that are none.
 Id = int | str
 NUMBER = re.compile(r"-?\d{1,18}(\.0+)?")
+# Letters of an id that is no number, at most.
+MAX_LETTERS = 200
 SIZE = re.compile(r"\d{1,9}(\.0+)?")
 
 
@@ -93,10 +95,12 @@ def id_of(value: Any, field: str) -> Id:
     """
     found = value.get(field) if isinstance(value, dict) else None
     told = str(found).strip() if type(found) in (int, float, str) else ""
-    if not told or (not isinstance(found, str) and not NUMBER.fullmatch(told)):
+    if NUMBER.fullmatch(told):
+        return int(told.partition(".")[0])
+    if not isinstance(found, str) or not 0 < len(told) <= MAX_LETTERS:
         fix = f"give it a number {field}"
-        raise UnusableError(f"{field} is no whole number", fix, f"without an {field}")
-    return int(told.partition(".")[0]) if NUMBER.fullmatch(told) else told
+        raise UnusableError(f"{field} is no whole number", fix, f"without {field}")
+    return shown(told.encode("utf-8", "backslashreplace"))
 
 
 def text(value: Any, field: str) -> str:

@@ -70,6 +70,8 @@ def remarks(store: Store) -> dict[str, str]:
 
 
 CORNERS = [4, 5, 14, 17]
+# A mask whose runs do not end.
+RUNS = {"counts": "o" * 99, "size": [9, 9]}
 
 
 # --- boxes ---------------------------------------------------------------------------
@@ -96,7 +98,11 @@ CORNERS = [4, 5, 14, 17]
         ({"image_id": 0.0, "category_id": 7.0}, CORNERS, None, ""),
         ({"image_id": 77}, None, "boxes left out", "of images that are not listed"),
         ({"category_id": 99}, None, "boxes left out", "of categories that are not"),
-        ({"image_id": None}, None, "boxes left out", "without an image_id"),
+        ({"image_id": None}, None, "boxes left out", "without image_id"),
+        ({"category_id": 1e300}, None, "boxes left out", "without category_id"),
+        ({"category_id": "\ud800"}, None, "boxes left out", "of categories that are"),
+        ({"bbox": [10**300, 1, 2, 3]}, None, "boxes left out", "four numbers"),
+        ({"bbox": [], "segmentation": RUNS}, None, "boxes left out", "without a bbox"),
         ({"id": 1}, CORNERS, None, ""),
     ],
 )
@@ -193,7 +199,7 @@ def test_names_sizes_and_ids_of_images_are_read(tmp_path: Path, change: Any) -> 
         ({"file_name": "link.png"}, "1 that lead out of the folder"),
         ({"file_name": "pipe.png"}, "1 that are no regular files"),
         ({"file_name": None}, "1 no file_name"),
-        ({"id": None}, "1 without an id"),
+        ({"id": None}, "1 without id"),
         ({"width": None, "file_name": "text.png"}, "1 without a size"),
     ],
 )
@@ -372,6 +378,12 @@ def test_a_given_folder_may_be_that_of_all_or_of_the_split(tmp_path: Path) -> No
     for folder in ("there", "there/train2017"):
         store, _ = open_store(source, images_dir=str(tmp_path / folder))
         assert not remarks(store)
+
+
+def test_the_folder_of_the_lists_stands_for_the_set(tmp_path: Path) -> None:
+    coco_2017(tmp_path)
+    store, _ = open_store(f"coco:{tmp_path / 'annotations'}")
+    assert not remarks(store)
 
 
 def test_two_lists_of_a_split_are_refused(tmp_path: Path) -> None:

@@ -107,13 +107,13 @@ def test_damaged_exif_data_leave_an_image_as_it_is() -> None:
 # --- boxes and masks -----------------------------------------------------------------
 
 
-def write_coco(folder: Path, path: Path, size: tuple[int, int]) -> str:
+def write_coco(folder: Path, path: Path, size: Any) -> str:
+    sides = {"height": size[0], "width": size[1]}
     values = {
-        "images": [{"id": 1, "file_name": path.name, "height": size[0]}],
+        "images": [{"id": 1, "file_name": path.name, **sides}],
         "annotations": [{"image_id": 1, "category_id": 1, "bbox": [2, 2, 20, 12]}],
         "categories": [{"id": 1, "name": "thing"}],
     }
-    values["images"][0]["width"] = size[1]
     (folder / "boxes.json").write_text(json.dumps(values))
     return f"coco:{folder / 'boxes.json'}"
 
@@ -225,6 +225,20 @@ def test_a_size_of_coco_that_exif_explains_is_named(
     with pytest.raises(UserError, match="its boxes are of an image of") as error:
         read_one(DataConfig(source=source, image_size=60, boxes_drawn_on=given))
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("side", ["stored", "upright"])
+def test_a_size_that_coco_lacks_is_that_of_the_same_pixels(
+    tmp_path: Path, side: Any
+) -> None:
+    write(tmp_path, "coco", 6)
+    source = write_coco(tmp_path, tmp_path / "photo.png", (None, None))
+    config = DataConfig(
+        source=source, image_size=60, crop_mode="border", boxes_drawn_on=side
+    )
+    image, found = read_one(config)
+    # An image of 40x60 has borders of 10 pixels on both sides.
+    assert found == (bounds(image) if side == "stored" else [12, 2, 32, 14])
 
 
 def test_without_boxes_or_masks_the_option_has_no_effect(tmp_path: Path) -> None:

@@ -222,6 +222,10 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("evaluate --workdir run --corruptions", "some of them move pixels"),
         ("predict --workdir run --coco out.txt set/test", "--coco out.txt: it is JSON"),
+        (
+            "predict --workdir run --coco-images x.json set/test",
+            "effect without --coco",
+        ),
         ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
         ("--config recipe.py --data.augment.cutmix 0.5", "what is pasted hides"),
         ("--config recipe.py --train.tta flip", "has no classes whose probabilities"),
