@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import left_out, upright
+from jaxtrain.data import upright
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES, BoxFileStore
 from jaxtrain.data.image_files import FileNames, Folder, digest, listed, shown
-from jaxtrain.data.left_out import LeftOut
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Opened, Remark
@@ -83,7 +82,7 @@ def to_store(
     names: Sequence[str],
     category_ids: Sequence[int],
     problems: Problems,
-    counts: Sequence[LeftOut] = (),
+    remarks: Sequence[Remark] = (),
 ) -> Opened:
     """Return the store of images with boxes, and the splits.
 
@@ -94,7 +93,7 @@ def to_store(
       names: Names of the classes.
       category_ids: What the list calls each class.
       problems: What is wrong already.
-      counts: What is left out of the lists.
+      remarks: What a user should know of how the images were found.
 
     Raises:
       UserError: something is wrong: one message has all of it.
@@ -107,17 +106,17 @@ def to_store(
         start += len(some)
     sizes = _file_sizes(Folder(root, config), every, problems)
     _check_counts(config, every, problems)
-    remarks, names, numbers = _used(config, images, names, problems)
+    of_classes, names, numbers = _used(config, images, names, problems)
     problems.check()
     boxes = [box for one in every for box in one.boxes]
     kinds = np.array([box.kind for box in boxes], np.int64)
-    num_boxes = [len(one.boxes) for one in every]
+    counts = [len(one.boxes) for one in every]
     facts = {
         NAMES: tuple(names),
         CATEGORY_IDS: tuple(
             category_ids[i] for i in np.flatnonzero(numbers >= 0).tolist()
         ),
-        NUM_BOXES: max(num_boxes),
+        NUM_BOXES: max(counts),
         "digest": _digest(every, sizes),
     }
     in_pixels = every[0].size is not None
@@ -127,14 +126,14 @@ def to_store(
         boxes=np.array([box.corners for box in boxes], np.float32).reshape(-1, 4),
         classes=numbers[kinds].astype(np.int32),
         crowd=np.array([box.crowd for box in boxes], bool),
-        ends=np.cumsum(num_boxes),
+        ends=np.cumsum(counts),
         sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
         facts=facts,
         drawn_on_stored=config.boxes_drawn_on == upright.STORED,
     )
-    remarks += left_out.remarks_of(counts)
-    remarks += upright.remarks_on(config, made, np.flatnonzero(num_boxes), "boxes")
-    return dataclasses.replace(made, remarks=remarks), splits
+    turned = upright.remarks_on(config, made, np.flatnonzero(counts), "boxes")
+    told = (*remarks, *of_classes, *turned)
+    return dataclasses.replace(made, remarks=told), splits
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:

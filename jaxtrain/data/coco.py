@@ -66,10 +66,11 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     _check_categories([every[i] for i in sorted(used)], problems)
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
+    remarks = left_out.remarks_of(counts)
     # Files of results have numbers.
     whole = all(isinstance(id, int) for id in ids)
     told = [int(id) for id in ids] if whole else [*range(1, len(ids) + 1)]
-    return to_store(config, root, images, names, told, problems, counts)
+    return to_store(config, root, images, names, told, problems, remarks)
 
 
 def read_lists(
