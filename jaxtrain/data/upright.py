@@ -61,6 +61,14 @@ def upright_boxes(
     return np.stack(corners, axis=-1) if len(boxes) else boxes
 
 
+def stored_boxes(
+    boxes: np.ndarray, size: tuple[float, float], orientation: int
+) -> np.ndarray:
+    """Boxes of an upright image of a size where they are in the stored pixels."""
+    back = {6: 8, 8: 6}.get(orientation, orientation)
+    return upright_boxes(boxes, size, back)
+
+
 def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
     """End of a message on targets of another size than that of their image.
 

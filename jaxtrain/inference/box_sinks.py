@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from jaxtrain.data import files
+from jaxtrain.data import files, upright
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
@@ -69,6 +69,11 @@ def coco(
                 with contextlib.suppress(UnreadableError):
                     size = size_of(image)
                     found = boxes_of(batch.found["found"], i, model.description, size)
+                    if ids.of_stored:
+                        data = read_unless_large(os.fsencode(image))
+                        turned = files.open_file(data, MAX_PIXELS).orientation
+                        boxes = upright.stored_boxes(found.boxes, size, turned)
+                        found = found._replace(boxes=boxes)
                     write(results(found, os.fsencode(image), ids, finder.names))
 
         yield write_all

@@ -2,13 +2,15 @@
 
 import collections
 import contextlib
+import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxtrain.config import DataConfig
 from jaxtrain.config.recipe import is_run, read_run
-from jaxtrain.data import coco_values
+from jaxtrain.data import coco_values, upright
 from jaxtrain.data.coco import read_lists
 from jaxtrain.data.coco_layouts import find_files, root_of
 from jaxtrain.data.coco_paths import ImageFinder
@@ -33,11 +35,14 @@ class CocoIds:
       images: Path of an image, as it was given -> its id.
       categories: Id of each class.
       origin: Where the ids of the images come from, in words.
+      of_stored: Whether the boxes of the run's data are of the stored pixels, and so
+        those of the results, where EXIF turns an image.
     """
 
     images: dict[bytes, Any]
     categories: tuple[int, ...]
     origin: str
+    of_stored: bool = False
 
 
 def find_ids(
@@ -55,9 +60,16 @@ def find_ids(
       UserError: the list cannot be read, or lacks an image.
     """
     paths = [names[i] for i in range(len(names))]
+    # The config of a run need not be readable here, nor a model be of a run.
+    data = None
+    if is_run(workdir):
+        with contextlib.suppress(UserError, OSError):
+            data = read_run(workdir).data
+    of_stored = data is not None and data.boxes_drawn_on == upright.STORED
     if listing is not None:
-        return _of_list(paths, finder, listing)
-    ids, origin = _of_run(paths, workdir), "as in the data of the run"
+        found = _of_list(paths, finder, listing)
+        return dataclasses.replace(found, of_stored=of_stored)
+    ids, origin = _of_data(paths, data), "as in the data of the run"
     if ids is None:
         ids, origin = _of_names(paths), "the number that a file is called by"
     if ids is None:
@@ -66,7 +78,7 @@ def find_ids(
             "the number of the image among these, from 1; file_name has its name, and "
             f"{OPTION} FILE.json takes those of a list"
         )
-    return CocoIds(ids, finder.category_ids, origin)
+    return CocoIds(ids, finder.category_ids, origin, of_stored)
 
 
 def _of_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
@@ -125,16 +137,13 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     return tuple(found)
 
 
-def _of_run(paths: list[bytes], workdir: Path) -> dict[bytes, Any] | None:
+def _of_data(paths: list[bytes], config: DataConfig | None) -> dict[bytes, Any] | None:
     """Ids of images of the data that a run was trained on; None if one is not."""
-    if not is_run(workdir):
+    kind, _, name = ("" if config is None else config.source).partition(":")
+    if config is None or kind != KIND:
         return None
     # The data of a run need not be on this machine.
     with contextlib.suppress(UserError, OSError):
-        config = read_run(workdir).data
-        kind, _, name = config.source.partition(":")
-        if kind != KIND:
-            return None
         place, wanted = os.path.expanduser(name), {os.path.realpath(p) for p in paths}
         root = os.path.expanduser(config.images_dir or root_of(place))
         known: dict[bytes, Any] = {}

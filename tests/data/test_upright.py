@@ -16,7 +16,7 @@ from jaxtrain.data import formats, sources
 from jaxtrain.data.doctor.check import check
 from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
-from jaxtrain.data.upright import TITLE, upright_boxes, upright_pixels
+from jaxtrain.data.upright import TITLE, stored_boxes, upright_boxes, upright_pixels
 from jaxtrain.errors import UserError
 
 # A thing of stored pixels, in an image of 60x40.
@@ -51,6 +51,8 @@ def test_geometry_is_that_of_pillow(orientation: int) -> None:
     np.testing.assert_array_equal(upright_pixels(grey, orientation), turned)
     found = upright_boxes(np.array([BOX], float), (HEIGHT, WIDTH), orientation)
     assert found.tolist() == [bounds(turned)]
+    size = turned.shape[0], turned.shape[1]
+    assert stored_boxes(found, size, orientation).tolist() == [[*BOX]]
 
 
 # --- reading -------------------------------------------------------------------------

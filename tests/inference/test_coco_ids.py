@@ -76,13 +76,15 @@ def test_ids_are_those_of_the_data_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path)
-    config = Config(data=DataConfig(source=f"coco:{tmp_path}"))
+    data = DataConfig(source=f"coco:{tmp_path}", boxes_drawn_on="stored")
+    config = Config(data=data)
     monkeypatch.setattr(coco_ids, "read_run", lambda workdir: config)
     (tmp_path / "link.png").symlink_to(tmp_path / "train" / "c.png")
     names = names_of(tmp_path / "link.png", tmp_path / "train" / "b.png")
     found = coco_ids.find_ids(names, FINDER, None, tmp_path)
     assert ids_of(found) == [42, 41]
     assert found.categories == FINDER.category_ids
+    assert found.of_stored
     # One of elsewhere has no id there.
     names = names_of(tmp_path / "train" / "b.png", "elsewhere.png")
     assert ids_of(coco_ids.find_ids(names, FINDER, None, tmp_path)) == [1, 2]
