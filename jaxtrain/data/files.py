@@ -1,6 +1,5 @@
 """Image files to pixels: upright, in the channels asked for, never too large."""
 
-import contextlib
 import io
 import os
 from collections.abc import Sequence
@@ -11,8 +10,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jaxtrain.data import decode_limits, formats
+from jaxtrain.data import decode_limits, exif, formats
 from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.data.read_files import (
     LARGE_BYTES,
     MAX_FILE_BYTES,
@@ -23,8 +23,7 @@ from jaxtrain.data.read_files import (
 from jaxtrain.regular_file import open_regular
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# What the tags of EXIF call the orientation, and how it is undone.
-ORIENTATION = 0x0112
+# How an orientation is undone.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -46,10 +45,6 @@ JPEG_FACTORS = (8, 4, 2)
 HARMLESS = "extraneous bytes"
 # By so many of the first bytes the format is known, and the size of a WebP.
 START_BYTES = 32
-# How a PNG begins; bytes of a chunk beside its data, and of its first chunk; beginnings
-# of the texts that tell of the image.
-PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
-PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 # What transparent pixels show.
 BACKGROUND = 255
 
@@ -231,7 +226,7 @@ def open_file(data: FileData, max_pixels: int) -> ImageFile:
     if not data:
         raise UnreadableError("the file is empty")
     decode_limits.check_header(data, max_pixels)
-    header = _read_header(_metadata_first(data), data[:START_BYTES], max_pixels)
+    header = _read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
     # Only progressive scans take longer than their bytes explain.
     if header.progressive:
@@ -289,7 +284,10 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
             progressive = kind == "JPEG" and "progressive" in image.info
             # A tile is decoded whole, however small the image is.
             tags = getattr(image, "tag_v2", {})
-            orientation = tags.get(ORIENTATION) or _orientation(image)
+            orientation = tags.get(ORIENTATION) or exif.orientation(image)
+            # The size of a TIFF is that of the upright image by its tag alone.
+            if tags and ORIENTATION not in tags and orientation in (5, 6, 7, 8):
+                size = size[1], size[0]
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
@@ -299,37 +297,6 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     decode_limits.check_pixels(size, max_pixels)
     decode_limits.check_pixels(tile, max_pixels)
     return ImageHeader(kind, size, mode, progressive, orientation)
-
-
-def _orientation(image: Image.Image) -> int:
-    """Return the orientation of an open image by its EXIF data or XMP, 1 if none says.
-
-    Damaged EXIF data says none: the pixels may be good.
-    """
-    with contextlib.suppress(Exception):
-        # The method of a PNG decodes the image where its header has none.
-        return Image.Image.getexif(image).get(ORIENTATION, 1)
-    return 1
-
-
-def _metadata_first(data: bytes) -> BinaryIO:
-    """Return a file of an image; of a PNG what tells its orientation comes first.
-
-    It may follow the pixels, where reading the header would not meet it.
-    """
-    if not data.startswith(PNG_START):
-        return io.BytesIO(data)
-    late, place, seen = b"", len(PNG_START), False
-    while place + PNG_CHUNK <= len(data):
-        size = int.from_bytes(data[place : place + 4]) + PNG_CHUNK
-        kind = data[place + 4 : place + 8]
-        seen |= kind == b"IDAT"
-        tells = kind == b"eXIf" or data[place + 8 : place + size].startswith(PNG_TEXTS)
-        if seen and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt") and tells:
-            late += data[place : place + size]
-        place += size
-    after = len(PNG_START) + PNG_HEADER
-    return io.BytesIO(data[:after] + late + data[after:] if late else data)
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, TiffImagePlugin, TiffTags
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import formats, sources
@@ -78,11 +78,14 @@ def files_of(orientation: int) -> dict[str, bytes]:
     raw = exif.tobytes()
     profile = f"\nexif\n{len(raw):8}\n{raw.hex()}\n".encode()
     xmp = f'<x tiff:Orientation="{orientation}"/>'.encode()
+    described = TiffImagePlugin.ImageFileDirectory_v2()
+    described.tagtype[700], described[700] = TiffTags.BYTE, xmp
     known = ("JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF")
     return {
         **{name: encode(name, exif=exif) for name in known if formats.is_read(name)},
         "JPEG, XMP": encode("JPEG", xmp=xmp),
         "WebP, XMP": encode("WEBP", xmp=xmp),
+        "TIFF, XMP": encode("TIFF", tiffinfo=described),
         "PNG, late": png_with(b"eXIf", raw.removeprefix(b"Exif\0\0")),
         "PNG, text": png_with(b"tEXt", b"Raw profile type exif\0" + profile),
         "PNG, XMP": png_with(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp),
