@@ -31,6 +31,8 @@ def get_config() -> Config:
             source="coco:composed",
             image_size=64,
             batch_size=64,
+            # The whole image: what a crop cuts off is never found.
+            crop_mode="border",
             augment=AugmentConfig(horizontal_flip=True),
         ),
         model=ModelConfig(

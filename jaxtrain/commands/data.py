@@ -1,13 +1,14 @@
 """`main.py data`: chooses the action."""
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from jaxtrain.config import Config, get, paths
+from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -90,6 +91,16 @@ class DataArguments:
     # the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+    @staticmethod
+    def starting_config(given: Mapping[str, Any]) -> Config:
+        """Config of `--source`, whose fields may mean something of this source only."""
+        source = given.get("source")
+        if not source or "check" not in given:
+            return Config()
+        from jaxtrain.data.sources import complete
+
+        return replace(Config(), "data.source", complete(source))
 
 
 def run(arguments: DataArguments, signals: StopSignals) -> None:

@@ -17,6 +17,7 @@ from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
+    from jaxtrain.inference.coco_ids import CocoIds
     from jaxtrain.inference.model import TrainedModel
     from jaxtrain.inference.predict import TableLayout
     from jaxtrain.inference.sinks import Sink
@@ -62,6 +63,9 @@ class PredictArguments:
     pictures: Path | None = None
     # Of a model of boxes: file, .json, for all boxes, as COCO's results.
     coco: Path | None = None
+    # With --coco: file, .json, of a list as COCO's that has these images, and so their
+    # ids; None: those of the run's data, or numbers.
+    coco_images: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -76,7 +80,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():
-        from jaxtrain.inference import predict, temperature
+        from jaxtrain.inference import coco_ids, predict, temperature
         from jaxtrain.inference.found import find
         from jaxtrain.inference.load import load_model
         from jaxtrain.inference.trust import trust
@@ -103,12 +107,16 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     # Images beyond the rows that the screen shows may be of no use.
     every = arguments.strict or _written(arguments)
     names = found if every else found.first(NUM_SHOWN)
+    ids = None
+    if arguments.coco is not None and model.finder is not None:
+        given = arguments.coco_images, arguments.workdir
+        ids = coco_ids.find_ids(names, model.finder, *given)
     layout = predict.TableLayout(model, wanted.topk)
     start, shown, errors = time.perf_counter(), [], Counter[str]()
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
     with (
-        _sinks(arguments, model, names, layout) as sinks,
+        _sinks(arguments, model, names, layout, ids) as sinks,
         contextlib.closing(batches),
         progress("predicting", len(names)) as advance,
     ):
@@ -125,6 +133,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     left = 0 if layout.empty else len(found) - len(shown)
     problems = _problems(errors, len(names))
     _tell(arguments, len(names), left, problems, seconds)
+    if ids is not None:
+        print(printable(f"{arguments.coco}: image_id is {ids.origin}"))
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")
 
@@ -141,6 +151,11 @@ def _check(arguments: PredictArguments) -> None:
         tables.check("--out", arguments.out)
     if arguments.coco is not None and arguments.coco.suffix != ".json":
         raise UserError(f"--coco {arguments.coco}: it is JSON, such as boxes.json")
+    if arguments.coco_images is not None and arguments.coco is None:
+        raise UserError(
+            f"--coco-images {arguments.coco_images} has no effect without --coco: "
+            "leave it out"
+        )
     if arguments.features is not None and arguments.features.suffix != ".npy":
         raise UserError(
             f"--features {arguments.features}: it is a file of NumPy, such as "
@@ -161,6 +176,7 @@ def _sinks(
     model: "TrainedModel",
     names: "FileNames",
     layout: "TableLayout",
+    ids: "CocoIds | None",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
     from jaxtrain.inference import box_sinks, predict, sinks
@@ -184,8 +200,8 @@ def _sinks(
         if arguments.pictures is not None:
             place = arguments.pictures
             opened.append(box_sinks.pictures(place, names, model, renames))
-        if arguments.coco is not None:
-            opened.append(box_sinks.coco(arguments.coco, model, renames))
+        if arguments.coco is not None and ids is not None:
+            opened.append(box_sinks.coco(arguments.coco, model, ids, renames))
         yield [stack.enter_context(one) for one in opened]
 
 

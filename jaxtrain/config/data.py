@@ -67,6 +67,11 @@ COMBINATIONS = (
     ),
     Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
     Needs(
+        option("data", "boxes_drawn_on"),
+        _source("coco:FILE", "yolo:DIR", "masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
+        "leave it out",
+    ),
+    Needs(
         option("data", "max_boxes"), _source("coco:FILE", "yolo:DIR"), "leave it out"
     ),
     Needs(
@@ -177,6 +182,9 @@ class DataConfig(Section):
     allow_outside: bool = False
     # Folder of the images of a coco: source; None: looked for beside its file.
     images_dir: str | None = field(default=None, metadata=DATA_PLACE)
+    # Pixels that boxes or masks were drawn on, where EXIF data turn an image: those in
+    # the file (stored), or the turned ones (upright); None: upright, with a remark.
+    boxes_drawn_on: Literal["stored", "upright"] | None = None
     # Boxes of an image, of a coco: or yolo: source, at most; one with more is an error.
     max_boxes: int = 500
     # Columns of the targets, a number each, in place of one class an image: by their
@@ -251,7 +259,8 @@ class DataConfig(Section):
     # An image file of more pixels is unreadable: it could fill the memory.
     max_pixels: int = 2**26
     # Part of a split's images, rounded up, that may be unreadable: in training others
-    # of their classes take their places, evaluations leave them out.
+    # of their classes take their places, evaluations leave them out. Of a coco: list
+    # also the part of its images, and of its boxes, that may be left out as damaged.
     max_bad_fraction: float = 0.02
     # Mean of each channel, in 0..1, subtracted; None: that of the pretrained weights,
     # else computed from the training split.

@@ -35,10 +35,10 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OF_SOURCE = (
     *("data_dir", "include", "allow_outside", "options", "train_split"),
     *("validation_split", "test_split", "test_fraction", "allow_overlap"),
-    "hold_out",
+    *("hold_out", "images_dir", "boxes_drawn_on"),
 )
 # Those of `data` that say where sources of one kind have their targets.
-OF_KIND = ("targets", "label_separator")
+OF_KIND = ("targets", "label_separator", "max_boxes")
 
 
 def parse(
@@ -55,7 +55,7 @@ def parse(
 
     Args:
       kind: a dataclass with the fields `config`, a path or None, and `overrides`, a
-        Config.
+        Config; its `starting_config`, if it has one, is the config without a file.
       prog: what --help shows as the command.
       description: what --help says of it; None: the docstring of `kind`.
 
@@ -66,7 +66,11 @@ def parse(
     given = given_values(words)
     path = Path(given["config"]) if given.get("config") else None
     # Help without --config shows the defaults of the fields.
-    config = Config() if path is None else load_config(path)
+    starting: Callable[[dict[str, Any]], Config] | None
+    starting = getattr(kind, "starting_config", None)
+    config = Config() if starting is None else starting(given)
+    if path is not None:
+        config = load_config(path)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
     default = kind(**fields | ({"config": path} if path else {}))

@@ -1,5 +1,6 @@
 """What lists of boxes have in common: checks of a box, and a store of all of them."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data import upright
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES, BoxFileStore
 from jaxtrain.data.image_files import FileNames, Folder, digest, listed, shown
 from jaxtrain.data.problems import Problems, UnusableError
@@ -119,7 +121,7 @@ def to_store(
         "digest": _digest(every, sizes),
     }
     in_pixels = every[0].size is not None
-    store = BoxFileStore(
+    made = BoxFileStore(
         root=root,
         file_names=FileNames.join([one.path for one in every]),
         boxes=np.array([box.corners for box in boxes], np.float32).reshape(-1, 4),
@@ -128,9 +130,11 @@ def to_store(
         ends=np.cumsum(counts),
         sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
         facts=facts,
-        remarks=(*remarks, *twice, *of_classes),
+        drawn_on_stored=config.boxes_drawn_on == upright.STORED,
     )
-    return store, splits
+    turned = upright.remarks_on(config, made, np.flatnonzero(counts), "boxes")
+    told = (*remarks, *twice, *of_classes, *turned)
+    return dataclasses.replace(made, remarks=told), splits
 
 
 def _without_twice(

@@ -5,12 +5,14 @@ Boxes are left, top, right and bottom in pixels: the corner of the first pixel i
 have one shape; the class of those that are none is -1.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtrain.data import upright
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import FileNames, shown
@@ -54,6 +56,8 @@ class BoxFileStore:
       ends: Number of boxes up to the last of each image, (N,).
       sizes: Height and width of each image, (N, 2); None means that boxes are in parts
         of the width and height, from 0 to 1.
+      drawn_on_stored: Whether boxes were drawn on the stored pixels, before EXIF turns
+        the image upright.
       remarks: What its user should know of how it was found.
     """
 
@@ -66,6 +70,7 @@ class BoxFileStore:
     sizes: np.ndarray | None
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
+    drawn_on_stored: bool = False
 
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
@@ -78,7 +83,8 @@ class BoxFileStore:
         return present[indices]
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], list[StoredBoxes]]:
-        paths = [f"{self.root}/".encode() + self.file_names[i] for i in indices]
+        root = os.fsencode(self.root)
+        paths = [os.path.join(root, self.file_names[i]) for i in indices.tolist()]
         files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, [self._stored(i) for i in indices.tolist()]
 
@@ -96,14 +102,20 @@ class BoxFileStore:
         num = self.facts[NUM_BOXES]
         if target is None:
             return padded(np.zeros((0, 4)), np.zeros(0), np.zeros(0), placed.size, num)
-        boxes, (height, width) = target.boxes.astype(np.float64), placed.image_size
+        boxes, size = target.boxes.astype(np.float64), placed.image_size
+        if self.drawn_on_stored:
+            size = upright.stored_size(size, placed.orientation)
+        height, width = size
         if target.size is None:
             boxes = boxes * (width, height, width, height)
-        elif target.size != placed.image_size:
+        elif target.size != size:
             told, found = f"{target.size[1]}x{target.size[0]}", f"{width}x{height}"
+            hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
             raise UnreadableError(
-                f"it has {found} pixels, and its boxes are of an image of {told}"
+                f"it has {found} pixels, and its boxes are of an image of {told}{hint}"
             )
+        if self.drawn_on_stored:
+            boxes = upright.upright_boxes(boxes, size, placed.orientation)
         moved = placed.points(boxes.reshape(-1, 2, 2)).reshape(-1, 4)
         return padded(moved, target.classes, target.crowd, placed.size, num)
 

@@ -10,8 +10,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jaxtrain.data import decode_limits, formats
+from jaxtrain.data import decode_limits, exif, formats
 from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.data.read_files import (
     LARGE_BYTES,
     MAX_FILE_BYTES,
@@ -22,8 +23,7 @@ from jaxtrain.data.read_files import (
 from jaxtrain.regular_file import open_regular
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# What the tags of EXIF call the orientation, and how it is undone.
-ORIENTATION = 0x0112
+# How an orientation is undone.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -35,6 +35,8 @@ UPRIGHT = {
 }
 # From here on rows and columns change places.
 FIRST_TURNED = 5
+# Pillow turns the pixels of these upright itself.
+TURNED_WHEN_DECODED = ("TIFF",)
 # Tags of TIFF: the width and the height of a tile.
 TILE_SIDES = (322, 323)
 # A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
@@ -86,7 +88,7 @@ class ImageFile:
       height: of the upright image, in pixels.
       width: of the upright image, in pixels.
       mode: of its pixels, as Pillow calls it.
-      orientation: as EXIF numbers it; 1 is upright.
+      orientation: of the stored pixels, as EXIF numbers it; 1 is upright.
     """
 
     data: bytes = field(repr=False)
@@ -95,6 +97,13 @@ class ImageFile:
     width: int
     mode: str
     orientation: int
+
+    @property
+    def transpose(self) -> Image.Transpose | None:
+        """Transpose that turns the decoded pixels upright; None: they are."""
+        if self.format in TURNED_WHEN_DECODED:
+            return None
+        return UPRIGHT.get(self.orientation)
 
     def decode(
         self,
@@ -120,7 +129,7 @@ class ImageFile:
             pixels = self._decode_jpeg(channels, least, scratch)
         except Exception as error:
             raise UnreadableError(_reason(error)) from error
-        if self.orientation == 1:
+        if self.transpose is None:
             return pixels
         upright = np.asarray(self._upright(to_picture(pixels)))
         return upright.reshape(*upright.shape[:2], channels)
@@ -153,14 +162,13 @@ class ImageFile:
         return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
 
     def _upright(self, picture: Image.Image) -> Image.Image:
-        if self.orientation == 1:
-            return picture
-        return picture.transpose(UPRIGHT[self.orientation])
+        return picture if self.transpose is None else picture.transpose(self.transpose)
 
     def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
         """Return a height and width of the upright image as stored, or back."""
         height, width = size
-        return (width, height) if self.orientation >= FIRST_TURNED else (height, width)
+        turned = self.transpose is not None and self.orientation >= FIRST_TURNED
+        return (width, height) if turned else (height, width)
 
     def _decode_jpeg(
         self,
@@ -218,15 +226,26 @@ def open_file(data: FileData, max_pixels: int) -> ImageFile:
     if not data:
         raise UnreadableError("the file is empty")
     decode_limits.check_header(data, max_pixels)
-    header = _read_header(io.BytesIO(data), data[:START_BYTES], max_pixels)
+    header = _read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
     # Only progressive scans take longer than their bytes explain.
     if header.progressive:
         decode_limits.check_scans(data, width, height, max_pixels)
     orientation = header.orientation if header.orientation in UPRIGHT else 1
-    if orientation >= FIRST_TURNED:
+    if orientation >= FIRST_TURNED and header.format not in TURNED_WHEN_DECODED:
         height, width = width, height
     return ImageFile(data, header.format, height, width, header.mode, orientation)
+
+
+def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
+    """Return the orientation of an image, as EXIF numbers it; 1 of an array.
+
+    Raises:
+      UnreadableError: see `open_file`.
+    """
+    if isinstance(image, np.ndarray):
+        return 1
+    return open_file(image.data, max_pixels).orientation
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
@@ -263,12 +282,12 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
             # A photograph with pictures beside it, as telephones take, is a JPEG too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
-            orientation = 1
-            # Pillow itself turns a TIFF upright.
-            if "exif" in image.info and kind != "TIFF":
-                orientation = image.getexif().get(ORIENTATION, 1)
             # A tile is decoded whole, however small the image is.
             tags = getattr(image, "tag_v2", {})
+            orientation = tags.get(ORIENTATION) or exif.orientation(image)
+            # The size of a TIFF is that of the upright image by its tag alone.
+            if tags and ORIENTATION not in tags and orientation in (5, 6, 7, 8):
+                size = size[1], size[0]
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
         known = formats.remedy(start) or ", ".join(formats.readable_formats())

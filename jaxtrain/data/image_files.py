@@ -30,6 +30,9 @@ OUTSIDE = (
     "new)"
 )
 
+# What such files are counted as.
+LEADS_OUT = "that lead out of the folder"
+
 
 def encoded_name(name: bytes | str) -> bytes:
     """Bytes of a file's name that a list or a table holds: UTF-8 in any locale.
@@ -178,7 +181,9 @@ class Folder:
             raise _missing(name, error) from None
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(
-                f"{shown(name)} is no regular file", "take it out of the set"
+                f"{shown(name)} is no regular file",
+                "take it out of the set",
+                "that are no regular files",
             )
         return status.st_size
 
@@ -233,9 +238,11 @@ class Folder:
             raise UnusableError(
                 f"{shown(name)} leads to {shown(real)}, outside of {shown(self.root)}",
                 OUTSIDE,
+                LEADS_OUT,
             )
 
 
 def _missing(name: bytes, error: Exception) -> UnusableError:
     reason = getattr(error, "strerror", None) or error
-    return UnusableError(f"{shown(name)}: {reason}", "mend it, or take it out")
+    fix, cause = "mend it, or take it out", "that cannot be read"
+    return UnusableError(f"{shown(name)}: {reason}", fix, cause)

@@ -351,7 +351,8 @@ class Source:
             box = canvas.draw(opened, seed, self.fit, size[0])
         elif (height, width) != size:
             box = self.fit.centre_box(height, width, size[0])
-        followed = place(target, Placed((height, width), box, size))
+        orientation = opened.orientation if is_file else 1
+        followed = place(target, Placed((height, width), box, size, orientation))
         if is_file:
             opened, box = images.decode_box(opened, size[0], channels, box)
         if opened.shape[:2] != size or box != (0, 0, *size[::-1]):

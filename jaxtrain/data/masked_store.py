@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import ahead, files
+from jaxtrain.data import ahead, files, upright
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import (
     FILES,
@@ -48,6 +48,8 @@ class MaskedStore:
       masks: Masks of its examples.
       classes: What the masks hold.
       max_pixels: A larger mask is refused.
+      drawn_on_stored: Whether masks were drawn on the stored pixels, before EXIF turns
+        the image upright.
     """
 
     images: Any
@@ -56,6 +58,7 @@ class MaskedStore:
     max_pixels: int
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
+    drawn_on_stored: bool = False
 
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]:
@@ -116,12 +119,19 @@ class MaskedStore:
         if target is None:
             return np.full(placed.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
+        turned = self.drawn_on_stored and placed.orientation != 1
+        # A mask with EXIF data of its own is upright already.
+        if turned and files.orientation_of(target, self.max_pixels) == 1:
+            numbers = upright.upright_pixels(numbers, placed.orientation)
         if numbers.shape != placed.image_size:
             (height, width), (rows, columns) = numbers.shape, placed.image_size
             name = "" if isinstance(target, np.ndarray) else f" {target.name}"
+            hint = upright.exif_hint(
+                placed.image_size, (height, width), placed.orientation
+            )
             raise UnreadableError(
                 f"its mask{name} has {width}x{height} pixels, and the image "
-                f"{columns}x{rows}"
+                f"{columns}x{rows}{hint}"
             )
         return placed.pixels(numbers, IGNORED)
 
@@ -166,6 +176,8 @@ def make_masked(
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
     told = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
+    examples = join([part for some in splits.values() for part in some])
+    remarks += upright.remarks_on(config, images, examples, "masks")
     store = MaskedStore(
         images,
         masks,
@@ -173,10 +185,9 @@ def make_masked(
         config.max_pixels,
         {**(facts or {}), **told},
         remarks,
+        config.boxes_drawn_on == upright.STORED,
     )
-    _check_some(
-        source, store, join([part for some in splits.values() for part in some])
-    )
+    _check_some(source, store, examples)
     return store, splits
 
 
@@ -191,8 +202,9 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
     unfit: list[str] = []
     for image, mask in zip(*store.read(some), strict=True):
         try:
-            height, width = _size_of(image, store.max_pixels)
-            placed = Placed((height, width), (0, 0, width, height), (height, width))
+            height, width, turned = _size_of(image, store.max_pixels)
+            size = height, width
+            placed = Placed(size, (0, 0, width, height), size, turned)
             values.update(np.unique(store.place(mask, placed)).tolist())
         except UnreadableError as error:
             unfit.append(str(error))
@@ -211,13 +223,13 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
         )
 
 
-def _size_of(image: np.ndarray | StoredFile, max_pixels: int) -> tuple[int, int]:
-    """Return the height and width of an image, upright.
+def _size_of(image: np.ndarray | StoredFile, max_pixels: int) -> tuple[int, int, int]:
+    """Return the height and width of an image, upright, and its EXIF orientation.
 
     Raises:
       UnreadableError: it is no image.
     """
     if isinstance(image, np.ndarray):
-        return image.shape[0], image.shape[1]
+        return image.shape[0], image.shape[1], 1
     file = files.open_file(image.data, max_pixels)
-    return file.height, file.width
+    return file.height, file.width, file.orientation

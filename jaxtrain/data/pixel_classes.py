@@ -192,8 +192,8 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
         with Image.open(io.BytesIO(file.data), formats=known) as image:
             picture = image.convert("RGB") if in_colours else image
             picture.load()
-            if file.orientation != 1:
-                picture = picture.transpose(files.UPRIGHT[file.orientation])
+            if file.transpose is not None:
+                picture = picture.transpose(file.transpose)
             values = np.asarray(picture)
     # Damaged files make Pillow raise all kinds of errors.
     except Exception as error:

@@ -27,11 +27,13 @@ class Placed:
       image_size: Height and width of the upright image, in pixels.
       box: Left, top, right and bottom in the image; what is beyond it is border.
       size: Height and width of the result.
+      orientation: Orientation of the stored image, as EXIF numbers it; 1 is upright.
     """
 
     image_size: tuple[int, int]
     box: Box
     size: tuple[int, int]
+    orientation: int = 1
 
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
         """Return an array (H, W, ...) of the image moved as the image is.

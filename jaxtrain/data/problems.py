@@ -18,11 +18,13 @@ class UnusableError(Exception):
     Args:
       text: what is wrong, which names the file.
       fix: what to do about it; problems of one fix are told together.
+      cause: Cause in a few words without a name, by which such files are counted where
+        they are left out; empty for the text.
     """
 
-    def __init__(self, text: str, fix: str):
+    def __init__(self, text: str, fix: str, cause: str = ""):
         super().__init__(text)
-        self.text, self.fix = text, fix
+        self.text, self.fix, self.cause = text, fix, cause
 
 
 class Problems:

@@ -22,6 +22,7 @@ from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.coco import open_coco
+from jaxtrain.data.coco_layouts import is_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.folder_scan import holds_folders
@@ -32,6 +33,7 @@ from jaxtrain.data.masks import IMAGES, MASKS, open_masks
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
+from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
     NamedSplits,
     class_split,
@@ -263,6 +265,11 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
             "masks, whose classes it would name; leave it out"
         )
+    if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
+        raise UserError(
+            f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
+            f"{config.source} has neither boxes nor masks; leave it out"
+        )
     return opened
 
 
@@ -315,10 +322,8 @@ def _kind_of_files(place: str) -> str:
 
 def _kind_of_boxes(place: str, names: list[str]) -> str | None:
     """Return the kind of a folder of images with boxes; None: it is none."""
-    if "annotations" in names:
-        within = os.path.join(place, "annotations")
-        found = os.listdir(within) if os.path.isdir(within) else []
-        return "coco" if any(name.startswith("instances_") for name in found) else None
+    if is_coco(place, names):
+        return "coco"
     return "yolo" if is_yolo(place) else None
 
 

@@ -24,6 +24,7 @@ FREE = (
     *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
     *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
     *("targets", "label_separator", "classes", "images_dir", "max_boxes", "hold_out"),
+    "boxes_drawn_on",
 )
 # Those that choose, of the run's own images, the ones that it was not trained on.
 HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")

@@ -10,10 +10,11 @@ from typing import Any
 
 from PIL import Image
 
-from jaxtrain.data import files
+from jaxtrain.data import files, upright
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
+from jaxtrain.inference.coco_ids import CocoIds
 from jaxtrain.inference.found_boxes import boxes_of, results
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
@@ -52,7 +53,9 @@ def pictures(
 
 
 @contextlib.contextmanager
-def coco(path: Path, model: TrainedModel, renames: ExitStack) -> Iterator[Sink]:
+def coco(
+    path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
+) -> Iterator[Sink]:
     """Write all boxes into the file of `--coco`, a list as COCO's results."""
     finder = model.finder
     assert finder is not None
@@ -66,7 +69,12 @@ def coco(path: Path, model: TrainedModel, renames: ExitStack) -> Iterator[Sink]:
                 with contextlib.suppress(UnreadableError):
                     size = size_of(image)
                     found = boxes_of(batch.found["found"], i, model.description, size)
-                    write(results(found, os.fsencode(image), finder))
+                    if ids.of_stored:
+                        data = read_unless_large(os.fsencode(image))
+                        turned = files.open_file(data, MAX_PIXELS).orientation
+                        boxes = upright.stored_boxes(found.boxes, size, turned)
+                        found = found._replace(boxes=boxes)
+                    write(results(found, os.fsencode(image), ids, finder.names))
 
         yield write_all
 

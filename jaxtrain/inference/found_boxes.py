@@ -1,11 +1,11 @@
 """Boxes that a model finds: of the image as it is, not as the model sees it."""
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtrain.inference.coco_ids import CocoIds
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.tables import Columns, Row
 from jaxtrain.tasks.base import Finder
@@ -14,8 +14,6 @@ from jaxtrain.tasks.base import Finder
 COLUMNS: Columns = {"num_boxes": int, "labels": str}
 # Between the labels of an image.
 SEPARATOR = ";"
-# A file whose name is a number, as COCO's are, has this id; of more digits none has.
-MAX_DIGITS = 18
 
 
 class FoundBoxes(NamedTuple):
@@ -68,26 +66,27 @@ def row(found: Mapping[str, np.ndarray], i: int, finder: Finder) -> Row:
     return {"num_boxes": len(labels), "labels": SEPARATOR.join(labels)}
 
 
-def results(found: FoundBoxes, name: bytes, finder: Finder) -> list[dict[str, Any]]:
+def results(
+    found: FoundBoxes, name: bytes, ids: CocoIds, names: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return boxes as COCO's results have them.
 
     Args:
       found: Boxes of an image.
-      name: Name of its file: `image_id` is the number that it is, if it is one.
-      finder: Names and ids of the classes.
+      name: Path of its file.
+      ids: Ids of images and classes.
+      names: Names of the classes.
     """
-    stem = os.path.splitext(os.path.basename(name))[0]
     text = name.decode("utf-8", "backslashreplace")
-    number = stem.isdigit() and len(stem) <= MAX_DIGITS
     told = []
     for box, score, kind in zip(*found, strict=True):
         left, top, right, bottom = (round(x, 3) for x in box.tolist())
         told.append(
             {
-                "image_id": int(stem) if number else text,
+                "image_id": ids.images[name],
                 "file_name": text,
-                "category_id": finder.category_ids[kind],
-                "category": finder.names[kind],
+                "category_id": ids.categories[kind],
+                "category": names[kind],
                 "bbox": [left, top, round(right - left, 3), round(bottom - top, 3)],
                 "score": round(float(score), 6),
             }

@@ -40,6 +40,7 @@ VALUES: dict[str, Any] = {
     "data.augment.scale_jitter": [0.5, 2.0],
     "data.crop_pct": 0.9,
     "data.data_dir": "sets",
+    "data.boxes_drawn_on": "stored",
     "data.channels": 1,
     "data.sound.seconds": 0.5,
     "data.augment.hue": 0.1,

@@ -12,6 +12,7 @@ import pytest
 from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.recipe import load_config
+from jaxtrain.data.images import Fit
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.run import checks
 from jaxtrain.run.learning_rate import build_schedule
@@ -180,6 +181,14 @@ RATES: dict[str, tuple[int, dict[int, float]]] = {
 
 def test_facts_cover_the_recipes():
     assert {path.stem for path in RECIPES} == set(FACTS) == set(RATES)
+
+
+@each_row("name", ["detection", "segmentation"])
+def test_recipes_with_places_see_the_whole_image(name: str):
+    data = load_config(ROOT / "configs" / f"{name}.py").data
+    assert data.image_size is not None
+    left, top, right, bottom = Fit(*data.fit).centre_box(150, 200, data.image_size)
+    assert left <= 0 and top <= 0 and right >= 200 and bottom >= 150
 
 
 @each_row("path", RECIPES)

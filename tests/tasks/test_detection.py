@@ -118,6 +118,7 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
     )
     assert result.code == 0, result.stderr
     found = json.loads((here / "out.json").read_text())
+    assert "image_id is the number that a file is called by" in result.stdout
     (ours,) = load_model(here / "run").find([wide / "000001.png"])
     assert len(found) == len(ours.scores) > 0
     for one, box, score, kind in zip(found, *ours, strict=True):
@@ -221,6 +222,10 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("evaluate --workdir run --corruptions", "some of them move pixels"),
         ("predict --workdir run --coco out.txt set/test", "--coco out.txt: it is JSON"),
+        (
+            "predict --workdir run --coco-images x.json set/test",
+            "effect without --coco",
+        ),
         ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
         ("--config recipe.py --data.augment.cutmix 0.5", "what is pasted hides"),
         ("--config recipe.py --train.tta flip", "has no classes whose probabilities"),
@@ -244,17 +249,17 @@ def test_what_does_not_go_together_is_refused(
 def test_bad_boxes_are_named_by_training_and_by_the_doctor(tmp_path: Path) -> None:
     write_coco(tmp_path / "set", {"train": compose(24)})
     values = coco_values(compose(24))
-    values["annotations"][2]["bbox"] = [60, 60, 30, 30]
+    values["annotations"][2]["bbox"] = [60, 60, None]
     values["annotations"][4]["category_id"] = 77
     values["images"][5]["file_name"] = "gone.png"
     place = tmp_path / "set" / "annotations" / "instances_train.json"
     place.write_text(json.dumps(values))
     write_recipe(tmp_path / "recipe.py", detecting())
+    words = ("--config", "recipe.py", "--data.max-bad-fraction", "0")
     for command in ((), ("data", "--check", "--out", "out")):
-        result = Cli(tmp_path)(*command, "--config", "recipe.py")
+        result = Cli(tmp_path)(*command, *words)
         assert result.code == 2, result.stdout
-        assert "3 things are wrong" in result.stderr
-        for told in ("annotations[2]", "the id 77", "gone.png"):
+        for told in ("annotations[2]", "the id 77", "gone.png", "max_bad_fraction"):
             assert told in result.stderr
 
 
@@ -308,6 +313,7 @@ def test_new_proposes_detection(
     text = (tmp_path / "new.py").read_text()
     assert 'task="detection"' in text
     assert 'name="fcos"' in text
+    assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text
 
 

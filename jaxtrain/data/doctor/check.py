@@ -21,6 +21,7 @@ from jaxtrain.data.doctor.numbers import check_numbers
 from jaxtrain.data.doctor.report import LEVELS, Diagnosis
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
@@ -66,13 +67,16 @@ def check(
     scanned = scan(loaded["train"], splits, config.data.source)
     same = checks.find_equal(scanned)
     sound = loaded["train"].sound
+    targets = "masks" if PIXEL_CLASSES in store.facts else "boxes"
     if sound is not None:
         sizes = checks.check_lengths(scanned, sound)
     else:
         sizes = checks.check_sizes(scanned, config.data, sized=sized)
     found = [
         *checks.check_remarks(store),
-        *checks.check_files(scanned, config.data),
+        *checks.check_files(
+            scanned, config.data, targets if loaded["train"].is_placed else ""
+        ),
         *sizes,
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxtrain.config import DataConfig, SoundConfig
-from jaxtrain.data import defects
+from jaxtrain.data import defects, upright
 from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
@@ -41,11 +41,20 @@ CASES = {
 Groups = dict[str, list[list[int]]]
 
 
-def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Report files that cannot be read, and what is unusual about the others."""
+def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Finding]:
+    """Report files that cannot be read, and what is unusual about the others.
+
+    Args:
+      scan: Scan of the set.
+      config: Data section of the run.
+      targets: Name of the targets that have a place in the images: boxes or masks.
+    """
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
         rows = scan.remarks.get(kind, [])
+        if kind == "rotated" and targets and config.boxes_drawn_on is None:
+            kind, level = "rotated_targets", "warning"
+            title = f"{{}} turned by EXIF, whose {targets} may be of the stored pixels"
         found += of_rows(kind, level, title, rows, noun=scan.noun)
     usual, *others = scan.modes or [""]
     title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
@@ -63,6 +72,7 @@ def check_remarks(store: Store) -> list[Finding]:
             f"{remark.title}: {remark.text}",
         )
         for remark in remarks_of(store)
+        if remark.title != upright.TITLE  # All images are looked at here.
     ]
 
 

@@ -42,6 +42,7 @@ class Look(NamedTuple):
       moments: Mean and mean square of each channel in 0..1, (2, channels).
       small: Image in grey, uint8 (SMALL, SMALL).
       unreadable: Why it cannot be read; all else is empty then.
+      orientation: Orientation of the stored image, as EXIF numbers it; 1 is upright.
     """
 
     mode: str = ""
@@ -53,6 +54,7 @@ class Look(NamedTuple):
     moments: np.ndarray = np.zeros((2, 1))
     small: np.ndarray = np.zeros((SMALL, SMALL), np.uint8)
     unreadable: str = ""
+    orientation: int = 1
 
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
@@ -69,7 +71,9 @@ def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
         picture = file.picture(wanted)
     except UnreadableError as error:
         return Look(unreadable=str(error))
-    return _of_picture(picture, file.mode, file.format, _remarks(stored.name, file))
+    remarks = _remarks(stored.name, file)
+    found = _of_picture(picture, file.mode, file.format, remarks)
+    return found._replace(orientation=file.orientation)
 
 
 def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:

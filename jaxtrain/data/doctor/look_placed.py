@@ -40,7 +40,8 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
         return PlacedTarget()
     size = look.height, look.width
     try:
-        placed = place(target, Placed(size, (0, 0, look.width, look.height), size))
+        whole = (0, 0, look.width, look.height)
+        placed = place(target, Placed(size, whole, size, look.orientation))
     except UnreadableError as error:
         return PlacedTarget(problem=str(error))
     if NUM_BOXES in source.facts:
@@ -48,7 +49,7 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
         box = (0, 0, look.width, look.height)
         if size != seen:
             box = source.fit.centre_box(*size, seen[0])
-        left = place(target, Placed(size, box, seen))
+        left = place(target, Placed(size, box, seen, look.orientation))
         num = len(source.facts[NAMES])
         counts = [
             np.bincount(classes[~crowd], minlength=num)

@@ -29,8 +29,18 @@ ADVICE = {
     "extension": "They are read by what they hold; rename them, so that nothing else "
     "trips over them.",
     "animated": "Only the first picture is used: save the one that is meant.",
-    "rotated": "They are turned upright when they are read. Boxes or masks that were "
-    "drawn on the stored pixels would not fit.",
+    "rotated": "They are turned upright when they are read.",
+    "rotated_targets": "They are turned upright when they are read, and the targets "
+    "are taken as drawn on the upright image, as labelling tools show it. Look at some "
+    "with data --preview: if they do not fit, set data.boxes_drawn_on to stored, which "
+    "turns them too, else to upright.",
+    "classes_left_out": "The model has no output for them: give them boxes, if they "
+    "are to be found.",
+    "boxes_left_out": "They are not learnt, nor measured: mend them, or leave them.",
+    "boxes_clipped": "They are cut at the border of their image. If there are many, "
+    "see whether they were made for images of another size.",
+    "images_left_out": "A run does not see them: mend them, or take them out of the "
+    "list. More than data.max_bad_fraction of a split end a run.",
     "alpha": "Transparent pixels show white, whatever colour they hide.",
     "modes": "All are turned into the channels of the run. Grey ones among colour ones "
     "may tell where an image comes from, and so its class.",

@@ -1,0 +1,150 @@
+"""Images of one file as COCO's instances, with their boxes."""
+
+import os
+from typing import Any
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import coco_values, files, left_out, upright
+from jaxtrain.data.box_lists import ListedBox, ListedImage
+from jaxtrain.data.coco_layouts import CocoFile
+from jaxtrain.data.coco_paths import ImageFinder
+from jaxtrain.data.coco_values import Id, NamedImage
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.data.image_files import Folder, shown
+from jaxtrain.data.left_out import LeftOut
+from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.read_files import read_unless_large
+
+LISTS = ("images", "annotations", "categories")
+
+
+class ImageReader:
+    """Reads the images of one file with their boxes.
+
+    Args:
+      config: Config of the data.
+      folder: Folder of all images.
+      file: File of the split.
+      named: Whether messages name the file, as there are several.
+      problems: Takes what cannot be left out.
+
+    Attributes:
+      counts: What is left out.
+    """
+
+    def __init__(
+        self,
+        config: DataConfig,
+        folder: Folder,
+        file: CocoFile,
+        named: bool,
+        problems: Problems,
+    ):
+        self._config, self._folder = config, folder
+        self._of = f"{os.path.basename(file.path)}, " if named else ""
+        self._problems, self.counts = problems, LeftOut()
+        places = file.places if config.images_dir is None else ("", *file.places)
+        self._finder = ImageFinder(folder, places)
+
+    def images(
+        self, values: dict[str, list[Any]], kinds: dict[Id, int]
+    ) -> list[ListedImage]:
+        """Return the images of a file; too many that cannot be used are problems.
+
+        Args:
+          values: Lists of the file.
+          kinds: Id of a category -> number of its class.
+        """
+        # None stands for an image that is left out.
+        found: dict[Id, ListedImage | None] = {}
+        first = dict[bytes, str]()
+        for i, value in enumerate(values["images"]):
+            self._add_image(value, f"{self._of}images[{i}]", found, first)
+        seen = set[int]()
+        for i, value in enumerate(values["annotations"]):
+            self._add_box(value, f"{self._of}annotations[{i}]", found, kinds, seen)
+        for title, name in ((left_out.IMAGES, LISTS[0]), (left_out.BOXES, LISTS[1])):
+            num = len(values[name])
+            self.counts.check(title, num, self._config, self._problems)
+        return [one for one in found.values() if one is not None]
+
+    def _add_image(
+        self,
+        value: Any,
+        where: str,
+        found: dict[Id, ListedImage | None],
+        first: dict[bytes, str],
+    ) -> None:
+        attempt, title = self.counts.attempt, left_out.IMAGES
+        read = attempt(title, coco_values.image, value, where=where)
+        if read is None:
+            return
+        fix = "give each image an id, and list it once"
+        if read.id in found:
+            self._problems.add(f"the id {read.id} a second time", fix, where)
+            return
+        found[read.id] = image = attempt(
+            title, self._listed, read, where, where=f"{where}, {shown(read.name)}"
+        )
+        if image is not None and image.path in first:
+            told = f"{shown(image.path)} is {first[image.path]} already"
+            self._problems.add(told, fix, where)
+        elif image is not None:
+            first[image.path] = where
+
+    def _listed(self, image: NamedImage, where: str) -> ListedImage:
+        """Return an image with the place and the size of its file.
+
+        Raises:
+          UnusableError: It is not there, or has no size.
+        """
+        path = self._finder.find(image.name)
+        return ListedImage(where, path, image.size or self._size(path), [])
+
+    def _size(self, path: bytes) -> tuple[int, int]:
+        """Return the size of the pixels that boxes were drawn on, by the file."""
+        place = os.path.join(os.fsencode(self._folder.root), path)
+        try:
+            file = files.open_file(read_unless_large(place), self._config.max_pixels)
+        except UnreadableError as error:
+            told = f"{shown(path)} has no size in the list, and is unreadable: {error}"
+            raise UnusableError(told, "mend it", "without a size") from None
+        size = file.height, file.width
+        if self._config.boxes_drawn_on == upright.STORED:
+            return upright.stored_size(size, file.orientation)
+        return size
+
+    def _add_box(
+        self,
+        value: Any,
+        where: str,
+        found: dict[Id, ListedImage | None],
+        kinds: dict[Id, int],
+        seen: set[int],
+    ) -> None:
+        title = left_out.BOXES
+        read = self.counts.attempt(title, coco_values.annotation, value, where=where)
+        if read is None:
+            return
+        if read.image not in found:
+            self.counts.add(title, "of images that are not listed", where)
+            return
+        image = found[read.image]
+        if image is None:  # It is left out with its boxes.
+            return
+        if read.category not in kinds:
+            told, fix = f"there is no category of the id {read.category}", "add it"
+            cause = "of categories that are not listed"
+            defect = left_out.Defect(told, fix, where)
+            self.counts.add_defect(title, cause, defect)
+            return
+        key = hash((str(value.get("id")), read))
+        if "id" in value and key in seen:
+            self.counts.add(title, "that are listed twice", where)
+            return
+        seen.add(key)
+        assert image.size is not None
+        corners = self.counts.cut(read.box, image.size, where)
+        if corners is not None:
+            box = ListedBox(corners, kinds[read.category], read.crowd)
+            image.boxes.append(box)

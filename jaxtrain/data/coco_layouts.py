@@ -1,0 +1,167 @@
+"""Layouts of sets with boxes in JSON files as COCO's, as tools write them."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.image_files import shown
+from jaxtrain.errors import UserError
+
+# In the folder of annotations, in any case: COCO's and CVAT's names of files, with what
+# follows the split, such as a year; and shorter ones.
+INSTANCES = re.compile(r"instances_(.+)\.json", re.IGNORECASE)
+SPLIT_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[\d_.-].*)?", re.IGNORECASE)
+# Roboflow's, in the folder of each split, beside its images.
+ROBOFLOW = "_annotations.coco.json"
+# CVAT's name of a set without splits.
+WHOLE = "default"
+ANNOTATIONS = ("annotations", "annotation", "labels")
+LAYOUT = (
+    "annotations/instances_train*.json and, with splits, _val*.json, _test*.json; or "
+    f"train/{ROBOFLOW}, valid/, test/; or one JSON file"
+)
+
+
+class CocoFile(NamedTuple):
+    """A file of a split.
+
+    Attributes:
+      split: Name of the split.
+      path: Path of the file.
+      places: Folders that its images may lie in, below that of the set, the likeliest
+        first.
+    """
+
+    split: str
+    path: str
+    places: tuple[str, ...]
+
+
+def find_files(source: str, place: str) -> list[CocoFile]:
+    """Find the files of a set, that of the training split first.
+
+    Raises:
+      UserError: There is none for training, or two for a split.
+    """
+    if not os.path.isdir(place):
+        match = INSTANCES.fullmatch(os.path.basename(place))
+        name = match[1] if match else os.path.basename(os.path.dirname(place))
+        return [CocoFile("train", place, _places(name, _split_of(name) or ""))]
+    found: dict[str, CocoFile] = {}
+    there = _annotation_files(place)
+    for name, path in there:
+        split = _split_of(name)
+        if split is None and (len(there) == 1 or name.lower() == WHOLE):
+            split = name.lower()
+        if split is None:
+            continue
+        kind = SPLITS.get(split, "train")
+        if kind in found:
+            raise UserError(
+                f"{source}: {shown(found[kind].path)} and {shown(path)} are both the "
+                f"{kind} split: move one away, or name one file: coco:FILE"
+            )
+        found[kind] = CocoFile(kind, path, _places(name, split))
+    if "train" not in found:
+        told = ", ".join(os.path.relpath(path, place) for _, path in there)
+        raise UserError(f"{source}: expected {LAYOUT}; found {shown(told) or 'none'}")
+    return [found[split] for split in dict.fromkeys(SPLITS.values()) if split in found]
+
+
+def root_of(place: str) -> str:
+    """Folder of a set, of which the images lie somewhere below."""
+    is_folder = os.path.isdir(place)
+    folder = place if is_folder else os.path.dirname(place) or "."
+    # A folder of that name may be that of all.
+    beside = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
+    name = os.path.basename(os.path.abspath(folder)).lower()
+    return os.path.join(folder, os.pardir) if name in beside else folder
+
+
+def is_coco(place: str, names: Iterable[str]) -> bool:
+    """Whether a folder, which holds these names, is a set in one of the layouts."""
+    for name in names:
+        folder = os.path.join(place, name)
+        if name.lower() == ROBOFLOW:
+            return True
+        if not os.path.isdir(folder):
+            continue
+        if name.lower() in ANNOTATIONS and any(map(INSTANCES.fullmatch, _json(folder))):
+            return True
+        if name.lower() in SPLITS and any(n.lower() == ROBOFLOW for n in _json(folder)):
+            return True
+    return False
+
+
+def in_any_case(root: bytes, place: str) -> bytes | None:
+    """Path of a folder below another, whatever the case of its letters, if it is there.
+
+    The same case counts before others.
+    """
+    found = b""
+    for part in filter(None, os.fsencode(place).split(b"/")):
+        within = os.path.join(root, found)
+        names = sorted(os.listdir(within)) if os.path.isdir(within) else []
+        alike = [name for name in names if name.lower() == part.lower()]
+        if not alike:
+            return None
+        found = os.path.join(found, part if part in alike else alike[0])
+    return found if os.path.isdir(os.path.join(root, found)) else None
+
+
+def _annotation_files(place: str) -> list[tuple[str, str]]:
+    """Name of a split, perhaps with more, and path of each file of a set."""
+    for name in ANNOTATIONS:
+        within = in_any_case(os.fsencode(place), name)
+        if within is not None:
+            found = _named(os.path.join(place, os.fsdecode(within)))
+            if found:
+                return found
+    found = []
+    for name in sorted(os.listdir(place)):
+        folder = os.path.join(place, name)
+        files = _json(folder) if name.lower() in SPLITS else []
+        chosen = [file for file in files if file.lower() == ROBOFLOW] or files
+        if len(chosen) == 1:
+            found.append((name, os.path.join(folder, chosen[0])))
+    return found or _named(place)
+
+
+def _named(folder: str) -> list[tuple[str, str]]:
+    """Files of one folder, as `_annotation_files` returns them."""
+    files = _json(folder)
+    instances = [(INSTANCES.fullmatch(name), name) for name in files]
+    named = [(match[1], name) for match, name in instances if match is not None]
+    if not named:
+        stems = [(os.path.splitext(name)[0], name) for name in files]
+        named = [(stem, name) for stem, name in stems if _split_of(stem)]
+    if not named and len(files) == 1:
+        named = [(WHOLE, files[0])]
+    return [(stem, os.path.join(folder, name)) for stem, name in named]
+
+
+def _json(folder: str) -> list[str]:
+    """Names of the JSON files in a folder, hidden ones aside."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [n for n in names if n.lower().endswith(".json") and not n.startswith(".")]
+
+
+def _split_of(name: str) -> str | None:
+    """Split that a name begins with, such as train2017, as it is written there."""
+    match = SPLIT_NAME.fullmatch(name)
+    return match[1].lower() if match else None
+
+
+def _places(name: str, split: str) -> tuple[str, ...]:
+    """Folders that the images of a split may lie in, by their usual names.
+
+    Args:
+      name: Split and what follows it in the name of the file, such as train2017.
+      split: The split alone.
+    """
+    names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]
+    within = [f"images/{part}" for part in names]
+    below = [f"{part}/images" for part in names]
+    return (*names, *within, *below, "images", "data", "")

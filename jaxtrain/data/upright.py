@@ -1,0 +1,131 @@
+"""Targets that were drawn on stored pixels, turned upright as EXIF turns the image."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import files
+from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.files import FIRST_TURNED
+from jaxtrain.data.stores import Remark
+
+# Value of `data.boxes_drawn_on`, and the title of the remark where it is not given.
+STORED, TITLE = "stored", "turned by EXIF"
+# Images whose headers are read for the remark.
+NUM_LOOKED = 100
+READ = 10
+
+
+class _Readable(Protocol):
+    def read(self, indices: np.ndarray) -> tuple[Any, Any]: ...
+
+
+def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """Height and width of the stored pixels of an upright image, or the other way."""
+    height, width = size
+    return (width, height) if orientation >= FIRST_TURNED else size
+
+
+def upright_pixels(array: np.ndarray, orientation: int) -> np.ndarray:
+    """Array (H, W, ...) of stored pixels, turned as EXIF numbers it."""
+    if orientation >= FIRST_TURNED:
+        array = array.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        array = array[::-1]
+    if orientation in (2, 3, 6, 7):
+        array = array[:, ::-1]
+    return array
+
+
+def upright_boxes(
+    boxes: np.ndarray, size: tuple[float, float], orientation: int
+) -> np.ndarray:
+    """Boxes of stored pixels where they are in the upright image.
+
+    Args:
+      boxes: Left, top, right and bottom, (n, 4).
+      size: Height and width of the stored pixels; (1, 1) for boxes in parts of them.
+      orientation: Orientation as EXIF numbers it.
+    """
+    (height, width), points = size, boxes.reshape(-1, 2, 2)
+    if orientation >= FIRST_TURNED:
+        points, height, width = points[..., ::-1], width, height
+    x, y = points[..., 0], points[..., 1]
+    if orientation in (2, 3, 6, 7):
+        x = width - x
+    if orientation in (3, 4, 7, 8):
+        y = height - y
+    corners = x.min(-1), y.min(-1), x.max(-1), y.max(-1)
+    return np.stack(corners, axis=-1) if len(boxes) else boxes
+
+
+def stored_boxes(
+    boxes: np.ndarray, size: tuple[float, float], orientation: int
+) -> np.ndarray:
+    """Boxes of an upright image of a size where they are in the stored pixels."""
+    back = {6: 8, 8: 6}.get(orientation, orientation)
+    return upright_boxes(boxes, size, back)
+
+
+def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
+    """End of a message on targets of another size than that of their image.
+
+    Args:
+      size: Height and width of the upright image.
+      drawn: Height and width that the targets were made for.
+      orientation: Orientation as EXIF numbers it.
+    """
+    if orientation == 1:
+        return ""
+    told = f"; EXIF turns it (orientation {orientation})"
+    for meant, known in (("upright", size), (STORED, stored_size(size, orientation))):
+        if drawn == known:
+            return f"{told}: set data.boxes_drawn_on = {meant}"
+    return told
+
+
+def remarks_on(
+    config: DataConfig, store: _Readable, examples: np.ndarray, targets: str
+) -> tuple[Remark, ...]:
+    """Remark on images that EXIF turns, where nothing says what boxes were drawn on.
+
+    It cannot be known from the files. A part of the images is looked at; `data --check`
+    looks at all.
+
+    Args:
+      config: Config of the data.
+      store: Store of the images.
+      examples: Numbers of the examples that have targets.
+      targets: Name of the targets: boxes or masks.
+    """
+    if config.boxes_drawn_on is not None or not len(examples):
+        return ()
+    num = min(NUM_LOOKED, len(examples))
+    some = examples[np.arange(num) * len(examples) // num]
+    turned = [
+        name
+        for start in range(0, num, READ)
+        for name in _turned(store.read(some[start : start + READ])[0], config)
+    ]
+    if not turned:
+        return ()
+    text = (
+        f"{len(turned)} of {num} images looked at, such as {turned[0]}: {targets} are "
+        "taken as drawn on the upright image. Set data.boxes_drawn_on = stored if they "
+        "were drawn on the stored pixels, else upright"
+    )
+    return (Remark(TITLE, text, serious=True),)
+
+
+def _turned(images: Sequence[Any], config: DataConfig) -> list[str]:
+    """Names of the files that EXIF turns or mirrors."""
+    found = []
+    for image in images:
+        try:
+            if files.orientation_of(image, config.max_pixels) != 1:
+                found.append(image.name)
+        except UnreadableError:  # It is told when it is read.
+            continue
+    return found
