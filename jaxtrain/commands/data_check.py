@@ -1,5 +1,6 @@
 """`main.py data --check`: which data, how it went, and what to do."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 def run(arguments: "DataArguments") -> None:
     """Look the data over, write the reports, and print what was found."""
     from jaxtrain.data.doctor.check import JSON, PAGE, check
+    from jaxtrain.run.data_checks import refusals
 
     if arguments.trust:
         _trust(arguments)
@@ -38,6 +40,7 @@ def run(arguments: "DataArguments") -> None:
         config,
         out,
         sized=arguments.source is None,
+        refusals=partial(refusals, with_recipe=arguments.source is None),
         predicted=predicted,
         clean_list=arguments.write_clean,
     )

@@ -258,7 +258,8 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
     told = f"the targets of the data set are {counted(num, 'column')} of numbers"
     if num > 1 and "training_targets" in facts:
         targets = np.asarray(facts["training_targets"]())
-        if (targets >= 0).all() and np.allclose(targets.sum(axis=-1), 1, atol=1e-3):
+        shares = (targets >= 0).all() and ((targets > 0) & (targets < 1)).any()
+        if shares and np.allclose(targets.sum(axis=-1), 1, atol=1e-3):
             told = (
                 f"the targets of the data set are shares of {num} classes (soft "
                 "labels), which no task learns"

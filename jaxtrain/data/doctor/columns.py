@@ -28,7 +28,7 @@ def check_columns(train: Source) -> list[Finding]:
         counts = zip(names, groups.sum(axis=0).tolist(), strict=True)
         few = [f"{name} ({num})" for name, num in counts if 0 < num < FEW]
     return [
-        *_report("label_constant", "error", constant, "with one value in training"),
+        *_report("label_constant", "warning", constant, "with one value in training"),
         *_report("label_few", "warning", few, f"of fewer than {FEW} images to train"),
         *_report("label_missing", "note", missing, "with values that are missing"),
     ]

@@ -66,7 +66,7 @@ def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
 def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     """Return how bad it is: error, warning, note or good, and a sentence."""
     if diagnosis.errors:
-        return "error", "Not ready: a run would end, or learn nothing of use."
+        return "error", "Not ready: a run would refuse these data."
     if diagnosis.findings:
         # The worst comes first.
         level = diagnosis.findings[0].level
@@ -93,9 +93,10 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     found["stored as"] = _counts(scan.modes)
     if scan.formats:
         found["files"] = _counts(scan.formats)
-    mean, std = scan.statistics()
-    found["mean of the channels"] = ", ".join(f"{value:.4f}" for value in mean)
-    found["standard deviation"] = ", ".join(f"{value:.4f}" for value in std)
+    what = "spectrograms" if scan.noun == "sound" else "stored pixels"
+    for name, values in zip(("mean", "deviation"), scan.statistics(), strict=True):
+        told = ", ".join(f"{value:.4f}" for value in values)
+        found[f"{name} of the {what} of training, 0 to 1"] = told
     if scan.labels is not None:
         found["classes"] = str(len(scan.class_names))
     for kind, part in diagnosis.label_noise.items():
