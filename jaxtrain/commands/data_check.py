@@ -33,7 +33,8 @@ def run(arguments: "DataArguments") -> None:
     if arguments.workdir is not None:
         from jaxtrain.evaluation.predictions import predict_splits
 
-        check_own(config, "model", "data.source", "task", "train.metrics")
+        parts = ("model", "data.source", "data.augment", "task", "train.metrics")
+        check_own(config, *parts)
         predicted = predict_splits(config, arguments.workdir)
     out = arguments.out or OUT
     diagnosis = check(

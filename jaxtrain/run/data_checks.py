@@ -152,6 +152,8 @@ def refusals(
 ) -> Iterator[tuple[str, str]]:
     """Yield the kind and the text of each reason for which a run refuses its data.
 
+    Own parts of the config must have been allowed (`own.allow`).
+
     Args:
       config: Config of the run.
       splits: Splits of its data.

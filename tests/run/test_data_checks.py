@@ -1,9 +1,7 @@
 """Each kind of finding of the doctor: an error where a run ends, and only there."""
 
-import dataclasses
 import html
 import json
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,7 +21,6 @@ from jaxtrain.config import (
     OptimizerConfig,
     SoundConfig,
     TrainConfig,
-    to_json,
 )
 from jaxtrain.data import loader, sources
 from jaxtrain.data.doctor.check import check
@@ -31,29 +28,16 @@ from jaxtrain.data.doctor.report import ADVICE, ERRORS
 from jaxtrain.errors import UserError
 from jaxtrain.run import data_checks
 from tests.helpers import waves
+from tests.helpers.any_set import SOURCE, write_set
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco
 from tests.helpers.images import encode, write_tfds
 from tests.helpers.masked import SIDE, write_masks
 from tests.helpers.messy import make_messy
-from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
 from tests.helpers.zoo import make_zoo, read_report, texture
 
 DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
-OWN = '''
-import numpy as np
-
-from jaxtrain.data.stores import ArrayStore
-
-
-def open_set(path):
-    """Open arrays, whatever they hold; the last 12 examples are the test split."""
-    with np.load(path) as saved:
-        store = ArrayStore(saved["image"], saved["label"], FACTS)
-    train, test = np.split(np.arange(len(store.images)), [-12])
-    return store, {"train": [train], "test": [test]}
-'''
 MULTILABEL: dict[str, Any] = {"task": "multilabel"}
 UNIT = {"mean": "0,0", "std": "1,1"}
 Kinds = dict[str, str]
@@ -61,7 +45,7 @@ Kinds = dict[str, str]
 
 def run_config(source: str, *, task: str = "classification", **given: Any) -> Config:
     """Return the config of a tiny run; options of the task, the rest is of the data."""
-    options = given.pop("options", {})
+    options = given.pop("task_options", {})
     data = {"validation_fraction": 0.0, "batch_size": 4, **given}
     return Config(
         task=task,
@@ -74,24 +58,21 @@ def run_config(source: str, *, task: str = "classification", **given: Any) -> Co
     )
 
 
-def own(label: Any, *, channels: int = 1, facts: Any = None, **given: Any) -> Any:
-    """Return what makes a set of pictures with targets, by a source of the user's."""
+def own_set(label: Any, *, near: bool = False, facts: Any = None, **given: Any) -> Any:
+    """Return what makes a set of grey pictures, by a source of the user's own."""
     target = np.array(label)
     facts = {"num_classes": 3} if facts is None else facts
 
     def make(folder: Path) -> Config:
-        pictures = [texture(i, 16)[..., :channels] for i in range(len(target))]
-        np.savez(folder / "set.npz", image=np.stack(pictures), label=target)
-        (folder / "own.py").write_text(OWN.replace("FACTS", repr(facts)))
-        options = {"path": str(folder / "set.npz")}
-        return run_config(f"{folder / 'own.py'}:open_set", options_=options, **given)
+        options = {"path": write_set(folder, target, facts, near=near)}
+        return run_config(SOURCE, options=options, **given)
 
     return make
 
 
 def columns(rows: np.ndarray, **given: Any) -> Any:
     names = tuple("abc"[: rows.shape[1]])
-    return own(rows.astype(np.float32), facts={"target_names": names}, **given)
+    return own_set(rows.astype(np.float32), facts={"target_names": names}, **given)
 
 
 def zoo(folder: Path, **given: Any) -> Config:
@@ -124,7 +105,7 @@ def boxes(folder: Path) -> Config:
     place = folder / "set" / "annotations" / "instances_train.json"
     place.write_text(json.dumps(values))
     # Neither so large a stride nor the default ones fit 16 pixels.
-    given = {"image_size": 16, "test_fraction": 0.1, "options": {"strides": "8"}}
+    given = {"image_size": 16, "test_fraction": 0.1, "task_options": {"strides": "4,8"}}
     return run_config(f"coco:{place}", task="detection", **given)
 
 
@@ -191,7 +172,7 @@ def errors(*kinds: str) -> Kinds:
 EVEN = [0, 1, 2] * 12
 PAIRS = np.array([[0, 1], [1, 0], [1, 1]] * 12)
 NUMBERS = np.random.default_rng(0).normal(0, 1, (36, 2))
-FAR = np.where(np.arange(72).reshape(36, 2) == 9, 1e4, NUMBERS)
+FAR = np.where(np.arange(72).reshape(36, 2) == 65, 1e4, NUMBERS)
 HOLES = np.where(np.arange(72).reshape(36, 2) == 10, np.nan, NUMBERS)
 SHAPED = notes("rotated", "alpha", "modes", "near") | warnings(
     *("extension", "animated", "aspect", "blank", "duplicates", "duplicates_leak"),
@@ -199,33 +180,45 @@ SHAPED = notes("rotated", "alpha", "modes", "near") | warnings(
 )
 # What makes the set -> all that must be found, and nothing else that is an error.
 ROWS: list[tuple[Callable[[Path], Config], Kinds]] = [
-    (own(EVEN), {}),
-    (own([*EVEN[:-1], -1]), warnings("labels_missing")),
-    (own([*EVEN[:-12], *[-1] * 12]), errors("targets") | warnings("labels_missing")),
-    (own([*EVEN[:-1], 3]), errors("targets") | warnings("labels_missing")),
-    (own(np.array(EVEN)[:, None]), errors("targets")),
+    (own_set(EVEN), {}),
+    (own_set(EVEN, near=True), warnings("near_conflict")),
+    (own_set([*EVEN[:-1], -1]), warnings("labels_missing")),
     (
-        own([0] * 36, sampling="balanced"),
+        own_set([*EVEN[:-12], *[-1] * 12]),
+        errors("targets") | warnings("labels_missing"),
+    ),
+    (own_set([*EVEN[:-1], 3]), errors("targets") | warnings("labels_missing")),
+    (own_set(np.array(EVEN)[:, None]), errors("targets")),
+    (
+        own_set([0] * 36, sampling="balanced"),
         errors("one_class", "sampling") | warnings("class_empty"),
     ),
     (
-        own([0] * 22 + [1] * 2 + EVEN[:12]),
+        own_set([0] * 22 + [1] * 2 + EVEN[:12]),
         warnings("class_few", "class_untrained", "imbalance"),
     ),
-    (own(EVEN, mean=(0.5,) * 3, std=(0.5,) * 3), errors("channels")),
-    (own(EVEN, augment=AugmentConfig(hue=0.1)), errors("augment")),
-    (own(EVEN, batch_size=64), errors("split_sizes")),
+    (own_set(EVEN, mean=(0.5,) * 3, std=(0.5,) * 3), errors("channels")),
+    (own_set(EVEN, augment=AugmentConfig(hue=0.1)), errors("augment")),
+    (own_set(EVEN, batch_size=64), errors("split_sizes")),
     (columns(PAIRS), errors("task")),
     (columns(PAIRS, **MULTILABEL), {}),
     (columns(PAIRS * 2, **MULTILABEL), errors("targets")),
     (columns(PAIRS | 1, **MULTILABEL), errors("task") | warnings("label_constant")),
     (columns(2 * PAIRS - 1, **MULTILABEL), errors("task")),
-    (columns(PAIRS * [[0, 1]] + (np.arange(36) == 0)[:, None] * [[1, 0]], **MULTILABEL),
-     warnings("label_few")),
-    (columns(NUMBERS * [0, 1], task="regression"),
-     errors("task") | warnings("label_constant")),
-    (columns(NUMBERS * [0, 1], task="regression", options=UNIT),
-     warnings("label_constant")),
+    (
+        columns(
+            PAIRS * [[0, 1]] + (np.arange(36) == 0)[:, None] * [[1, 0]], **MULTILABEL
+        ),
+        warnings("label_few"),
+    ),
+    (
+        columns(NUMBERS * [0, 1], task="regression"),
+        errors("task") | warnings("label_constant"),
+    ),
+    (
+        columns(NUMBERS * [0, 1], task="regression", task_options=UNIT),
+        warnings("label_constant"),
+    ),
     (columns(FAR, task="regression"), warnings("numbers_far")),
     (columns(HOLES, task="regression"), notes("label_missing")),
     (columns(FAR * np.inf, task="regression"), errors("task")),
@@ -233,14 +226,87 @@ ROWS: list[tuple[Callable[[Path], Config], Kinds]] = [
     (partial(zoo, max_bad_fraction=0.2), SHAPED | warnings("unreadable")),
     (zoo, SHAPED | errors("unreadable")),
     (partial(zoo, max_bad_fraction=0.2, image_size=None), errors("sizes")),
-    (messy, warnings("passed_over", "unreadable") | notes("nested")),
-    (boxes, notes("classes_left_out")
-     | warnings("boxes_lost", "boxes_unseen")),
+    (messy, warnings("passed_over", "unreadable", "nested")),
+    (
+        boxes,
+        notes("classes_left_out") | warnings("boxes_lost", "boxes_unseen", "boxes_few"),
+    ),
     (partial(masks, change=unfit), errors("target_unfit")),
     (partial(masks, change=unfit, max_bad_fraction=0.1), warnings("target_unfit")),
-    (partial(masks, change=lacking, classes="never\n"),
-     warnings("pixels_untrained", "pixels_none") | notes("pixels_rare")),
+    (
+        partial(masks, change=lacking, classes="never\n"),
+        warnings("pixels_untrained", "pixels_none") | notes("pixels_rare"),
+    ),
     (partial(masks, change=blank), errors("one_class")),
-    (sounds, notes("rates", "length_long", "length_short")
-     | warnings("silent", "clipped")),
-]  # fmt: skip
+    (
+        sounds,
+        notes("rates", "length_long", "length_short") | warnings("silent", "clipped"),
+    ),
+]
+SURE = "wrong_labels", "in_sample"
+
+
+def fate(config: Config) -> str | None:
+    """Return why a run would end before its first step is done; None: it trains."""
+    try:
+        splits = sources.load(config.data, config.seed)
+        task = data_checks.build_task(config, splits)
+        data_checks.check_data(config, splits, task)
+        mesh = jax.make_mesh((1,), ("data",))
+        loader.make_datasets(splits, mesh, True, config.data.max_bad_fraction)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def diagnose(config: Config, folder: Path, **given: Any) -> list[dict[str, Any]]:
+    """Return the findings of the doctor, all of which the page shows."""
+    check(config, folder, sized=True, refusals=data_checks.refusals, **given)
+    report = read_report(folder)
+    page = html.unescape((folder / "data_report.html").read_text())
+    for finding in report["findings"]:
+        assert finding["title"] in page and finding["advice"] in page, finding["kind"]
+    assert ("Not ready" in page) == (not report["ok"])
+    return report["findings"]
+
+
+@each_row(("make", "kinds"), ROWS)
+def test_the_doctor_and_a_run_agree(
+    tmp_path: Path, make: Callable[[Path], Config], kinds: Kinds
+):
+    config = make(tmp_path)
+    findings, reason = diagnose(config, tmp_path / "out"), fate(config)
+    levels = {finding["kind"]: finding["level"] for finding in findings}
+    assert kinds.items() <= levels.items(), levels
+    wrong = [finding for finding in findings if finding["level"] == "error"]
+    assert {one["kind"] for one in wrong} == {k for k in kinds if kinds[k] == "error"}
+    assert (reason is None) == (not wrong), reason
+    # What a list of functions finds is told in the words of the run.
+    told = [one["title"] for one in wrong if one["kind"] in LISTED]
+    assert not told or reason == told[0]
+
+
+LISTED = {*data_checks.CHECKS, data_checks.TASK}
+
+
+def test_a_trained_model_that_is_sure_of_another_class(tmp_path: Path):
+    config = own_set(EVEN)(tmp_path)
+    sure = {"train": np.eye(3)[EVEN[:-12]], "test": np.eye(3)[EVEN[-12:]]}
+    for probabilities in sure.values():
+        probabilities[0] = [0, 1, 0]
+    findings = diagnose(config, tmp_path / "out", predicted=sure)
+    levels = {one["kind"]: one["level"] for one in findings}
+    assert levels == warnings("class_few", *SURE)
+
+
+def test_all_kinds_are_in_the_table_and_in_the_docs():
+    rows = {kind for _, kinds in ROWS for kind in kinds}
+    assert rows | {*SURE} == ADVICE.keys()
+    erring = {kind for _, kinds in ROWS for kind in kinds if kinds[kind] == "error"}
+    assert erring == ERRORS
+    documented = {}
+    for line in DOCS.read_text().splitlines():
+        if line.startswith("| `") and len(cells := line.split(" | ")) == 3:
+            for kind in cells[0].strip("| `").split("`, `"):
+                documented[kind] = "error" in cells[1]
+    assert documented == {kind: kind in ERRORS for kind in ADVICE}
