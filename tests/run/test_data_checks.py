@@ -21,10 +21,11 @@ from jaxtrain.config import (
     OptimizerConfig,
     SoundConfig,
     TrainConfig,
+    to_json,
 )
 from jaxtrain.data import loader, sources
 from jaxtrain.data.doctor.check import check
-from jaxtrain.data.doctor.report import ADVICE, ERRORS
+from jaxtrain.data.doctor.report import ADVICE, ERRORS, OTHER, Finding
 from jaxtrain.errors import UserError
 from jaxtrain.run import data_checks
 from tests.helpers import waves
@@ -34,6 +35,7 @@ from tests.helpers.composed_boxes import coco_values, write_coco
 from tests.helpers.images import encode, write_tfds
 from tests.helpers.masked import SIDE, write_masks
 from tests.helpers.messy import make_messy
+from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
 from tests.helpers.zoo import make_zoo, read_report, texture
 
@@ -46,7 +48,7 @@ Kinds = dict[str, str]
 def run_config(source: str, *, task: str = "classification", **given: Any) -> Config:
     """Return the config of a tiny run; options of the task, the rest is of the data."""
     options = given.pop("task_options", {})
-    data = {"validation_fraction": 0.0, "batch_size": 4, **given}
+    data: dict[str, Any] = {"validation_fraction": 0.0, "batch_size": 4, **given}
     return Config(
         task=task,
         task_options=options,
@@ -77,7 +79,8 @@ def columns(rows: np.ndarray, **given: Any) -> Any:
 
 def zoo(folder: Path, **given: Any) -> Config:
     root = make_zoo(folder / "zoo").root
-    return run_config(f"folder:{root}", **{"image_size": 16, **given})
+    fields: dict[str, Any] = {"image_size": 16, **given}
+    return run_config(f"folder:{root}", **fields)
 
 
 def messy(folder: Path) -> Config:
@@ -204,7 +207,10 @@ ROWS: list[tuple[Callable[[Path], Config], Kinds]] = [
     (columns(PAIRS, **MULTILABEL), {}),
     (columns(PAIRS * 2, **MULTILABEL), errors("targets")),
     (columns(PAIRS | 1, **MULTILABEL), errors("task") | warnings("label_constant")),
-    (columns(2 * PAIRS - 1, **MULTILABEL), errors("task")),
+    (
+        columns(2 * PAIRS - 1, **MULTILABEL),
+        errors("task") | warnings("label_constant") | notes("label_missing"),
+    ),
     (
         columns(
             PAIRS * [[0, 1]] + (np.arange(36) == 0)[:, None] * [[1, 0]], **MULTILABEL
@@ -222,6 +228,16 @@ ROWS: list[tuple[Callable[[Path], Config], Kinds]] = [
     (columns(FAR, task="regression"), warnings("numbers_far")),
     (columns(HOLES, task="regression"), notes("label_missing")),
     (columns(FAR * np.inf, task="regression"), errors("task")),
+    (partial(masks, change=unfit), errors("target_unfit")),
+    (partial(masks, change=unfit, max_bad_fraction=0.1), warnings("target_unfit")),
+    (
+        partial(masks, change=lacking, classes="never\n"),
+        warnings("pixels_untrained", "pixels_none") | notes("pixels_rare"),
+    ),
+    (partial(masks, change=blank), errors("one_class")),
+]
+# The same of files that take longer.
+FILES: list[tuple[Callable[[Path], Config], Kinds]] = [
     (lost_class, errors("class_unreadable") | warnings("unreadable")),
     (partial(zoo, max_bad_fraction=0.2), SHAPED | warnings("unreadable")),
     (zoo, SHAPED | errors("unreadable")),
@@ -231,18 +247,12 @@ ROWS: list[tuple[Callable[[Path], Config], Kinds]] = [
         boxes,
         notes("classes_left_out") | warnings("boxes_lost", "boxes_unseen", "boxes_few"),
     ),
-    (partial(masks, change=unfit), errors("target_unfit")),
-    (partial(masks, change=unfit, max_bad_fraction=0.1), warnings("target_unfit")),
-    (
-        partial(masks, change=lacking, classes="never\n"),
-        warnings("pixels_untrained", "pixels_none") | notes("pixels_rare"),
-    ),
-    (partial(masks, change=blank), errors("one_class")),
     (
         sounds,
         notes("rates", "length_long", "length_short") | warnings("silent", "clipped"),
     ),
 ]
+LISTED = {*data_checks.CHECKS, data_checks.TASK}
 SURE = "wrong_labels", "in_sample"
 
 
@@ -270,11 +280,7 @@ def diagnose(config: Config, folder: Path, **given: Any) -> list[dict[str, Any]]
     return report["findings"]
 
 
-@each_row(("make", "kinds"), ROWS)
-def test_the_doctor_and_a_run_agree(
-    tmp_path: Path, make: Callable[[Path], Config], kinds: Kinds
-):
-    config = make(tmp_path)
+def check_agreement(config: Config, tmp_path: Path, kinds: Kinds) -> None:
     findings, reason = diagnose(config, tmp_path / "out"), fate(config)
     levels = {finding["kind"]: finding["level"] for finding in findings}
     assert kinds.items() <= levels.items(), levels
@@ -286,7 +292,42 @@ def test_the_doctor_and_a_run_agree(
     assert not told or reason == told[0]
 
 
-LISTED = {*data_checks.CHECKS, data_checks.TASK}
+@each_row(("make", "kinds"), ROWS)
+def test_the_doctor_and_a_run_agree(
+    tmp_path: Path, make: Callable[[Path], Config], kinds: Kinds
+):
+    check_agreement(make(tmp_path), tmp_path, kinds)
+
+
+@pytest.mark.slow
+@each_row(("make", "kinds"), FILES)
+def test_the_doctor_and_a_run_agree_on_files(
+    tmp_path: Path, make: Callable[[Path], Config], kinds: Kinds
+):
+    check_agreement(make(tmp_path), tmp_path, kinds)
+
+
+@pytest.mark.slow
+@each_row(
+    ("make", "code"),
+    [
+        (own_set([*EVEN[:-1], -1]), 0),
+        (own_set([0] * 36), 2),
+        (own_set([0] * 24 + EVEN[:12], sampling="balanced"), 2),
+        (columns(PAIRS * 2, **MULTILABEL), 2),
+        (columns(NUMBERS * [0, 1], task="regression", task_options=UNIT), 0),
+        (lost_class, 2),
+        (partial(zoo, max_bad_fraction=0.2), 0),
+    ],
+)
+def test_a_whole_run_agrees(tmp_path: Path, make: Callable[[Path], Config], code: int):
+    text = to_json(make(tmp_path))
+    recipe = f"from jaxtrain.config import from_json\n\nTEXT = {text!r}\n\n\n"
+    recipe += "def get_config():\n    return from_json(TEXT)\n"
+    (tmp_path / "recipe.py").write_text(recipe)
+    for words in (["data", "--check"], ["--workdir", "run"]):
+        result = Cli(tmp_path)(*words, "--config", "recipe.py")
+        assert result.code == code, (words, result.stderr)
 
 
 def test_a_trained_model_that_is_sure_of_another_class(tmp_path: Path):
@@ -300,9 +341,11 @@ def test_a_trained_model_that_is_sure_of_another_class(tmp_path: Path):
 
 
 def test_all_kinds_are_in_the_table_and_in_the_docs():
-    rows = {kind for _, kinds in ROWS for kind in kinds}
+    rows = {kind for _, kinds in ROWS + FILES for kind in kinds}
     assert rows | {*SURE} == ADVICE.keys()
-    erring = {kind for _, kinds in ROWS for kind in kinds if kinds[kind] == "error"}
+    erring = {
+        kind for _, kinds in ROWS + FILES for kind in kinds if kinds[kind] == "error"
+    }
     assert erring == ERRORS
     documented = {}
     for line in DOCS.read_text().splitlines():
@@ -310,3 +353,5 @@ def test_all_kinds_are_in_the_table_and_in_the_docs():
             for kind in cells[0].strip("| `").split("`, `"):
                 documented[kind] = "error" in cells[1]
     assert documented == {kind: kind in ERRORS for kind in ADVICE}
+    # Sources may remark on anything.
+    assert Finding("odd_files", "warning", "odd files: x").advice == OTHER

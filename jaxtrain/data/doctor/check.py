@@ -84,7 +84,7 @@ def check(
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
-        *check_columns(train),
+        *check_columns(train, config),
         *check_numbers(scanned, train, config),
         *check_placed(scanned, train, config),
         *checks.check_lost(scanned, train),

@@ -205,7 +205,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
     lost = defects.lost_groups(train.strata(), is_bad).tolist()
     if not lost:
         return []
-    names: Sequence[str] = scan.class_names
+    names = scan.class_names
     told = [names[i] if 0 <= i < len(names) else str(i) for i in lost]
     title = f"of which no training {scan.noun} can be read"
     return [named("class_unreadable", "error", told, title)]

@@ -34,8 +34,8 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
         some = column[known & training].astype(np.float64)
-        # Of labels, 0 and 1, those that are rare would be.
-        if len(np.unique(some)) <= 2:
+        # Of labels, -1, 0 and 1, those that are rare would be.
+        if len(np.unique(some)) <= 2 or np.isin(some, (-1, 0, 1)).all():
             continue
         far = known & (np.abs(column - some.mean()) > FAR * some.std())
         rows = np.flatnonzero(far).tolist()

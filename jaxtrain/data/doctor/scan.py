@@ -65,7 +65,7 @@ class Scan:
         self.noun = "sound" if SOUND in facts else "image"
         names = facts.get("class_names")
         names = range(num_classes or 0) if names is None else names
-        self.class_names = tuple(map(str, names))
+        self.class_names: tuple[str, ...] = tuple(map(str, names))
         self.labels = None if num_classes is None else np.zeros(num, np.int64)
         self.names: list[str] = []
         self.unreadable: dict[int, str] = {}
