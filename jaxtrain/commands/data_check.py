@@ -23,7 +23,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 def run(arguments: "DataArguments") -> None:
     """Look the data over, write the reports, and print what was found."""
     from jaxtrain.data.doctor.check import JSON, PAGE, check
-    from jaxtrain.run.data_checks import refusals
+    from jaxtrain.run.data_checks import judge
 
     if arguments.trust:
         _trust(arguments)
@@ -41,7 +41,7 @@ def run(arguments: "DataArguments") -> None:
         config,
         out,
         sized=arguments.source is None,
-        refusals=partial(refusals, with_recipe=arguments.source is None),
+        judge=partial(judge, with_recipe=arguments.source is None),
         predicted=predicted,
         clean_list=arguments.write_clean,
     )
@@ -138,6 +138,8 @@ def _show(diagnosis: "Diagnosis") -> None:
     table = Table(title="data", title_justify="left", show_header=False)
     # Names of classes may look like rich's markup: a Text has none.
     table.add_row("source", Text(printable(diagnosis.source)))
+    if diagnosis.task is not None:
+        table.add_row("task", Text(printable(diagnosis.task)))
     table.add_row(
         f"{noun}s", ", ".join(f"{num:,} {name}" for name, num in counts.items())
     )

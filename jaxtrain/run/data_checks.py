@@ -4,7 +4,7 @@
 single images both go by `jaxtrain.data.defects`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -147,10 +147,10 @@ def check_data(config: Config, splits: Splits, task: Task) -> None:
         check(config, splits, task)
 
 
-def refusals(
+def judge(
     config: Config, splits: Splits, *, with_recipe: bool = True
-) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the text of each reason for which a run refuses its data.
+) -> tuple[str | None, list[tuple[str, str]]]:
+    """Return the task of a run, and the reasons for which it refuses its data.
 
     Own parts of the config must have been allowed (`own.allow`).
 
@@ -158,22 +158,27 @@ def refusals(
       config: Config of the run.
       splits: Splits of its data.
       with_recipe: Whether there is a recipe; else the task is the one that suits the
-        data, as `new` proposes it.
+        data, as `new` proposes it, unless the config has another than the default.
+
+    Returns:
+      The name of the task, None if none suits; and of each reason the kind of the
+      doctor's finding and the text.
     """
     if not with_recipe and config.task == Config.task:
         train = splits.train
         suitable = tasks.suitable(train.facts, train.strata())
         if suitable is None:
-            return
+            return None, []
         config = replace(config, "task", suitable)
     try:
         task = build_task(config, splits)
     except UserError as error:
-        yield TASK, str(error)
-        return
+        return config.task, [(TASK, str(error))]
+    found: list[tuple[str, str]] = []
     for kind, check in CHECKS.items():
         if with_recipe or kind not in OF_RECIPE:
             try:
                 check(config, splits, task)
             except UserError as error:
-                yield kind, str(error)
+                found.append((kind, str(error)))
+    return config.task, found

@@ -210,10 +210,10 @@ def check_arrays(
     splits = np.split(np.arange(len(images)), [len(images) - test])
     opened = store, {"train": [splits[0]], "test": [splits[1]]}
     fields = {"source": "digits", "validation_fraction": 0.0, **fields}
-    refusals = partial(data_checks.refusals, with_recipe=False)
+    judge = partial(data_checks.judge, with_recipe=False)
     with mock.patch("jaxtrain.data.sources.open_store", return_value=opened):
         config = Config(data=DataConfig(**fields))
-        check(config, tmp_path, sized=True, refusals=refusals)
+        check(config, tmp_path, sized=True, judge=judge)
     return read_report(tmp_path)
 
 
@@ -262,6 +262,7 @@ def test_a_column_may_have_any_name(tmp_path: Path):
     numbers[7] = 1000
     facts = {"target_names": ("a{b}",)}
     report = check_arrays(tmp_path, many(60), numbers, test=20, facts=facts)
+    assert report["task"] == "regression"  # Of no recipe: what the targets suit.
     (far,) = [one for one in report["findings"] if one["kind"] == "numbers_far"]
     assert far["title"] == "1 image with a number far off in the column 'a{b}'"
 

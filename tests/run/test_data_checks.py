@@ -85,8 +85,8 @@ def zoo(folder: Path, **given: Any) -> Config:
 
 def messy(folder: Path) -> Config:
     root = make_messy(folder / "birds", num=12).root
-    held_out = {"test_fraction": 0.2, "max_bad_fraction": 0.1}
-    return run_config(f"folder:{root}", image_size=16, **held_out)
+    source, size = f"folder:{root}", 16
+    return run_config(source, image_size=size, test_fraction=0.2, max_bad_fraction=0.1)
 
 
 def lost_class(folder: Path) -> Config:
@@ -271,7 +271,7 @@ def fate(config: Config) -> str | None:
 
 def diagnose(config: Config, folder: Path, **given: Any) -> list[dict[str, Any]]:
     """Return the findings of the doctor, all of which the page shows."""
-    check(config, folder, sized=True, refusals=data_checks.refusals, **given)
+    check(config, folder, sized=True, judge=data_checks.judge, **given)
     report = read_report(folder)
     page = html.unescape((folder / "data_report.html").read_text())
     for finding in report["findings"]:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ JSON, PAGE = "data_report.json", "data_report.html"
 # Stands for the size of the images where the config names none; tasks that want a
 # multiple of their strides get one.
 _ANY_SIZE = 512
-# What finds the reasons for which a run refuses its data: their kinds and texts.
-Refusals = Callable[[Config, Splits], Iterable[tuple[str, str]]]
+# What returns the task of a run, if there is one, and the reasons for which it refuses
+# its data: kinds and texts.
+Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
 def check(
@@ -36,7 +37,7 @@ def check(
     out: Path,
     *,
     sized: bool,
-    refusals: Refusals | None = None,
+    judge: Judge | None = None,
     predicted: Mapping[str, np.ndarray] | None = None,
     clean_list: Path | None = None,
 ) -> Diagnosis:
@@ -46,8 +47,8 @@ def check(
       config: Config of the run that it is for.
       out: Folder of the reports.
       sized: whether the config is a recipe, which must say what it needs.
-      refusals: Finds what a run refuses (`jaxtrain.run.data_checks.refusals`). None
-        looks at no task.
+      judge: Finds what a run refuses (`jaxtrain.run.data_checks.judge`). None looks at
+        no task.
       predicted: Split -> probabilities that a trained model predicts, (n, classes).
       clean_list: File for the names of the images that are good.
 
@@ -75,7 +76,7 @@ def check(
         sizes = checks.check_lengths(scanned, train.sound)
     else:
         sizes = checks.check_sizes(scanned, store.image_shape, config.data, sized=sized)
-    refused = [] if refusals is None else refusals(complete, loaded)
+    task, refused = (None, []) if judge is None else judge(complete, loaded)
     found = [
         *(Finding(kind, "error", text) for kind, text in refused),
         *checks.check_remarks(store),
@@ -98,6 +99,7 @@ def check(
         found += doubtful
     diagnosis = Diagnosis(
         config=config,
+        task=task,
         train=train,
         scan=scanned,
         findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),

@@ -76,7 +76,9 @@ def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
 
 def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     scan, sizes = diagnosis.scan, diagnosis.scan.describe_sizes()
-    found = {name: counted(n, scan.noun) for name, n in scan.count_examples().items()}
+    found = {} if diagnosis.task is None else {"task": diagnosis.task}
+    for name, number in scan.count_examples().items():
+        found[name] = counted(number, scan.noun)
     if "min" in sizes and scan.noun == "sound":
         least, median, most = (sizes[key][1] / 1000 for key in ("min", "median", "max"))
         found["length"] = f"{least:g} to {most:g} s, median {median:g} s"

@@ -187,6 +187,7 @@ class Diagnosis:
 
     Attributes:
       config: Config of the run that it is for.
+      task: What the data were checked for; None: no task was looked at.
       train: The training split, as the run reads it.
       scan: What was seen of each example.
       findings: The worst first.
@@ -195,6 +196,7 @@ class Diagnosis:
     """
 
     config: Config
+    task: str | None
     train: Source
     scan: Scan
     findings: list[Finding]
@@ -217,6 +219,7 @@ def to_json(diagnosis: Diagnosis) -> bytes:
     mean, std = scan.statistics()
     report = {
         "source": diagnosis.source,
+        "task": diagnosis.task,
         "ok": not diagnosis.errors,
         "num_examples": len(scan),
         "splits": {
