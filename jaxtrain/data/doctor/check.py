@@ -24,11 +24,9 @@ from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Stands for the size of the images where the config names none; tasks that want a
-# multiple of their strides get one.
+# Image size where the config names none: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# What returns the task of a run, if there is one, and the reasons for which it refuses
-# its data: kinds and texts.
+# (config, splits) -> name of the task, and kind and text of each refusal of a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 

@@ -17,7 +17,7 @@ from jaxtrain.errors import counted
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
-# Said of what `jaxtrain.run.data_checks` finds, whose texts say what to do.
+# Advice for findings of `jaxtrain.run.data_checks`, whose titles say what to do.
 REFUSED = "A run stops with these words before its first step."
 # Kind -> what it means, and what to do.
 ADVICE = {
@@ -108,10 +108,10 @@ ADVICE = {
     "in_sample": "The model has learnt these labels, the wrong ones too: it agrees "
     "with more of them than it should. What it still doubts is worth a look.",
 }
-# Of kinds that a source names by its remarks, and that are not above.
+# Advice for remarks of a source whose kind is not above.
 OTHER = "A run does the same: see whether it is meant."
-# The kinds that may be errors: a run ends for them by the same functions, those of
-# `jaxtrain.run.data_checks`, `images.lacks_size`, and of `defects`.
+# Kinds that may be errors: a run is ended by the same functions, in
+# `jaxtrain.run.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
         *(kind for kind, advice in ADVICE.items() if advice is REFUSED),
