@@ -1,5 +1,6 @@
 """`main.py data --check`: which data, how it went, and what to do."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 def run(arguments: "DataArguments") -> None:
     """Look the data over, write the reports, and print what was found."""
     from jaxtrain.data.doctor.check import JSON, PAGE, check
+    from jaxtrain.run.data_checks import judge
 
     if arguments.trust:
         _trust(arguments)
@@ -31,13 +33,15 @@ def run(arguments: "DataArguments") -> None:
     if arguments.workdir is not None:
         from jaxtrain.evaluation.predictions import predict_splits
 
-        check_own(config, "model", "data.source", "task", "train.metrics")
+        parts = ("model", "data.source", "data.augment", "task", "train.metrics")
+        check_own(config, *parts)
         predicted = predict_splits(config, arguments.workdir)
     out = arguments.out or OUT
     diagnosis = check(
         config,
         out,
         sized=arguments.source is None,
+        judge=partial(judge, with_recipe=arguments.source is None),
         predicted=predicted,
         clean_list=arguments.write_clean,
     )
@@ -134,6 +138,8 @@ def _show(diagnosis: "Diagnosis") -> None:
     table = Table(title="data", title_justify="left", show_header=False)
     # Names of classes may look like rich's markup: a Text has none.
     table.add_row("source", Text(printable(diagnosis.source)))
+    if diagnosis.task is not None:
+        table.add_row("task", Text(printable(diagnosis.task)))
     table.add_row(
         f"{noun}s", ", ".join(f"{num:,} {name}" for name, num in counts.items())
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain.data import array_masks, classes, columns
+from jaxtrain.data import array_labels, array_masks, classes, columns
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
@@ -79,8 +79,8 @@ def read_set(
     Args:
       source: name of the set in messages.
       pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
-        training, validation, test. Labels are classes, integers (N,), numbers
-        (N, columns), or masks, integers (N, H, W).
+        training, validation, test. Labels are classes, integers (N,) or (N, 1) or
+        one-hot (N, classes), numbers (N, columns), or masks, integers (N, H, W).
       targets: names of the columns; (): classes, or columns called by their numbers.
 
     Raises:
@@ -102,14 +102,17 @@ def read_set(
         label.fill(stored)
         if stored.ndim == MASK_DIMS:
             labels.append(array_masks.checked(label.name, stored))
-        elif stored.ndim == 1 and not targets:
-            labels.append(stored.astype(np.int64))
+        elif array_labels.are_classes(stored) and not targets:
+            labels.append(stored.reshape(-1).astype(np.int64))
             if labels[-1].min() < 0:
                 raise ValueError(
-                    f"{label.name} holds {stored.min()}: expected 0 or more"
+                    f"{label.name} holds {stored.min()}: expected 0 or more; to read "
+                    "it as a column of numbers, name it by data.targets"
                 )
         else:
             labels.append(stored.reshape(len(stored), -1).astype(np.float32))
+    if not targets:
+        labels = array_labels.from_one_hot(labels)
     if len({array.shape[1:] for array in labels}) > 1:
         raise UserError(f"{source}: the labels of its splits differ in their columns")
     everything = np.concatenate(labels)

@@ -21,8 +21,9 @@ from jaxtrain.data.stores import Opened
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
-    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,), numbers "
-    "(N, columns) or masks (N, H, W), and the same with _test and _validation"
+    "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or (N, 1), "
+    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and the same with "
+    "_test and _validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 
@@ -17,6 +19,21 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
     has to be left.
     """
     return num_bad > math.ceil(max_fraction * num_examples) or num_bad == num_examples
+
+
+def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
+    """Return the groups of training examples of which none can be read, rising.
+
+    Nothing can take the places of theirs (`Source.fill_in`), for which a run ends.
+    Where an example has several labels, any other does.
+
+    Args:
+      groups: Group of each training example, (N,), or its labels, (N, labels).
+      is_bad: Whether each cannot be read, (N,).
+    """
+    if groups.ndim > 1:
+        return np.array([], np.int64)
+    return np.setdiff1d(groups[is_bad], groups[~is_bad])
 
 
 class Defects:

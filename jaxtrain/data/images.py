@@ -167,6 +167,11 @@ def _bordered(stored: int, size: int, longest: int) -> tuple[float, float]:
 FIT = Fit()
 
 
+def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> bool:
+    """Whether nothing says which size the images of a batch have."""
+    return size is None and None in stored[:2]
+
+
 def converted_shape(
     stored: tuple[int | None, int | None, int], size: int | None, channels: int | None
 ) -> tuple[int, int, int]:
@@ -177,8 +182,9 @@ def converted_shape(
     """
     height, width = size or stored[0], size or stored[1]
     shape = (height, width, channels or stored[-1])
-    if height is None or width is None:
+    if lacks_size(stored, size):
         raise UserError("the images differ in size: set data.image_size")
+    assert height is not None and width is not None
     if shape != stored and stored[-1] not in (1, 3):
         raise UserError(
             f"images of {stored[-1]} channels can only be used as they are stored, "

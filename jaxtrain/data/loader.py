@@ -69,18 +69,30 @@ def make_order(
     Raises:
       UserError: there are no classes to balance.
     """
-    groups = source.strata() if config.sampling == "balanced" else None
-    if groups is not None and groups.ndim > 1:
+    groups = check_sampling(config, source)
+    size, repeats = config.batch_size, config.repeats
+    return DataOrder(seed, len(source), size, groups, repeats, config.echo, members)
+
+
+def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
+    """Return the groups that are sampled alike, (N,); None: there are none.
+
+    Raises:
+      UserError: there are no classes to balance.
+    """
+    if config.sampling != "balanced":
+        return None
+    groups = source.strata()
+    if groups.ndim > 1:
         raise UserError(
             "data.sampling = 'balanced' takes as many images of each class, and these "
             "have several labels each: leave it out"
         )
-    if groups is not None and len(np.unique(groups)) < 2:
+    if len(np.unique(groups)) < 2:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )
-    size, repeats = config.batch_size, config.repeats
-    return DataOrder(seed, len(source), size, groups, repeats, config.echo, members)
+    return groups
 
 
 def should_cache(

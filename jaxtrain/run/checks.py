@@ -15,9 +15,8 @@ from jaxtrain import tasks
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.segmentation import MAX_VALUE
-from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.masked_store import MaskedStore
-from jaxtrain.data.sources import Source, Splits
+from jaxtrain.data.sources import Source
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
@@ -39,17 +38,14 @@ def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
     check_sums(config, policy, mesh)
 
 
-def check_data(config: Config, splits: Splits, task: Task, mesh: Mesh) -> None:
-    """Check the splits, and what a config does with them, for the task."""
-    check_statistics(config, splits.input_shape[-1])
+def check_task(config: Config, task: Task, mesh: Mesh) -> None:
+    """Check what a config does with examples, for the task."""
     check_objective(config, task)
     check_whole_batch(config, task)
     check_hold_out(config, task)
     check_views(config, task)
     check_refused(config, task)
     check_required(config, task)
-    check_targets(config.data, splits, task)
-    check_pixel_classes(config.data, splits.train, task)
     check_mixing(config, mesh, task)
 
 
@@ -302,61 +298,6 @@ def check_groups(model: Model, mesh: Mesh) -> None:
                 "XLA then computes its gradient wrongly; "
                 + ("set another" if split else "set parallel.model = 1")
             )
-
-
-def check_statistics(config: Config, channels: int) -> None:
-    """Check that there are as many means and deviations as channels."""
-    for name in ("mean", "std"):
-        values = getattr(config.data, name)
-        if values is not None and len(values) != channels:
-            raise UserError(
-                f"data.{name} = {values} has {counted(len(values), 'value')}, the "
-                f"images have {counted(channels, 'channel')}"
-            )
-
-
-def check_targets(config: DataConfig, splits: Splits, task: Task) -> None:
-    """Check that the task can learn what the splits hold.
-
-    The host cuts and resizes images, and what belongs to them only where the store can
-    move it; the step does it to both.
-    """
-    on_device = splits.size is not None and not splits.train.canvas_shape
-    resized = config.image_size is not None and not on_device
-    if resized and not splits.train.is_placed and type(task).follow is not Task.follow:
-        raise UserError(
-            f"data.image_size = {config.image_size} resizes the images, which the "
-            "targets of this task would have to follow: prepare the data in that size"
-        )
-    if config.augment.augmix and type(task).follow is not Task.follow:
-        raise UserError(
-            f"data.augment.augmix = {config.augment.augmix} mixes several copies of an "
-            "image that move apart: the targets of this task cannot follow all; leave "
-            "it out"
-        )
-    named = (
-        (config.train_split, splits.train),
-        (config.validation_split or "validation", splits.validation),
-        (config.test_split, splits.test),
-    )
-    for text, source in named:
-        if source is not None:
-            task.check_targets(
-                targets_to_check(source), f"split {text!r} of {config.source}"
-            )
-
-
-def check_pixel_classes(config: DataConfig, train: Source, task: Task) -> None:
-    """Refuse masks of one class, of which any model is right."""
-    store = train.store
-    if not (task.class_maps and isinstance(store, MaskedStore)):
-        return
-    if not store.has_several_classes(train.indices):
-        raise UserError(
-            f"data.source = {config.source!r}: the masks of the training split have "
-            "pixels of fewer than two classes: give masks of two or more, or another "
-            "data.train_split"
-        )
 
 
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:

@@ -33,9 +33,7 @@ def make_timetable(
         validation split and there is none.
     """
     data, train, save = config.data, config.train, config.checkpoint
-    _check_batch_size(config, num_examples)
-    if not has_validation:
-        _check_no_validation(config)
+    check_split_sizes(config, num_examples, has_validation=has_validation)
     per_epoch = num_examples // data.batch_size
 
     def steps(
@@ -194,6 +192,24 @@ def _low_from(config: Config, timetable: Timetable) -> float:
     is_low = np.asarray(schedule(timetable.total_steps * parts) <= LOW_RATE * peak)
     num_low = np.argmin(np.append(is_low[::-1], False))
     return float(parts[-num_low]) if num_low else 1.0
+
+
+def check_split_sizes(
+    config: Config, num_examples: int, *, has_validation: bool
+) -> None:
+    """Check that training fills a batch, and that there is the validation it needs.
+
+    Args:
+      config: Config of the run.
+      num_examples: Number of the training examples.
+      has_validation: Whether there is a validation split.
+
+    Raises:
+      UserError: it does not, or there is none.
+    """
+    _check_batch_size(config, num_examples)
+    if not has_validation:
+        _check_no_validation(config)
 
 
 def _check_batch_size(config: Config, num_examples: int) -> None:

@@ -14,10 +14,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
 from jaxtrain.engine.passes import eval_batch_size
@@ -33,7 +31,7 @@ from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.run import checks
+from jaxtrain.run import checks, data_checks
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.phases import Phase, build_phases
@@ -155,13 +153,13 @@ def build_setup(
     train, shape = splits.train, splits.input_shape
     meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
     config = settle_statistics(config, trained, shape[-1])
-    check_augmentations(config.data.augment, shape)
-    task = tasks.build(config, shape, checks.training_facts(config, train))
+    task = data_checks.build_task(config, splits)
     config = settle_options(config, task.settled)
     checks.check_rounded(config, task)
     method = methods.build(config.train)
     method.check(task, config.task)
-    checks.check_data(config, splits, task, meshes[0])
+    checks.check_task(config, task, meshes[0])
+    data_checks.check_data(config, splits, task)
     checks.check_ensemble(config, meshes[0])
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None

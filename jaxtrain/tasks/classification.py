@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.data.columns import NAMES
 from jaxtrain.dtypes import widen
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import losses
 from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.members import class_disagreement, mean_softmax
@@ -81,10 +83,7 @@ class Classification(Task):
         set_here = {name: value for name, value in given.items() if value is not None}
         options = ClassificationOptions(**set_here)
         if "num_classes" not in facts:
-            raise UserError(
-                "task = 'classification': the data set does not tell its number of "
-                "classes; choose another task or data.source"
-            )
+            raise UserError(f"task = 'classification': {_why_unclassed(facts)}")
         self.num_outputs = facts["num_classes"]
         names = facts.get("class_names")
         names = range(self.num_outputs) if names is None else names
@@ -112,10 +111,8 @@ class Classification(Task):
     def label(self, target: np.ndarray) -> str:
         return self._names[int(target)]
 
-    def check_targets(self, targets: np.ndarray, split: str) -> None:
-        # Within a split some may be unknown.
-        if targets[[0, -1]].min() < 0:
-            raise UserError(f"{split} has no labels: choose another split")
+    def check_targets(self, targets: Any, split: str) -> None:
+        check_labels(targets, split, self.num_outputs)
 
     def mix(
         self, target: jax.Array, partner: jax.Array, weight: jax.Array
@@ -248,6 +245,29 @@ class Classification(Task):
         if matrix is None:
             return {}
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
+
+
+def _why_unclassed(facts: Mapping[str, Any]) -> str:
+    """Return why the targets of a data set are no classes, and what to do."""
+    if NAMES not in facts:
+        return (
+            "the data set does not tell its number of classes; choose another task or "
+            "data.source"
+        )
+    num = len(facts[NAMES])
+    told = f"the targets of the data set are {counted(num, 'column')} of numbers"
+    if num > 1 and "training_targets" in facts:
+        targets = np.asarray(facts["training_targets"]())
+        shares = (targets >= 0).all() and ((targets > 0) & (targets < 1)).any()
+        if shares and np.allclose(targets.sum(axis=-1), 1, atol=1e-3):
+            told = (
+                f"the targets of the data set are shares of {num} classes (soft "
+                "labels), which no task learns"
+            )
+    return (
+        f"{told}: give the number of the class of each image, integers (N,), such as "
+        "label.argmax(axis=1); or choose task = 'multilabel' or 'regression'"
+    )
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.embedding import MARGIN, SCALE, EmbeddingOptions
@@ -16,6 +15,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import CENTRES, WithCosines, unit
 from jaxtrain.tasks.base import Readout, Sums, Task, Values
+from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.neighbours import (
@@ -93,15 +93,8 @@ class Embedding(Task):
         return str(names[number] if 0 <= number < len(names) else number)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        array = isinstance(targets, np.ndarray) and targets.ndim == 1
-        if not (array and targets.dtype.kind in "iu"):
-            raise UserError(
-                f"{split} has targets that are no numbers of classes (N,): choose "
-                "another task"
-            )
-        # Within a split some may be unknown.
-        if targets[[0, -1]].min() < 0:
-            raise UserError(f"{split} has no labels: choose another split")
+        # The classes of an evaluation may be others than those of training.
+        check_labels(targets, split, num_classes=None)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of training; that of an evaluation is in `values`."""

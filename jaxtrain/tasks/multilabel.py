@@ -60,7 +60,8 @@ class Multilabel(Task):
             raise UserError(
                 "task = 'multilabel': the data set does not tell which labels there "
                 "are: name columns of 0 and 1 (data.targets), or a list in the column "
-                "label (data.label_separator); see docs/multilabel.md"
+                "label (data.label_separator); see docs/multilabel.md; columns of "
+                "arrays that are one-hot are classes unless data.targets names them"
             )
         self.class_names = tuple(facts[NAMES])
         self.num_outputs = len(self.class_names)

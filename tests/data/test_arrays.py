@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import array_files
+from jaxtrain.data.sources import load
 from jaxtrain.errors import UserError
+from jaxtrain.run import data_checks
 from tests.helpers.images import load_images, read_all
 from tests.helpers.needs import fashion_mnist_files
 from tests.helpers.rows import each_row
@@ -231,6 +234,49 @@ def test_columns_of_arrays(
     assert splits.train.facts["target_names"] == names
     found = splits.train.all_targets()
     assert found is not None and found.dtype == np.float32
+
+
+CLASSES = np.array([2, 0, 1, 2])
+
+
+@each_row(
+    "label",
+    [
+        CLASSES[:, None].astype(np.uint8),  # As Keras has CIFAR-10's.
+        np.eye(3, dtype=np.int64)[CLASSES],
+        np.eye(3)[CLASSES],
+        np.eye(3)[CLASSES] == 1,
+    ],
+)
+def test_classes_in_columns(tmp_path: Path, label: np.ndarray):
+    np.savez(tmp_path / "set.npz", **{**pair(4), "label": label}, **pair_of(label[:2]))
+    fields: dict[str, Any] = {"source": f"arrays:{tmp_path}/set.npz"}
+    splits = load_images(**fields, validation_fraction=0)
+    assert read_all(splits.train)["target"].tolist() == CLASSES.tolist()
+    assert read_all(splits.test)["target"].tolist() == [2, 0]
+    assert splits.train.facts["class_names"] == ("0", "1", "2")
+    # With names they are columns, whatever they hold.
+    names = tuple("abc"[: label.shape[1]])
+    splits = load_images(**fields, validation_fraction=0, targets=names)
+    np.testing.assert_array_equal(read_all(splits.train)["target"], label)
+
+
+@each_row(
+    ("label", "test", "message"),
+    [
+        (np.eye(3)[CLASSES], np.array([[1, 1, 0.0]] * 2), "are 3 columns of numbers"),
+        (np.full((4, 4), 0.25), np.eye(4)[:2], r"4 classes \(soft labels\)"),
+        (np.array([[0.0], [1], [2], [0]]), np.zeros((2, 1)), "are 1 column of numbers"),
+    ],
+)
+def test_columns_that_are_no_classes(
+    tmp_path: Path, label: np.ndarray, test: np.ndarray, message: str
+):
+    np.savez(tmp_path / "set.npz", **{**pair(4), "label": label}, **pair_of(test))
+    data = DataConfig(source=f"arrays:{tmp_path}/set.npz", validation_fraction=0)
+    config = Config(data=data)
+    with pytest.raises(UserError, match=message):
+        data_checks.build_task(config, load(config.data, 0))
 
 
 def pair_of(label: np.ndarray) -> dict[str, Any]:

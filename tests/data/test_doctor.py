@@ -7,6 +7,7 @@ import itertools
 import os
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,6 +28,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.pages.text import breakable
+from jaxtrain.run import data_checks
 from tests.helpers.images import encode, grey, write_tfds
 from tests.helpers.messy import make_messy
 from tests.helpers.needs import fashion_mnist
@@ -208,8 +210,10 @@ def check_arrays(
     splits = np.split(np.arange(len(images)), [len(images) - test])
     opened = store, {"train": [splits[0]], "test": [splits[1]]}
     fields = {"source": "digits", "validation_fraction": 0.0, **fields}
+    judge = partial(data_checks.judge, with_recipe=False)
     with mock.patch("jaxtrain.data.sources.open_store", return_value=opened):
-        check(Config(data=DataConfig(**fields)), tmp_path, sized=True)
+        config = Config(data=DataConfig(**fields))
+        check(config, tmp_path, sized=True, judge=judge)
     return read_report(tmp_path)
 
 
@@ -221,11 +225,14 @@ def many(num: int, channels: int = 3) -> np.ndarray:
     ("labels", "kinds"),
     [
         ([0, 1, 2] * 12 + [0, 1, 2], {}),
-        ([0, 1] * 18 + [0, 1, 2], {"class_untrained": "error"}),
+        ([0, 1] * 18 + [0, 1, 2], {"class_untrained": "warning"}),
         ([1] * 36 + [1, 1, 1], {"one_class": "error", "class_empty": "warning"}),
         ([0, 1] * 18 + [0, 1, 0], {"class_empty": "warning"}),
-        ([0, 1, 2] * 12 + [0, 1, -1], {"labels_missing": "error"}),
-        ([0, 1, 2] * 12 + [0, 1, 3], {"labels_missing": "error"}),
+        ([0, 1, 2] * 12 + [0, 1, -1], {"labels_missing": "warning"}),
+        (
+            [0, 1, 2] * 12 + [0, 1, 3],
+            {"labels_missing": "warning", "targets": "error"},
+        ),
         (
             [0] * 33 + [1] * 2 + [2] + [0, 1, 2],
             {"class_few": "warning", "imbalance": "warning"},
@@ -246,7 +253,8 @@ def test_a_class_whose_images_cannot_be_read_is_missing(tmp_path: Path, cli: Cli
     words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
     fields = ["--data.max-bad-fraction", ".5", "--data.validation-fraction", "0"]
     result = cli("data", "--check", *words, *fields)
-    assert result.code == 2 and "1 class that training has not" in result.stderr
+    assert result.code == 2
+    assert "1 class of which no training image can be read: 2" in result.stderr
 
 
 def test_a_column_may_have_any_name(tmp_path: Path):
@@ -254,6 +262,7 @@ def test_a_column_may_have_any_name(tmp_path: Path):
     numbers[7] = 1000
     facts = {"target_names": ("a{b}",)}
     report = check_arrays(tmp_path, many(60), numbers, test=20, facts=facts)
+    assert report["task"] == "regression"  # Of no recipe: what the targets suit.
     (far,) = [one for one in report["findings"] if one["kind"] == "numbers_far"]
     assert far["title"] == "1 image with a number far off in the column 'a{b}'"
 

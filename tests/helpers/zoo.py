@@ -40,6 +40,7 @@ class Zoo:
             "source": f"folder:{self.root}",
             "image_size": 16,
             "validation_fraction": 0.0,
+            "batch_size": 8,
             **fields,
         }
         shown = ", ".join(f"{k}={v!r}" for k, v in given.items())

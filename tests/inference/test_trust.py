@@ -147,7 +147,7 @@ RUN = {
     "export --workdir run --format stablehlo --out new": ("model.name",),
     "evaluate --workdir run": OF_EVALUATION,
     "evaluate --workdir run --split all": OF_EVALUATION,
-    "data --check --workdir run": OF_EVALUATION,
+    "data --check --workdir run": (*OF_EVALUATION, "data.augment.own"),
     "report --workdir run": tuple(FIELDS),
 }
 CASES = [(words, field) for words, fields in RUN.items() for field in fields]

@@ -4,8 +4,8 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES
-from jaxtrain.data.doctor.checks import FEW, NUM_NAMED
-from jaxtrain.data.doctor.report import Finding, Level
+from jaxtrain.data.doctor.checks import FEW, named
+from jaxtrain.data.doctor.report import Finding
 from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
@@ -25,27 +25,27 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     listed, seen = scan.boxes.sum(0)
     lost, whole = int((listed - seen).sum()), int(listed.sum())
     trained, left = scan.boxes[SPLITS.index("train")]
+    hint = ""
     if config.image_size is not None and lost:
+        hint = "Raise data.image_size"
+        if config.fit[-1] == "center":
+            hint += ", or keep the whole image with data.crop_mode = border"
+        hint += "."
         title = (
             f"{lost:,} of {counted(whole, 'box', 'boxes')} cut off, or of less than "
             f"{MIN_AREA:g} square pixels, with data.image_size = {config.image_size}"
         )
-        found.append(Finding("boxes_lost", "warning", title))
+        found.append(Finding("boxes_lost", "warning", title, hint=hint))
     else:
         left = trained
-    few = (left > 0) & (left < FEW)
+    names = np.array(train.facts[NAMES], object)
     # Of classes that other splits alone have, the remarks of the set say so.
-    unseen = (left == 0) & train.strata().any(0)
-    cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
-        ("boxes_unseen", "error", unseen, "of which training shows no box"),
-        ("boxes_few", "warning", few, f"of fewer than {FEW} boxes to train"),
-    )
-    for kind, level, which, what in cases:
-        names = [train.facts[NAMES][i] for i in np.flatnonzero(which)]
-        if names:
-            more = len(names) - NUM_NAMED
-            title = f"{counted(len(names), 'class', 'classes')} {what}: "
-            title += ", ".join(names[:NUM_NAMED])
-            title += f" and {more} more" if more > 0 else ""
-            found.append(Finding(kind, level, title))
+    none = (left == 0) & train.strata().any(0)
+    unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
+    if unseen:
+        what = "of which training shows no box"
+        found.append(named("boxes_unseen", "warning", unseen, what, hint))
+    if few:
+        what = f"of fewer than {FEW} boxes to train"
+        found.append(named("boxes_few", "warning", few, what))
     return found

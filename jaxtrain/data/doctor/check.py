@@ -1,34 +1,34 @@
 """The check of a data set, top to bottom: open, look, find, write."""
 
-import dataclasses
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxtrain import atomic_file
-from jaxtrain.config import Config
-from jaxtrain.data import sources
+from jaxtrain.config import Config, replace
+from jaxtrain.data import images, sources
 from jaxtrain.data.doctor import checks, page, report
 from jaxtrain.data.doctor.boxes import check_boxes
 from jaxtrain.data.doctor.columns import check_columns
 from jaxtrain.data.doctor.labels import check_labels
 from jaxtrain.data.doctor.masks import check_placed
 from jaxtrain.data.doctor.numbers import check_numbers
-from jaxtrain.data.doctor.report import LEVELS, Diagnosis
+from jaxtrain.data.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.data.doctor.scan import Scan, scan
-from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.sources import Splits
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Stands for the size of the images where the config names none: nothing is resized.
-_ANY_SIZE = 1
+# Image size where the config names none: a multiple of the strides of all tasks.
+_ANY_SIZE = 512
+# (config, splits) -> name of the task, and kind and text of each refusal of a run.
+Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
 def check(
@@ -36,6 +36,7 @@ def check(
     out: Path,
     *,
     sized: bool,
+    judge: Judge | None = None,
     predicted: Mapping[str, np.ndarray] | None = None,
     clean_list: Path | None = None,
 ) -> Diagnosis:
@@ -45,6 +46,8 @@ def check(
       config: Config of the run that it is for.
       out: Folder of the reports.
       sized: whether the config is a recipe, which must say what it needs.
+      judge: Finds what a run refuses (`jaxtrain.run.data_checks.judge`). None looks at
+        no task.
       predicted: Split -> probabilities that a trained model predicts, (n, classes).
       clean_list: File for the names of the images that are good.
 
@@ -62,37 +65,42 @@ def check(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}") from None
-    loaded = _load(config, store, named)
-    splits = {name: source.indices for name, source in loaded.items()}
-    scanned = scan(loaded["train"], splits, config.data.source)
+    complete = _complete(config, store)
+    loaded = sources.load_splits(complete.data, config.seed, store, named)
+    parts, train = loaded.named(), loaded.train
+    splits = {name: source.indices for name, source in parts.items()}
+    scanned = scan(train, splits, config.data.source)
     same = checks.find_equal(scanned)
-    sound = loaded["train"].sound
     targets = "masks" if PIXEL_CLASSES in store.facts else "boxes"
-    if sound is not None:
-        sizes = checks.check_lengths(scanned, sound)
+    if train.sound is not None:
+        sizes = checks.check_lengths(scanned, train.sound)
     else:
-        sizes = checks.check_sizes(scanned, config.data, sized=sized)
+        sizes = checks.check_sizes(scanned, store.image_shape, config.data, sized=sized)
+    task, refused = (None, []) if judge is None else judge(complete, loaded)
     found = [
+        *(Finding(kind, "error", text) for kind, text in refused),
         *checks.check_remarks(store),
-        *checks.check_files(
-            scanned, config.data, targets if loaded["train"].is_placed else ""
-        ),
+        *checks.check_files(scanned, config.data, targets if train.is_placed else ""),
         *sizes,
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
-        *check_columns(loaded["train"]),
-        *check_numbers(scanned, loaded["train"]),
-        *check_placed(scanned, loaded["train"], config.data.max_bad_fraction),
-        *check_boxes(scanned, loaded["train"], config.data),
+        *check_columns(train, config),
+        *check_numbers(scanned, train, config),
+        *check_placed(scanned, train, config),
+        *checks.check_lost(scanned, train),
+        *check_boxes(scanned, train, config.data),
     ]
+    errors = {finding.kind for finding in found if finding.level == "error"}
+    found = [one for one in found if one.level == "error" or one.kind not in errors]
     noise: dict[str, float] = {}
     if scanned.labels is not None and predicted is not None:
         doubtful, noise = check_labels(scanned, splits, predicted)
         found += doubtful
     diagnosis = Diagnosis(
         config=config,
-        train=loaded["train"],
+        task=task,
+        train=train,
         scan=scanned,
         findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),
         label_noise=noise,
@@ -126,16 +134,11 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
 
 
-def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, Source]:
-    """Return the splits as a run takes them.
-
-    Raises:
-      UserError: a run could not open them, either.
-    """
-    data = config.data
-    if None in store.image_shape[:2] and data.image_size is None:
-        data = dataclasses.replace(data, image_size=_ANY_SIZE)
-    return sources.load_splits(data, config.seed, store, named).named()
+def _complete(config: Config, store: Store) -> Config:
+    """Return the config with a size of the images, whether it names one or not."""
+    if not images.lacks_size(store.image_shape, config.data.image_size):
+        return config
+    return replace(config, "data.image_size", _ANY_SIZE)
 
 
 def _write(path: Path, text: bytes) -> None:

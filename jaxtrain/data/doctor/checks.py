@@ -1,12 +1,15 @@
 """What is wrong, or unusual: single images, sizes of classes, the same image twice."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jaxtrain.config import DataConfig, SoundConfig
-from jaxtrain.data import defects, upright
+from jaxtrain.data import defects, images, upright
 from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
+from jaxtrain.data.image_source import Source
 from jaxtrain.data.stores import Store, remarks_of
 from jaxtrain.errors import counted
 
@@ -30,6 +33,15 @@ REMARKS: dict[str, tuple[Level, str]] = {
     "rotated": ("note", "{} stored on the side, as EXIF tells"),
     "alpha": ("note", "{} with transparency"),
     "clipped": ("warning", "{} with clipped samples"),
+}
+# How an image of an unusual shape is seen, by `data.crop_mode`.
+SHOWN_SHAPE = {
+    "center": "The centred square is used, which may show little of these: crop them, "
+    "or set data.crop_mode to border.",
+    "border": "The whole image is shown, small, with a border: crop them if that is "
+    "too little.",
+    "squash": "They are squashed to a square: crop them, or set data.crop_mode to "
+    "border.",
 }
 # End of the kind of a finding -> how images that are alike lie.
 CASES = {
@@ -97,11 +109,18 @@ def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
     return found
 
 
-def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]:
+def check_sizes(
+    scan: Scan,
+    stored: tuple[int | None, int | None, int],
+    config: DataConfig,
+    *,
+    sized: bool,
+) -> list[Finding]:
     """Report different sizes, and images much wider, or higher, than is usual.
 
     Args:
       scan: Scan of the set.
+      stored: Shape of its images as stored (`Store.image_shape`).
       config: Data section of the run.
       sized: whether there is a recipe, which must then set data.image_size.
     """
@@ -110,14 +129,21 @@ def check_sizes(scan: Scan, config: DataConfig, *, sized: bool) -> list[Finding]
         return []
     found: list[Finding] = []
     num_sizes = len(np.unique(scan.size[rows], axis=0))
-    if num_sizes > 1 and config.image_size is None:
-        title = f"images of {num_sizes} sizes, and no data.image_size"
+    if images.lacks_size(stored, config.image_size) and (sized or num_sizes > 1):
+        title = (
+            f"images of {num_sizes} sizes, and no data.image_size"
+            if num_sizes > 1
+            else "image files may differ in size, and there is no data.image_size"
+        )
         found.append(Finding("sizes", "error" if sized else "note", title))
     height, width = scan.size[rows].T
     aspect = np.log(width / height)
     odd = rows[np.abs(aspect - np.median(aspect)) > np.log(ODD_ASPECT)].tolist()
     shapes = {row: "{1}x{0} pixels".format(*scan.size[row]) for row in odd}
-    return found + of_rows("aspect", "warning", "{} of an unusual shape", odd, shapes)
+    title, hint = "{} of an unusual shape", ""
+    if config.image_size is not None:
+        hint = SHOWN_SHAPE[config.fit[-1]]
+    return found + of_rows("aspect", "warning", title, odd, shapes, hint=hint)
 
 
 def check_blank(scan: Scan) -> list[Finding]:
@@ -136,28 +162,24 @@ def check_classes(scan: Scan) -> list[Finding]:
     num, counts = len(scan.class_names), scan.count_classes()
     wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
     title = f"{{}} whose label is not 0 to {num - 1}"
-    found = of_rows("labels_missing", "error", title, wrong, noun=scan.noun)
+    found = of_rows("labels_missing", "warning", title, wrong, noun=scan.noun)
     train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
     trained = train[train > 0]
     if len(trained) < 2:
         title = (
             f"training has {scan.noun}s of {counted(len(trained), 'class', 'classes')}"
         )
-        found.append(Finding("one_class", "error", title))
+        found.append(Finding("one_class", "warning", title))
     untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
-    cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
-        ("class_untrained", "error", untrained, "that training has not"),
-        ("class_empty", "warning", total == 0, f"without any {scan.noun}"),
-        ("class_few", "warning", few, f"of fewer than {FEW} {scan.noun}s to train"),
+    cases = (
+        ("class_untrained", untrained, "that training has not"),
+        ("class_empty", total == 0, f"without any {scan.noun}"),
+        ("class_few", few, f"of fewer than {FEW} {scan.noun}s to train"),
     )
-    for kind, level, which, what in cases:
-        names = [scan.class_names[i] for i in np.flatnonzero(which)]
-        if names:
-            more = len(names) - NUM_NAMED
-            first = ", ".join(names[:NUM_NAMED])
-            first += f" and {more} more" if more > 0 else ""
-            title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
-            found.append(Finding(kind, level, title))
+    for kind, which, what in cases:
+        if which.any():
+            names = [scan.class_names[i] for i in np.flatnonzero(which)]
+            found.append(named(kind, "warning", names, what))
     ratio = trained.max() / trained.min() if len(trained) else 1
     if ratio >= MAX_RATIO:
         title = f"the largest class is {ratio:.3g} times the smallest"
@@ -167,19 +189,38 @@ def check_classes(scan: Scan) -> list[Finding]:
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
     """Report images that cannot be read, by the rule that ends a run, too."""
-    most = config.max_bad_fraction
-    bad = scan.count_unreadable()
-    over = [
-        f"{bad[name]} of {num} in {name}"
-        for name, num in scan.count_examples().items()
-        if defects.too_many(bad[name], num, most)
-    ]
+    bad = scan.unreadable
+    over = scan.over_limit(bad, config.max_bad_fraction)
     title = "{} that cannot be read"
     if over:
+        most = config.max_bad_fraction
         title += f"; {', '.join(over)}, more than data.max_bad_fraction = {most}"
     level: Level = "error" if over else "warning"
-    bad_rows = scan.unreadable
-    return of_rows("unreadable", level, title, [*bad_rows], bad_rows, scan.noun)
+    return of_rows("unreadable", level, title, [*bad], bad, scan.noun)
+
+
+def check_lost(scan: Scan, train: Source) -> list[Finding]:
+    """Report classes of which no training image can be read."""
+    is_bad = np.isin(scan.rows["train"], [*scan.unreadable, *scan.bad_targets])
+    if not is_bad.any() or is_bad.all():
+        return []
+    lost = defects.lost_groups(train.strata(), is_bad).tolist()
+    if not lost:
+        return []
+    names = scan.class_names
+    told = [names[i] if 0 <= i < len(names) else str(i) for i in lost]
+    title = f"of which no training {scan.noun} can be read"
+    return [named("class_unreadable", "error", told, title)]
+
+
+def named(
+    kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
+) -> Finding:
+    """Return a finding of classes: how many, what of them, and the first names."""
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    first = ", ".join(names[:NUM_NAMED]) + more
+    title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
+    return Finding(kind, level, title, hint=hint)
 
 
 def find_equal(scan: Scan) -> Groups:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from jaxtrain.config import Config
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.doctor.checks import FEW, NUM_NAMED
 from jaxtrain.data.doctor.report import Finding, Level
@@ -9,11 +10,15 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
 
 
-def check_columns(train: Source) -> list[Finding]:
+def check_columns(train: Source, config: Config) -> list[Finding]:
     """Report columns of the training split that nothing, or little, is learnt of."""
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []
+    groups, few = train.strata(), []
+    if groups.ndim > 1 and config.task != "regression":
+        # Of labels, -1 is one that is not known.
+        targets = np.where(targets < 0, np.nan, targets)
     constant, missing = [], []
     for name, column in zip(names, targets.T, strict=True):
         known = column[~np.isnan(column)]
@@ -23,12 +28,11 @@ def check_columns(train: Source) -> list[Finding]:
             constant.append(f"{name} ({told})")
         if len(known) < len(column):
             missing.append(f"{name} ({len(column) - len(known):,})")
-    groups, few = train.strata(), []
     if groups.ndim > 1:
         counts = zip(names, groups.sum(axis=0).tolist(), strict=True)
         few = [f"{name} ({num})" for name, num in counts if 0 < num < FEW]
     return [
-        *_report("label_constant", "error", constant, "with one value in training"),
+        *_report("label_constant", "warning", constant, "with one value in training"),
         *_report("label_few", "warning", few, f"of fewer than {FEW} images to train"),
         *_report("label_missing", "note", missing, "with values that are missing"),
     ]

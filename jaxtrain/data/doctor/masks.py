@@ -2,55 +2,57 @@
 
 import numpy as np
 
-from jaxtrain.data import defects
-from jaxtrain.data.doctor.checks import NUM_NAMED
+from jaxtrain.config import Config
+from jaxtrain.data.doctor.checks import named
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.errors import counted
 
 # Part of the pixels below which a class is rare.
 RARE = 1e-3
+# Losses of segmentation in which a class counts however few pixels it has.
+BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 
-def check_placed(scan: Scan, train: Source, max_bad_fraction: float) -> list[Finding]:
+def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
     """Report targets that do not fit their images, and classes of few pixels.
 
     Args:
       scan: Scan of the set.
       train: The training split.
-      max_bad_fraction: Part of a split that may be unreadable.
+      config: Config of the run.
     """
-    bad = scan.bad_targets
-    numbers = np.bincount(scan.split[[*bad, *scan.unreadable]], minlength=len(SPLITS))
-    over = any(
-        defects.too_many(int(numbers[SPLITS.index(name)]), num, max_bad_fraction)
-        for name, num in scan.count_examples().items()
-    )
+    bad, most = scan.bad_targets, config.data.max_bad_fraction
+    over = scan.over_limit([*bad, *scan.unreadable], most)
     level: Level = "error" if over else "warning"
     title = "{} whose target does not fit"
     if over:
-        title += f"; more of a split than data.max_bad_fraction = {max_bad_fraction}"
+        title += f"; more of a split than data.max_bad_fraction = {most}"
     found = of_rows("target_unfit", level, title, [*bad], bad)
-    return found + _check_pixels(scan, train.facts.get(PIXEL_CLASSES, ()))
+    names, loss = train.facts.get(PIXEL_CLASSES, ()), config.task_options.get("loss")
+    hint = "" if loss in BALANCED else f"Losses that weigh them: {', '.join(BALANCED)}."
+    return found + _check_pixels(scan, names, hint)
 
 
-def _check_pixels(scan: Scan, names: tuple[str, ...]) -> list[Finding]:
-    """Report classes of which masks have no pixel in training, or few."""
+def _check_pixels(scan: Scan, names: tuple[str, ...], hint: str) -> list[Finding]:
+    """Report classes of which masks have no pixel in training, or few.
+
+    Args:
+      scan: Scan of the set.
+      names: Names of the classes.
+      hint: What else to do about those of few.
+    """
     if not names:
         return []
     pixels = scan.pixels[:, : len(names)]
     train, every = pixels[SPLITS.index("train")], pixels.sum(axis=0)
     share = train / max(1, train.sum())
     found: list[Finding] = []
-    if np.count_nonzero(train) < 2:
-        title = "training has pixels of fewer than two classes"
-        found.append(Finding("one_class", "error", title))
     cases: tuple[tuple[str, Level, np.ndarray, str], ...] = (
         (
             "pixels_untrained",
-            "error",
+            "warning",
             (train == 0) & (every > 0),
             "that training lacks",
         ),
@@ -58,10 +60,8 @@ def _check_pixels(scan: Scan, names: tuple[str, ...]) -> list[Finding]:
         ("pixels_rare", "note", (train > 0) & (share < RARE), f"of under {RARE:.1%}"),
     )
     for kind, level, which, what in cases:
-        some = [names[i] for i in np.flatnonzero(which)]
-        if some:
-            more = f" and {len(some) - NUM_NAMED} more" if len(some) > NUM_NAMED else ""
-            title = f"{counted(len(some), 'class', 'classes')} of pixels {what}: "
-            title += ", ".join(some[:NUM_NAMED]) + more
-            found.append(Finding(kind, level, title))
+        if which.any():
+            some = [names[i] for i in np.flatnonzero(which)]
+            more = hint if kind == "pixels_rare" else ""
+            found.append(named(kind, level, some, f"of pixels {what}", more))
     return found

@@ -66,7 +66,7 @@ def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
 def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     """Return how bad it is: error, warning, note or good, and a sentence."""
     if diagnosis.errors:
-        return "error", "Not ready: a run would end, or learn nothing of use."
+        return "error", "Not ready: a run would refuse these data."
     if diagnosis.findings:
         # The worst comes first.
         level = diagnosis.findings[0].level
@@ -76,7 +76,9 @@ def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
 
 def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     scan, sizes = diagnosis.scan, diagnosis.scan.describe_sizes()
-    found = {name: counted(n, scan.noun) for name, n in scan.count_examples().items()}
+    found = {} if diagnosis.task is None else {"task": diagnosis.task}
+    for name, number in scan.count_examples().items():
+        found[name] = counted(number, scan.noun)
     if "min" in sizes and scan.noun == "sound":
         least, median, most = (sizes[key][1] / 1000 for key in ("min", "median", "max"))
         found["length"] = f"{least:g} to {most:g} s, median {median:g} s"
@@ -93,9 +95,10 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     found["stored as"] = _counts(scan.modes)
     if scan.formats:
         found["files"] = _counts(scan.formats)
-    mean, std = scan.statistics()
-    found["mean of the channels"] = ", ".join(f"{value:.4f}" for value in mean)
-    found["standard deviation"] = ", ".join(f"{value:.4f}" for value in std)
+    what = "spectrograms" if scan.noun == "sound" else "stored pixels"
+    for name, values in zip(("mean", "deviation"), scan.statistics(), strict=True):
+        told = ", ".join(f"{value:.4f}" for value in values)
+        found[f"{name} of the {what} of training, 0 to 1"] = told
     if scan.labels is not None:
         found["classes"] = str(len(scan.class_names))
     for kind, part in diagnosis.label_noise.items():

@@ -13,12 +13,20 @@ from jaxtrain.data.doctor.scan import Scan
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
 
-# A run would end, or learn nothing of use; it would suffer; it may be as it should be.
+# A run refuses the data; it trains, and suffers; it may be as it should be.
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
+# Advice for findings of `jaxtrain.run.data_checks`, whose titles say what to do.
+REFUSED = "A run stops with these words before its first step."
 # Kind -> what it means, and what to do.
 ADVICE = {
+    "task": REFUSED,
+    "targets": REFUSED,
+    "channels": REFUSED,
+    "augment": REFUSED,
+    "sampling": REFUSED,
+    "split_sizes": REFUSED,
     "unreadable": "In training others of their classes take their places, evaluations "
     "leave them out: fetch them again, or take them out. More than "
     "data.max_bad_fraction of a split end a run.",
@@ -26,6 +34,8 @@ ADVICE = {
     "read, move those that lie in no class into one, and leave the rest.",
     "nested": "The class of an image is the folder that its split begins with, however "
     "deep it lies: if the inner folders are the classes, list them in a csv: file.",
+    "classes_left_out": "The model has no output for them: leave it so, or add what is "
+    "missing.",
     "extension": "They are read by what they hold; rename them, so that nothing else "
     "trips over them.",
     "animated": "Only the first picture is used: save the one that is meant.",
@@ -34,8 +44,6 @@ ADVICE = {
     "are taken as drawn on the upright image, as labelling tools show it. Look at some "
     "with data --preview: if they do not fit, set data.boxes_drawn_on to stored, which "
     "turns them too, else to upright.",
-    "classes_left_out": "The model has no output for them: give them boxes, if they "
-    "are to be found.",
     "boxes_left_out": "They are not learnt, nor measured: mend them, or leave them.",
     "boxes_clipped": "They are cut at the border of their image. If there are many, "
     "see whether they were made for images of another size.",
@@ -55,14 +63,12 @@ ADVICE = {
     "part: raise data.sound.seconds if more matters.",
     "length_short": "Silence is put on both sides: if most are, lower "
     "data.sound.seconds; if few are, look whether they are cut off.",
-    "boxes_lost": "What is not seen cannot be found: raise data.image_size, or keep "
-    "the whole image with data.crop_mode = border.",
-    "boxes_unseen": "A model cannot learn them: raise data.image_size, keep the whole "
-    "image with data.crop_mode = border, or take the classes out.",
+    "boxes_lost": "What is not seen cannot be found.",
+    "boxes_unseen": "A model cannot learn them: add training images that show them, or "
+    "take the classes out.",
     "boxes_few": "Too few to learn from: collect more, or join classes.",
     "sizes": "The images of a batch have one size: set data.image_size in the recipe.",
-    "aspect": "Of an image the centred square is used, which may show little of these: "
-    "crop them, or take them out.",
+    "aspect": "Look whether they show what they should.",
     "blank": "Nothing can be learnt from them: look where they come from, and take "
     "them out.",
     "duplicates": "They count several times in what is learnt, or measured: keep one.",
@@ -76,15 +82,18 @@ ADVICE = {
     "looks better than it is. Keep what belongs together in one split.",
     "near_conflict": "A label may be wrong, or the classes cannot be told apart by the "
     "image: look at them.",
-    "labels_missing": "Choose a split that has labels, or mend them.",
+    "labels_missing": "They count in no loss and no metric: mend them, or choose a "
+    "split that has labels.",
     "one_class": "There is nothing to tell apart: training needs readable images of "
     "two classes or more.",
+    "class_unreadable": "In training nothing can take the places of their images, and "
+    "a run ends when it meets one: mend the files, or take the classes out.",
     "class_untrained": "A model cannot learn them, and is measured by them: give "
     "training some, or take them out.",
     "class_empty": "The model has an output for each, which is never right: take them "
     "out.",
-    "label_constant": "Nothing can be learnt of them, and a run refuses them: leave "
-    "them out of data.targets or the lists of labels, or add images.",
+    "label_constant": "Nothing can be learnt of them: leave them out of data.targets "
+    "or the lists of labels, or add images.",
     "label_few": "Too few to learn from, and to hold any out for validation: collect "
     "more, or leave the label out.",
     "label_missing": "They are left out of the loss and the metrics: see that they "
@@ -100,15 +109,28 @@ ADVICE = {
     "training images that show them, or take them out.",
     "pixels_none": "The model has an output for each, which is never right: take them "
     "out of the list of classes, or see whether the masks have other numbers.",
-    "pixels_rare": "A model does well without them: look at the iou of each class, and "
-    "try class_weights, or the loss dice or lovasz.",
-    "numbers_far": "Errors of that size rule the loss: look at them, mend the numbers, "
-    "or train with the loss huber or l1.",
+    "pixels_rare": "A model does well without them: look at the iou of each class.",
+    "numbers_far": "Errors of that size may rule the loss: look at them, and mend the "
+    "numbers.",
     "wrong_labels": "A trained model is confident of another class. Some of these are "
     "its own mistakes: look at them before you change a label.",
     "in_sample": "The model has learnt these labels, the wrong ones too: it agrees "
     "with more of them than it should. What it still doubts is worth a look.",
 }
+# Advice for remarks of a source whose kind is not above.
+OTHER = "A run does the same: see whether it is meant."
+# Kinds that may be errors: a run is ended by the same functions, in
+# `jaxtrain.run.data_checks`, `images.lacks_size` and `defects`.
+ERRORS = frozenset(
+    {
+        *(kind for kind, advice in ADVICE.items() if advice is REFUSED),
+        "one_class",
+        "sizes",
+        "unreadable",
+        "target_unfit",
+        "class_unreadable",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -121,6 +143,7 @@ class Finding:
       title: What was found, in one line.
       groups: Rows of the scan; what belongs together is in one group.
       details: Row -> what is to say of it.
+      hint: What to do besides, for the config of the run.
     """
 
     kind: str
@@ -128,10 +151,14 @@ class Finding:
     title: str
     groups: Sequence[Sequence[int]] = ()
     details: Mapping[int, str] = field(default_factory=dict)
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.level != "error" or self.kind in ERRORS, self.kind
 
     @property
     def advice(self) -> str:
-        return ADVICE[self.kind]
+        return f"{ADVICE.get(self.kind, OTHER)} {self.hint}".rstrip()
 
     @property
     def num_examples(self) -> int:
@@ -150,6 +177,7 @@ def of_rows(
     rows: Sequence[int],
     details: Mapping[int, str] | None = None,
     noun: str = "image",
+    hint: str = "",
 ) -> list[Finding]:
     """Return a finding of single images, or sounds, or nothing if there is none.
 
@@ -159,7 +187,7 @@ def of_rows(
         return []
     title = title.replace("{}", counted(len(rows), noun), 1)
     groups = [[row] for row in rows]
-    return [Finding(kind, level, title, groups, details or {})]
+    return [Finding(kind, level, title, groups, details or {}, hint)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +196,7 @@ class Diagnosis:
 
     Attributes:
       config: Config of the run that it is for.
+      task: What the data were checked for; None: no task was looked at.
       train: The training split, as the run reads it.
       scan: What was seen of each example.
       findings: The worst first.
@@ -176,6 +205,7 @@ class Diagnosis:
     """
 
     config: Config
+    task: str | None
     train: Source
     scan: Scan
     findings: list[Finding]
@@ -198,6 +228,7 @@ def to_json(diagnosis: Diagnosis) -> bytes:
     mean, std = scan.statistics()
     report = {
         "source": diagnosis.source,
+        "task": diagnosis.task,
         "ok": not diagnosis.errors,
         "num_examples": len(scan),
         "splits": {

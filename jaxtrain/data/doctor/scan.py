@@ -6,13 +6,13 @@ import itertools
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxtrain.console import progress
-from jaxtrain.data import ahead
+from jaxtrain.data import ahead, defects
 from jaxtrain.data.boxes import NAMES as BOX_NAMES
 from jaxtrain.data.doctor.look import Look, hash_pixels, look_at
 from jaxtrain.data.doctor.look_placed import PlacedTarget, look_at_target
@@ -40,6 +40,7 @@ class Scan:
       noun: What messages call an example: image, or sound.
       index: Number of each example in the store, (N,).
       split: Number of its split in `SPLITS`, (N,).
+      rows: Split -> the rows of its examples, which two splits may share.
       class_names: Names of the classes; empty if the targets are no classes.
       labels: Class of each example, (N,); None likewise.
       names: What messages call each example.
@@ -60,10 +61,11 @@ class Scan:
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
         num, num_classes = len(index), facts.get("num_classes")
         self.index, self.split = index, split
+        self.rows: dict[str, np.ndarray] = {}
         self.noun = "sound" if SOUND in facts else "image"
         names = facts.get("class_names")
         names = range(num_classes or 0) if names is None else names
-        self.class_names = tuple(map(str, names))
+        self.class_names: tuple[str, ...] = tuple(map(str, names))
         self.labels = None if num_classes is None else np.zeros(num, np.int64)
         self.names: list[str] = []
         self.unreadable: dict[int, str] = {}
@@ -185,6 +187,22 @@ class Scan:
         """Return the number of unreadable images of each split."""
         return _per_split(self.split[~self.readable])
 
+    def over_limit(self, bad: Collection[int], max_fraction: float) -> list[str]:
+        """Return the splits of which a run would not bear so many bad examples.
+
+        Args:
+          bad: Rows of them.
+          max_fraction: Part of a split that may be bad.
+        """
+        is_bad = np.zeros(len(self), bool)
+        is_bad[list(bad)] = True
+        numbers = {name: int(is_bad[rows].sum()) for name, rows in self.rows.items()}
+        return [
+            f"{num} of {len(self.rows[name])} in {name}"
+            for name, num in numbers.items()
+            if defects.too_many(num, len(self.rows[name]), max_fraction)
+        ]
+
     def statistics(self) -> tuple[list[float], list[float]]:
         """Return mean and standard deviation of each channel of training, in 0..1.
 
@@ -224,6 +242,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, train.facts)
+    found.rows = {name: np.searchsorted(index, v) for name, v in splits.items()}
 
     def read(start: int) -> tuple[list[str], list[Look], Any, Any, Any]:
         some = index[start : start + CHUNK]

@@ -1,0 +1,32 @@
+"""Checks of targets that are numbers of classes."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.errors import UserError
+
+
+def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
+    """Raise UserError for targets that are no numbers of classes (N,).
+
+    Args:
+      targets: Targets of a split, all or some; below 0 where the class is unknown.
+      split: Name of the split in messages.
+      num_classes: Number of the classes. None allows any number.
+    """
+    array = isinstance(targets, np.ndarray) and targets.ndim == 1
+    if not (array and targets.dtype.kind in "iu"):
+        told = getattr(targets, "dtype", type(targets).__name__)
+        raise UserError(
+            f"{split} has targets {told} {np.shape(targets)} that are no numbers of "
+            "classes, integers (N,): choose another task"
+        )
+    if targets.max() < 0:
+        raise UserError(f"{split} has no labels: choose another split")
+    if num_classes is not None and targets.max() >= num_classes:
+        first = int(np.argmax(targets >= num_classes))
+        raise UserError(
+            f"{split} has the label {targets[first]} for image {first}: expected 0 to "
+            f"{num_classes - 1}, or -1 where the class is not known"
+        )
