@@ -7,12 +7,15 @@ stays, and so does the accuracy.
 import math
 import shlex
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
+
+if TYPE_CHECKING:
+    from jaxtrain.inference.model import TrainedModel
 
 # In the folder of a run.
 TEMPERATURE = "temperature.json"
@@ -85,6 +88,23 @@ def _derivatives(
     return nll, slope, curvature
 
 
+def read_for(model: "TrainedModel", workdir: Path) -> float:
+    """Return the divisor of the logits of a model, as `read` does.
+
+    Raises:
+      UserError: it has no classes of which an image has one, or see `read`.
+    """
+    task = model.description.task
+    if model.class_names is None or not model.puts_out_a_row:
+        raise UserError(f"--calibrated: task = {task!r} has no classes of whole images")
+    if model.several_labels:
+        raise UserError(
+            f"--calibrated: task = {task!r} tells every label of an image with a "
+            "probability of its own, and ranks none; leave it out"
+        )
+    return read(workdir, model.origin)
+
+
 def read(workdir: Path, origin: dict[str, Any]) -> float:
     """Return what the logits are divided by.
 
@@ -123,7 +143,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), and predict shows the model one: make it anew with {fit} "
+            f"({views}), and the model is shown one here: make it anew with {fit} "
             "--tta plain"
         )
     return temperature
