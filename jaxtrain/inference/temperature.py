@@ -43,7 +43,11 @@ class FittedTemperature(TypedDict):
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """Return the temperature of the least mean NLL, and the NLL before and after.
+    """Return the temperature of the least NLL, and the mean NLL before and after.
+
+    One example is added whose class is unknown, as Platt (1999) does for two classes:
+    of few examples without a mistake the NLL alone would have the temperature at 0, and
+    one mistake elsewhere would cost without bound.
 
     The NLL is convex in 1 / temperature: Newton's steps, and halves of what is left
     where these lead out of it.
@@ -55,9 +59,10 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
     beta = 1.0
+    unknown = 1 / (len(labels) + 1)
     before = _derivatives(logits, labels, beta)[0]
     for _ in range(MAX_STEPS):
-        _, slope, curvature = _derivatives(logits, labels, beta)
+        _, slope, curvature = _derivatives(logits, labels, beta, unknown)
         low, high = (low, beta) if slope > 0 else (beta, high)
         step = beta - slope / curvature if curvature > 0 else math.inf
         new = step if low < step < high else math.sqrt(low * high)
@@ -69,9 +74,16 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
 
 
 def _derivatives(
-    logits: np.ndarray, labels: np.ndarray, beta: float
+    logits: np.ndarray, labels: np.ndarray, beta: float, unknown: float = 0.0
 ) -> tuple[float, float, float]:
-    """Return the mean NLL of `beta * logits`, and its two derivatives by `beta`."""
+    """Return the mean NLL of `beta * logits`, and its two derivatives by `beta`.
+
+    Args:
+      logits: Logits, (N, classes).
+      labels: True classes, (N,).
+      beta: 1 / temperature.
+      unknown: Probability of each target that all classes share.
+    """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
     for i in range(0, len(logits), step):
@@ -82,6 +94,7 @@ def _derivatives(
         mean = (exponentials * some).sum(-1) / sums
         square = (exponentials * some**2).sum(-1) / sums
         true = some[np.arange(len(some)), labels[i : i + step]]
+        true = (1 - unknown) * true + unknown * some.mean(-1)
         nll = np.log(sums) - beta * true
         total += [nll.sum(), (mean - true).sum(), (square - mean**2).sum()]
     nll, slope, curvature = (total / len(logits)).tolist()
