@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from jaxtrain import load_model
+from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.data.image_files import FileNames
@@ -383,7 +383,7 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run("--out x.parquet photos") == 2
     told = capsys.readouterr().err
-    assert "needs the extra predict: pip install -e '.[predict]'" in told
+    assert f"needs the extra predict: {extras.install('predict')}" in told
 
 
 def test_an_interrupted_command_leaves_what_was_there(
