@@ -109,7 +109,10 @@ def read_for(model: "TrainedModel", workdir: Path) -> float:
     """
     task = model.description.task
     if model.class_names is None or not model.puts_out_a_row:
-        raise UserError(f"--calibrated: task = {task!r} has no classes of whole images")
+        raise UserError(
+            f"--calibrated: task = {task!r} has no classes of whole images; leave it "
+            "out"
+        )
     if model.several_labels:
         raise UserError(
             f"--calibrated: task = {task!r} tells every label of an image with a "
