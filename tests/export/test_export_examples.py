@@ -140,12 +140,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize(
+    ("channels", "crop_mode"), [(3, "center"), (1, "center"), (3, "border")]
+)
 def test_the_lines_prepare_images_as_predict_does(
-    channels: int, here: Path, monkeypatch: pytest.MonkeyPatch
+    channels: int, crop_mode: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     model = random_model("lenet", channels)
-    about = {"crop_mode": "center", **model.description.to_dict()}
+    model = replace(model, description=replace(model.description, crop_mode=crop_mode))
+    about = {**model.description.to_dict(), "crop_mode": crop_mode}
     prepare = run(blocks()[0], [], monkeypatch)["prepare"]
     mean, std = np.array(about["mean"]), np.array(about["std"])
     for name in write_photos(here):
