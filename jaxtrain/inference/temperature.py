@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
+from jaxtrain.config.recipe import is_run
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 
@@ -133,13 +134,18 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     path = workdir / TEMPERATURE
     fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
     anew = f"make it anew with {fit}"
+    if not workdir.is_dir():
+        raise UserError(f"--calibrated: {workdir} is no folder of a run: leave it out")
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
         values = read_of_run(path, FittedTemperature, run, advice=anew)
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        raise UserError(f"--calibrated: {path} is not there: make it with {fit}")
+        how = f"make it with {fit}"
+        if not is_run(workdir):
+            how = f"copy {TEMPERATURE} of the run that the model was exported from"
+        raise UserError(f"--calibrated: {path} is not there: {how}")
     temperature, step, views = (
         values["temperature"],
         values.get("step"),

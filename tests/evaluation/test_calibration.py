@@ -119,6 +119,18 @@ def test_without_a_mistake_the_confidence_is_that_of_so_many_examples():
     assert after < before
 
 
+def test_a_temperature_that_is_not_there(tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "weights.pth").touch()
+    origin = {"run": 32 * "a", "step": 7}
+    for name, told in {
+        "run": "temperature.json is not there: make it with python main.py evaluate",
+        "weights.pth": "weights.pth is no folder of a run: leave it out",
+    }.items():
+        with pytest.raises(UserError, match=told):
+            temperature.read(tmp_path / name, origin)
+
+
 def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
     model = SimpleNamespace(
         description=SimpleNamespace(task="one"),

@@ -347,8 +347,8 @@ BAD = {
     "--explain . is there already: give a new name": "--explain . photos",
     "--explain full holds something already": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json is not there: make it with python main.py "
-    "evaluate --workdir model --calibrate": "--calibrated photos",
+    "--calibrated: model/temperature.json is not there: copy temperature.json of the "
+    "run that the model was exported from": "--calibrated photos",
 }
 
 
