@@ -50,7 +50,7 @@ def serve(
     Args:
       model: Model that answers.
       limits: Limits of requests and of batches.
-      opened: Socket, listening.
+      opened: Socket that listens already.
       temperature: Divisor of the logits; None means 1.
     """
     program = make_program(model, temperature)

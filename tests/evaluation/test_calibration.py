@@ -99,7 +99,7 @@ def test_the_temperature_has_the_least_nll(scale: float):
         unknown = -scipy.special.log_softmax(divided, axis=-1).mean()
         return 400 * nll(log_temperature) + float(unknown)
 
-    best = scipy.optimize.minimize_scalar(
+    best: Any = scipy.optimize.minimize_scalar(
         with_one_unknown, bounds=(-5, 5), options={"xatol": 1e-9}
     )
     found, before, after = temperature.fit(logits, LABELS)
