@@ -146,15 +146,15 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 def _check_of_model(arguments: EvaluateArguments) -> None:
     """Check what a model without a run needs, or cannot have."""
     given = f"--workdir {arguments.workdir} is"
-    if not arguments.data.source:
-        raise UserError(f"{given} a model without data: give the images, --data.source")
-    if arguments.out is None:
-        raise UserError(f"{given} no folder of a run: give the file to write, --out")
     if arguments.calibrate:
         raise UserError(
             "--calibrate fits a temperature on what a run has held out, and "
             f"{given} a model without a run: leave it out"
         )
+    if not arguments.data.source:
+        raise UserError(f"{given} a model without data: give the images, --data.source")
+    if arguments.out is None:
+        raise UserError(f"{given} no folder of a run: give the file to write, --out")
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:

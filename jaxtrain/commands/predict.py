@@ -93,7 +93,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     found = find(arguments.images, kind=model.kind)
     fitted = None
     if arguments.calibrated:
-        fitted = temperature.read(arguments.workdir, model.origin)
+        fitted = temperature.read_for(model, arguments.workdir)
     wanted = predict.Wanted(
         topk=arguments.topk,
         temperature=fitted,

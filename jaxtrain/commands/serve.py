@@ -1,12 +1,12 @@
 """`main.py serve`."""
 
-import importlib.util
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from jaxtrain import extras
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -42,6 +42,8 @@ class ServeArguments:
     max_pixels: int = 2**26
     # Seconds that a request may take.
     timeout: float = 30.0
+    # Divide the logits by the temperature that evaluate --calibrate has fitted.
+    calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
@@ -53,6 +55,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
     """Load the model, compile it for all sizes of batches, and serve until stopped."""
     _check(arguments)
     from jaxtrain.data import sound_files
+    from jaxtrain.inference import temperature
     from jaxtrain.inference.load import load_model
     from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
@@ -73,6 +76,9 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
                 "no classes or numbers of whole images to tell, and no boxes"
             )
+        fitted = None
+        if arguments.calibrated:
+            fitted = temperature.read_for(model, arguments.workdir)
         limits = ServiceLimits(
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
@@ -86,16 +92,15 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             timeout_seconds=arguments.timeout,
             num_decoders=min(MAX_DECODERS, len(os.sched_getaffinity(0))),
         )
-        serve(model, limits, socket)
+        serve(model, limits, socket, fitted)
 
 
 def _check(arguments: ServeArguments) -> None:
-    for name in NEEDED:
-        if importlib.util.find_spec(name) is None:
-            raise UserError(
-                "serve needs the extra serve: pip install -e '.[serve]' "
-                f"({name} is not installed)"
-            )
+    if name := extras.missing(*NEEDED):
+        raise UserError(
+            f"serve needs the extra serve: {extras.install('serve')} ({name} is not "
+            "installed)"
+        )
     counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
     counts += ("max_per_client",)
     for name in counts:

@@ -1,12 +1,12 @@
 """`main.py sweep`."""
 
-import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from jaxtrain import extras
 from jaxtrain.config import MAX_COUNT, Config
 from jaxtrain.config.base import Options
 from jaxtrain.errors import UserError
@@ -54,8 +54,8 @@ class SweepArguments:
 
 def run(arguments: SweepArguments, signals: StopSignals) -> None:
     """Train the trials, and write the best config and the page."""
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError("sweep needs Optuna: pip install -e '.[sweep]'")
+    if extras.missing("optuna"):
+        raise UserError(f"sweep needs Optuna: {extras.install('sweep')}")
     _check(arguments)
     with collector.held_back():
         from jaxtrain.inference.trust import trust_pretrained

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from PIL import Image, features
 
+from jaxtrain import extras
+
 # Tried in this order: PNG first reads small images a fifth faster than Pillow's own.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 # Formats in the container of ISO/IEC 14496-12, whose box `ftyp` comes first. Reading
@@ -36,11 +38,6 @@ UNKNOWN_IMAGES = (
 )
 # Names the shared libraries that this process has loaded, on Linux.
 MAPS = Path("/proc/self/maps")
-# What makes Pillow read a format.
-REMEDIES = {
-    "HEIF": "HEIC needs the extra heic: pip install -e '.[heic]'",
-    "AVIF": "AVIF needs a Pillow built with it, as its wheels from 11.3 on are",
-}
 
 
 @functools.cache
@@ -55,6 +52,13 @@ def is_read(name: str) -> bool:
             return False
         pillow_heif.register_heif_opener(thumbnails=False)
     return True
+
+
+def _reader_of(name: str) -> str:
+    """Return what makes Pillow read a format."""
+    if name == "AVIF":
+        return "AVIF needs a Pillow built with it, as its wheels from 11.3 on are"
+    return f"HEIC needs the extra heic: {extras.install('heic')}"
 
 
 def ending(name: bytes) -> str:
@@ -90,7 +94,7 @@ def remedy(data: bytes) -> str | None:
     if not data.startswith(CONTAINER, 4):
         return None
     needed = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIF"
-    return None if is_read(needed) else REMEDIES[needed]
+    return None if is_read(needed) else _reader_of(needed)
 
 
 def count_endings(names: Iterable[bytes]) -> dict[str, int]:
@@ -103,7 +107,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     """Return counts by ending in words, `80 .heic, 2 .txt`, and what is missing."""
     text = ", ".join(f"{number:,} {what}" for what, number in counts.items())
     missing = {ENDINGS[what] for what in counts if what in ENDINGS}
-    told = [REMEDIES[name] for name in sorted(missing) if not is_read(name)]
+    told = [_reader_of(name) for name in sorted(missing) if not is_read(name)]
     return text + (f" ({'; '.join(told)})" if told else "")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, columns, hf_masks
 from jaxtrain.data.classes import SPLITS
@@ -20,7 +21,6 @@ from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
 
-INSTALL = "pip install -e '.[hf]'"
 # Keeps the libraries of Hugging Face off the network: a variable, and its value there.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
@@ -34,12 +34,13 @@ def open_hf(name: str, config: DataConfig) -> Opened:
       UserError: it is not there, or holds no encoded images with labels.
     """
     source = config.source
+    told = f"{source} needs the library datasets"
+    if extras.missing("datasets"):
+        raise UserError(f"{told}: {extras.install('hf')}")
     try:
         import datasets as library
     except ImportError as error:
-        raise UserError(
-            f"{source} needs the library datasets ({error}): {INSTALL}"
-        ) from None
+        raise UserError(f"{told} ({error}): {extras.install('hf')}") from None
     with _offline():
         found = _load(library, source, name)
     found = found if isinstance(found, dict) else {"train": found}

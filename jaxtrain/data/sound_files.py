@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.data import formats
 from jaxtrain.data.decode_limits import UnreadableError
@@ -33,7 +34,6 @@ BLOCK = 2**20
 # So many samples in a row at the end of the scale are clipped; of 16 bits the end is
 # 32767, of floating-point numbers 1.
 CLIPPED, FULL = 4, 32767 / 32768
-EXTRA = "sound files need the extra audio: pip install -e '.[audio]'"
 
 
 def check_installed() -> None:
@@ -42,8 +42,11 @@ def check_installed() -> None:
     Raises:
       UserError: the library is not installed.
     """
-    if importlib.util.find_spec("soundfile") is None:
-        raise UserError(f"{EXTRA} (soundfile is not installed)")
+    if extras.missing("soundfile"):
+        raise UserError(
+            f"sound files need the extra audio: {extras.install('audio')} (soundfile "
+            "is not installed)"
+        )
 
 
 def is_sound(name: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import shown
@@ -26,7 +27,6 @@ from jaxtrain.regular_file import read_text
 
 # Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
 FILE_FORMAT = "array_record"
-INSTALL = "pip install -e '.[tfds-prepare]'"
 # Files that describe a set, and under what keys its versions name classes.
 DESCRIPTIONS = ("features.json", "dataset_info.json")
 CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
@@ -205,7 +205,7 @@ def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
     option = f" --data-dir {shlex.quote(str(data_dir))}" if given else ""
     return (
         f"Prepare it with\n  python main.py data --prepare tfds:{name}{option}\n"
-        f"which needs the extra: {INSTALL}"
+        f"which needs the extra: {extras.install('tfds-prepare')}"
     )
 
 

@@ -5,16 +5,16 @@ To prepare needs TensorFlow; `tfds.py` then reads without.
 
 import dataclasses
 import hashlib
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
+from jaxtrain import extras
 from jaxtrain.config import DataConfig
 from jaxtrain.data.canvas import canvas_shape
-from jaxtrain.data.tfds import FILE_FORMAT, INSTALL, PathLike, data_folder, find
+from jaxtrain.data.tfds import FILE_FORMAT, PathLike, data_folder, find
 from jaxtrain.errors import UserError
 
 # Generated for a set that is not prepared: more than any batch has. How many there are
@@ -42,8 +42,9 @@ def prepare(
         raise UserError(f"--manual-dir {manual_dir}: there is no such folder")
     builder = find(name, data_dir)
     if builder is None:
-        if importlib.util.find_spec("tensorflow") is None:
-            raise UserError(f"preparing {source} needs TensorFlow: {INSTALL}")
+        if extras.missing("tensorflow"):
+            command = extras.install("tfds-prepare")
+            raise UserError(f"preparing {source} needs TensorFlow: {command}")
         try:
             builder = _download_and_prepare(name, data_dir, manual_dir)
         except Exception as error:  # Of a set's own code, the network or the disk.

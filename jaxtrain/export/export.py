@@ -1,6 +1,5 @@
 """An export, top to bottom: write under another name, check, and rename."""
 
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.errors import UserError
 from jaxtrain.export import IN_INTEGERS, Precision
 from jaxtrain.export.check import Check, check
@@ -39,12 +39,12 @@ def check_arguments(format: str, precision: Precision | None, out: Path) -> None
         raise UserError(f"--out {out}: there is no folder {out.parent}; create it")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise UserError(f"--out {out}: {out.parent} is read-only; choose another")
-    for library in ("onnx", "onnxruntime") if format == "onnx" else ():
-        if importlib.util.find_spec(library) is None:
-            raise UserError(
-                f"--format onnx needs {library}, which is not installed: pip install "
-                "'jaxtrain[export]'"
-            )
+    needed = ("onnx", "onnxruntime") if format == "onnx" else ()
+    if library := extras.missing(*needed):
+        raise UserError(
+            f"--format onnx needs {library}, which is not installed: "
+            f"{extras.install('export')}"
+        )
     if format == "litert":
         litert.LITERT.find()
         if precision in ("fp16", "bf16"):

@@ -88,17 +88,15 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
     if names is None or not in_a_row:
         asked = {
             "--topk": wanted.topk != 1,
-            "--calibrated": wanted.temperature is not None,
             "--explain": wanted.maps,
         }
         for option in (option for option, given in asked.items() if given):
             raise UserError(
                 f"{option}: task = {about.task!r} has no classes of whole images"
             )
-    elif model.several_labels and (wanted.topk != 1 or wanted.temperature is not None):
-        option = "--topk" if wanted.topk != 1 else "--calibrated"
+    elif model.several_labels and wanted.topk != 1:
         raise UserError(
-            f"{option}: task = {about.task!r} tells every label of an image with a "
+            f"--topk: task = {about.task!r} tells every label of an image with a "
             "probability of its own, and ranks none; leave it out"
         )
     elif wanted.topk > len(names):

@@ -5,7 +5,6 @@ Each is a context manager of a path that hands out what takes the next rows.
 
 import contextlib
 import csv
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.errors import UserError
 from jaxtrain.inference.cells import to_cell
 from jaxtrain.records.workdir import finite
@@ -107,8 +107,8 @@ def check(option: str, path: Path) -> None:
         raise UserError(
             f"{option} {path}: the format goes by the ending: {', '.join(TABLES)}"
         )
-    if ending == ".parquet" and not importlib.util.find_spec("pyarrow"):
+    if ending == ".parquet" and extras.missing("pyarrow"):
         raise UserError(
-            f"{option} {path}: Parquet needs the extra predict: pip install -e "
-            "'.[predict]'"
+            f"{option} {path}: Parquet needs the extra predict: "
+            f"{extras.install('predict')}"
         )

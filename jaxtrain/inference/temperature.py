@@ -7,12 +7,16 @@ stays, and so does the accuracy.
 import math
 import shlex
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
+from jaxtrain.config.recipe import is_run
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
+
+if TYPE_CHECKING:
+    from jaxtrain.inference.model import TrainedModel
 
 # In the folder of a run.
 TEMPERATURE = "temperature.json"
@@ -40,7 +44,11 @@ class FittedTemperature(TypedDict):
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """Return the temperature of the least mean NLL, and the NLL before and after.
+    """Return the temperature of the least NLL, and the mean NLL before and after.
+
+    One example is added whose class is unknown, as Platt (1999) does for two classes:
+    of few examples without a mistake the NLL alone would have the temperature at 0, and
+    one mistake elsewhere would cost without bound.
 
     The NLL is convex in 1 / temperature: Newton's steps, and halves of what is left
     where these lead out of it.
@@ -52,9 +60,10 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
     beta = 1.0
+    unknown = 1 / (len(labels) + 1)
     before = _derivatives(logits, labels, beta)[0]
     for _ in range(MAX_STEPS):
-        _, slope, curvature = _derivatives(logits, labels, beta)
+        _, slope, curvature = _derivatives(logits, labels, beta, unknown)
         low, high = (low, beta) if slope > 0 else (beta, high)
         step = beta - slope / curvature if curvature > 0 else math.inf
         new = step if low < step < high else math.sqrt(low * high)
@@ -66,9 +75,16 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
 
 
 def _derivatives(
-    logits: np.ndarray, labels: np.ndarray, beta: float
+    logits: np.ndarray, labels: np.ndarray, beta: float, unknown: float = 0.0
 ) -> tuple[float, float, float]:
-    """Return the mean NLL of `beta * logits`, and its two derivatives by `beta`."""
+    """Return the mean NLL of `beta * logits`, and its two derivatives by `beta`.
+
+    Args:
+      logits: Logits, (N, classes).
+      labels: True classes, (N,).
+      beta: 1 / temperature.
+      unknown: Probability of each target that all classes share.
+    """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
     for i in range(0, len(logits), step):
@@ -79,10 +95,31 @@ def _derivatives(
         mean = (exponentials * some).sum(-1) / sums
         square = (exponentials * some**2).sum(-1) / sums
         true = some[np.arange(len(some)), labels[i : i + step]]
+        true = (1 - unknown) * true + unknown * some.mean(-1)
         nll = np.log(sums) - beta * true
         total += [nll.sum(), (mean - true).sum(), (square - mean**2).sum()]
     nll, slope, curvature = (total / len(logits)).tolist()
     return nll, slope, curvature
+
+
+def read_for(model: "TrainedModel", workdir: Path) -> float:
+    """Return the divisor of the logits of a model, as `read` does.
+
+    Raises:
+      UserError: it has no classes of which an image has one, or see `read`.
+    """
+    task = model.description.task
+    if model.class_names is None or not model.puts_out_a_row:
+        raise UserError(
+            f"--calibrated: task = {task!r} has no classes of whole images; leave it "
+            "out"
+        )
+    if model.several_labels:
+        raise UserError(
+            f"--calibrated: task = {task!r} tells every label of an image with a "
+            "probability of its own, and ranks none; leave it out"
+        )
+    return read(workdir, model.origin)
 
 
 def read(workdir: Path, origin: dict[str, Any]) -> float:
@@ -97,13 +134,18 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     path = workdir / TEMPERATURE
     fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
     anew = f"make it anew with {fit}"
+    if not workdir.is_dir():
+        raise UserError(f"--calibrated: {workdir} is no folder of a run: leave it out")
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
         values = read_of_run(path, FittedTemperature, run, advice=anew)
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        raise UserError(f"--calibrated: {path} is not there: make it with {fit}")
+        how = f"make it with {fit}"
+        if not is_run(workdir):
+            how = f"copy {TEMPERATURE} of the run that the model was exported from"
+        raise UserError(f"--calibrated: {path} is not there: {how}")
     temperature, step, views = (
         values["temperature"],
         values.get("step"),
@@ -123,7 +165,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), and predict shows the model one: make it anew with {fit} "
+            f"({views}), and the model is shown one here: make it anew with {fit} "
             "--tta plain"
         )
     return temperature

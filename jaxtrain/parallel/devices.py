@@ -11,6 +11,7 @@ import jax
 import pynvml
 from jax._src import xla_bridge
 
+from jaxtrain import extras
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import cpu_devices
@@ -88,14 +89,14 @@ def start(
         reason = f" ({error})" if str(error) else ""
         raise UserError(
             f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA "
-            "GPU: pip install -e '.[cuda12]'"
+            f"GPU: {extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:
         raise UserError(
             f"this machine has {counted(len(gpus), 'NVIDIA GPU')} ({gpus[0]}), but JAX "
             "has no CUDA support and would train on the CPU. Install it with "
-            "pip install -e '.[cuda12]' (or cuda13), or choose the CPU with "
+            f"{extras.install('cuda12')} (or cuda13), or choose the CPU with "
             "--platform cpu"
         )
 

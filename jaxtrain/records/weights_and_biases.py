@@ -1,13 +1,12 @@
 """Weights & Biases."""
 
 import dataclasses
-import importlib.util
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
-from jaxtrain import atomic_file, links
+from jaxtrain import atomic_file, extras, links
 from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
 from jaxtrain.records.held_folder import cannot_write
@@ -23,12 +22,11 @@ MAX_ID = 128
 
 def check_installed(config: LoggingConfig) -> None:
     """Raise UserError if the package is missing."""
-    # A folder of that name, as W&B itself makes where a run starts, has no origin.
-    found = importlib.util.find_spec("wandb")
-    if found is None or found.origin is None:
+    # W&B itself makes a folder of that name where a run starts.
+    if extras.missing("wandb"):
         raise UserError(
             f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
-            "pip install -e '.[wandb]'"
+            f"{extras.install('wandb')}"
         )
 
 

@@ -270,11 +270,11 @@ def _options(config: Config, fields: list[str]) -> str:
 
 
 def _elsewhere(workdir: Path, fields: list[str]) -> str:
-    """Say how another run begins, with the weights of this one if they fit."""
+    """Say where another run begins, and how with the weights of this one."""
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"
     weights = f"--model.pretrained {shlex.quote(str(workdir))}"
-    return f"begin with its weights in another --workdir: {weights}"
+    return f"choose another --workdir (with its weights: {weights})"
 
 
 def _move_aside(workdir: Path) -> Path:

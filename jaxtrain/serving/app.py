@@ -5,7 +5,6 @@ import contextlib
 import functools
 import math
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,35 +17,23 @@ from starlette.routing import Route
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.engine.finite import NOT_FINITE
 from jaxtrain.inference.found_boxes import boxes_of
-from jaxtrain.inference.model import Output, TrainedModel
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
 from jaxtrain.serving.batcher import Batcher
 from jaxtrain.serving.decoders import DecoderPool
 from jaxtrain.serving.forms import FormError, files_of
+from jaxtrain.serving.front_page import front_page
 from jaxtrain.serving.limits import RefusedError, ServiceLimits
 from jaxtrain.serving.masks import mask_answer
+from jaxtrain.serving.program import Program, make_program
 
-# Drop an image on it: it loads nothing from elsewhere.
-PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-# What the model takes -> the page.
-PAGES = {
-    "image": PAGE,
-    "sound": PAGE.replace("an image", "a sound").replace("image/*", ".wav,.flac"),
-}
 # Seconds after which a client that found the server full may try again.
 RETRY_SECONDS = "1"
 
 
-def output_of(model: TrainedModel) -> Output:
-    """Return the name of what the model puts out for a request."""
-    if model.puts_out_masks:
-        return "masks"
-    if model.finder is not None:
-        return "found"
-    return "probabilities" if model.readout is None else "values"
-
-
-def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
+def make_app(
+    model: TrainedModel, limits: ServiceLimits, program: Program | None = None
+) -> Starlette:
     """Return the application, with a page at `/`.
 
     `POST /predict` takes the bytes of an image, or of a sound, where the model hears
@@ -58,10 +45,12 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
     Args:
       model: Model with classes of whole images or of pixels, a `readout`, or a
         `finder`.
+      limits: Limits of requests and of batches.
+      program: Program of the model; None: `make_program` makes it.
     """
+    compute = program or make_program(model)
     names, about, readout = model.class_names, model.description, model.readout
     noun = "image" if about.sound is None else "sound"
-    output = output_of(model)
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
         size = {"columns": readout.columns}
@@ -73,7 +62,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
 
     def run(pixels: np.ndarray) -> list[Any]:
         """Return the row of each image; None: its outputs are not finite."""
-        found, finite = jax.device_get(model.run(pixels, output))
+        found, finite = jax.device_get(compute(pixels))
         return [
             jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
             for i in range(len(pixels))
@@ -97,6 +86,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         labels = [name for name, x in zip(names, there, strict=True) if x]
         return {"labels": labels, **answer}
 
+    index = front_page(model, noun)
     batcher, shape = Batcher(run, limits), about.whole_shape
     dtype: type[np.generic] = about.stored_dtype
     to_shape = functools.partial(
@@ -171,7 +161,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         return JSONResponse(values, status_code=200 if batcher.alive else 500)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(PAGES[noun])
+        return HTMLResponse(index)
 
     routes = [
         Route("/predict", predict, methods=["POST"]),

@@ -9,9 +9,10 @@ import uvicorn
 
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.serving.app import make_app, output_of
+from jaxtrain.serving.app import make_app
 from jaxtrain.serving.connections import Connections
 from jaxtrain.serving.limits import ServiceLimits
+from jaxtrain.serving.program import Program, make_program
 
 # Connections that the system keeps waiting.
 BACKLOG = 1024
@@ -38,27 +39,42 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(model: TrainedModel, limits: ServiceLimits, opened: socket.socket) -> None:
-    """Serve until a signal comes; requests that are under way are answered first."""
-    _compile(model, limits.max_batch)
+def serve(
+    model: TrainedModel,
+    limits: ServiceLimits,
+    opened: socket.socket,
+    temperature: float | None = None,
+) -> None:
+    """Serve until a signal comes; requests that are under way are answered first.
+
+    Args:
+      model: Model that answers.
+      limits: Limits of requests and of batches.
+      opened: Socket that listens already.
+      temperature: Divisor of the logits; None means 1.
+    """
+    program = make_program(model, temperature)
+    _compile(model, program, limits.max_batch)
     host, port = opened.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     print(
         f"serving {model.description.model.name} at http://{shown}:{port}", flush=True
     )
     try:
-        make_server(model, limits).run(sockets=[opened])
+        make_server(model, limits, program).run(sockets=[opened])
     except Interrupted as stopped:
         told = "the requests that were under way are answered"
         raise Interrupted(stopped.signum, told) from None
 
 
-def make_server(model: TrainedModel, limits: ServiceLimits) -> uvicorn.Server:
+def make_server(
+    model: TrainedModel, limits: ServiceLimits, program: Program | None = None
+) -> uvicorn.Server:
     """Return the server, which answers once it is run."""
     # A class to uvicorn, which it calls for each connection.
     protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
-        make_app(model, limits),
+        make_app(model, limits, program),
         http=protocol,
         ws="none",
         # It warns of each request that is not HTTP.
@@ -69,10 +85,10 @@ def make_server(model: TrainedModel, limits: ServiceLimits) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _compile(model: TrainedModel, max_batch: int) -> None:
+def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
     """Compile the programs of all sizes of batches, so that no request waits for it."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
         # So many images, which the model pads to the size of a program.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
-        jax.block_until_ready(model.run(pixels, output_of(model)))
+        jax.block_until_ready(program(pixels))

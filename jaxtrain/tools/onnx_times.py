@@ -1,6 +1,5 @@
 """How long ONNX Runtime takes for one image, of models that are timed in turn."""
 
-import importlib.util
 import statistics
 import tempfile
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxtrain import extras
 from jaxtrain.errors import UserError
 from jaxtrain.export.export import export
 from jaxtrain.export.formats import onnx_file
@@ -30,9 +30,8 @@ def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
     Raises:
       ExportError: a file does not compute what its model does.
     """
-    for library in ("onnx", "onnxruntime"):
-        if importlib.util.find_spec(library) is None:
-            return f"not measured: {library} is not installed"
+    if library := extras.missing("onnx", "onnxruntime"):
+        return f"not measured: {library} is not installed"
     shape = models[0].image_shape
     images = np.random.default_rng(0).normal(size=(CHECKED, *shape)).astype(np.float32)
     runs = []

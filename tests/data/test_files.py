@@ -219,7 +219,7 @@ def test_avif_is_turned_upright(orientation: int):
 
 @pytest.mark.parametrize(
     ("format", "told"),
-    [("HEIF", r"pip install -e '\.\[heic\]'"), ("AVIF", "a Pillow built with it")],
+    [("HEIF", r"pip install -e .*\[heic\]'"), ("AVIF", "a Pillow built with it")],
 )
 def test_a_format_that_is_not_read_here_says_what_reads_it(
     format: str, told: str, monkeypatch: pytest.MonkeyPatch

@@ -210,7 +210,7 @@ def test_only_opening_is_off_the_network(
 
 def test_without_the_library_the_extra_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"needs the library .* pip install -e '\.\[hf"):
+    with pytest.raises(UserError, match=r"needs the library .* pip install -e .*\[hf"):
         load_images(source="hf:mnist")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxtrain import extras
 from jaxtrain.config import Config, DataConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.setup import build_setup
@@ -176,7 +177,7 @@ def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data_dir = quoted(tmp_path)
     command = f"python main.py data --prepare tfds:mnist --data-dir {data_dir}\n"
     assert command in str(caught.value)
-    assert "pip install -e '.[tfds-prepare]'" in str(caught.value)
+    assert extras.install("tfds-prepare") in str(caught.value)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(UserError) as caught:
         load_images(source="tfds:mnist")

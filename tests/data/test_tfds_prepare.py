@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,22 @@ import pytest
 import tensorflow_datasets
 from tensorflow_datasets.core.dataset_builder import DatasetBuilder
 
+from jaxtrain import extras
 from jaxtrain.config import DataConfig
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.tfds_prepare import prepare, trust_manual_files
 from jaxtrain.errors import UserError
 from tests.helpers.rows import each_row
 
-INSTALL = "pip install -e '.[tfds-prepare]'"
+INSTALL = extras.install("tfds-prepare")
 
 
 @pytest.fixture
 def with_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let TensorFlow seem to be there."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: ModuleSpec(name, None, origin=name)
+    )
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Calibration, temperature and outlier scores against NumPy, SciPy and scikit-learn."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -93,20 +94,53 @@ def test_the_temperature_has_the_least_nll(scale: float):
         logs = scipy.special.log_softmax(divided, axis=-1)
         return float(-logs[np.arange(400), LABELS].mean())
 
-    best = scipy.optimize.minimize_scalar(nll, bounds=(-5, 5), options={"xatol": 1e-9})
+    def with_one_unknown(log_temperature: float) -> float:
+        divided = logits.astype(np.float64) / np.exp(log_temperature)
+        unknown = -scipy.special.log_softmax(divided, axis=-1).mean()
+        return 400 * nll(log_temperature) + float(unknown)
+
+    best: Any = scipy.optimize.minimize_scalar(
+        with_one_unknown, bounds=(-5, 5), options={"xatol": 1e-9}
+    )
     found, before, after = temperature.fit(logits, LABELS)
     # The curve is flat at its lowest point: SciPy's search, which sees values alone,
     # finds the place to the square root of their rounding.
     assert found == pytest.approx(np.exp(best.x), rel=1e-6)
     assert before == pytest.approx(nll(0))
-    assert after == pytest.approx(best.fun, abs=1e-12)
+    assert after == pytest.approx(nll(best.x), abs=1e-9)
     assert after < before
 
 
-def test_without_a_mistake_the_temperature_is_small_and_finite():
+def test_without_a_mistake_the_confidence_is_that_of_so_many_examples():
+    """One class of five at random for one more than the 400 examples."""
     found, before, after = temperature.fit(np.eye(5)[LABELS], LABELS)
-    assert 1e-3 <= found < 0.02
-    assert after < 1e-15 < before
+    confidence = scipy.special.softmax(np.eye(5)[0] / found)[0]
+    assert confidence == pytest.approx((400 + 1 / 5) / 401)
+    assert after < before
+
+
+def test_a_temperature_that_is_not_there(tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "weights.pth").touch()
+    origin = {"run": 32 * "a", "step": 7}
+    for name, told in {
+        "run": "temperature.json is not there: make it with python main.py evaluate",
+        "weights.pth": "weights.pth is no folder of a run: leave it out",
+    }.items():
+        with pytest.raises(UserError, match=told):
+            temperature.read(tmp_path / name, origin)
+
+
+def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
+    model = SimpleNamespace(
+        description=SimpleNamespace(task="one"),
+        puts_out_a_row=True,
+        several_labels=True,
+    )
+    for names, told in ((None, "no classes of whole images"), (("a",), "leave it out")):
+        model.class_names = names
+        with pytest.raises(UserError, match=f"--calibrated: task = 'one' .*{told}"):
+            temperature.read_for(cast(Any, model), tmp_path)
 
 
 def test_a_temperature_changes_the_confidence_and_not_the_class():

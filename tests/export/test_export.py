@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from jaxtrain import load_model
+from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
@@ -430,7 +430,7 @@ def test_a_library_that_is_missing(
     monkeypatch.setitem(sys.modules, library, None)
     assert export(workdir, tmp_path / "out", "--format", "onnx") == 2
     message = capsys.readouterr().err
-    assert f"needs {library}" in message and "pip install" in message
+    assert f"needs {library}" in message and extras.install("export") in message
 
 
 def test_several_arrays_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

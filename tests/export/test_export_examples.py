@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.inference.pixels import to_pixels
 from tests.helpers.processes import ROOT
+from tests.helpers.serving import LIMITS, Running
 
 PAGE = (ROOT / "docs" / "exporting.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 # Name -> height, width and what Pillow saves it with. Of 32 pixels, a square of 7/8 of
 # the shorter side: from 74 on a JPEG is decoded at a half, from 147 on at a quarter.
 PHOTOS: dict[str, tuple[int, int, dict[str, Any]]] = {
@@ -35,6 +38,11 @@ PHOTOS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "quarter.jpg": (171, 301, {"progressive": True}),
     "eighth.jpg": (500, 375, {"quality": 95}),
     "other.png": (101, 93, {}),
+    "turned.png": (93, 101, {"orientation": 8, "mode": "RGBA"}),
+    "grey.png": (101, 93, {"mode": "L"}),
+    "palette.png": (101, 93, {"mode": "P", "transparency": 0}),
+    "clear.png": (93, 101, {"mode": "RGBA"}),
+    "deep.png": (93, 101, {"mode": "I;16"}),
 }
 
 
@@ -52,13 +60,26 @@ def photo(height: int, width: int) -> np.ndarray:
     return np.clip(127 + 90 * waves + noise, 0, 255).astype(np.uint8)
 
 
+def in_mode(pixels: np.ndarray, mode: str) -> Image.Image:
+    """Return a picture in a mode of Pillow's; its left half is half transparent."""
+    picture = Image.fromarray(pixels)
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257)
+    if mode == "RGBA":
+        opacity = np.full(pixels.shape[:2], 255, np.uint8)
+        opacity[:, : picture.width // 2] = 100
+        picture.putalpha(Image.fromarray(opacity))
+    return picture.convert(mode)
+
+
 def write_photos(at: Path) -> list[str]:
     for name, (height, width, options) in PHOTOS.items():
         exif = Image.Exif()
         exif[0x0112] = options.get("orientation", 1)
-        options = {k: v for k, v in options.items() if k != "orientation"}
-        picture = Image.fromarray(photo(height, width))
-        picture.save(at / name, exif=exif, **options)
+        known = "orientation", "mode"
+        rest = {k: v for k, v in options.items() if k not in known}
+        picture = in_mode(photo(height, width), options.get("mode", "RGB"))
+        picture.save(at / name, exif=exif, **rest)
     return list(PHOTOS)
 
 
@@ -119,12 +140,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize(
+    ("channels", "crop_mode"), [(3, "center"), (1, "center"), (3, "border")]
+)
 def test_the_lines_prepare_images_as_predict_does(
-    channels: int, here: Path, monkeypatch: pytest.MonkeyPatch
+    channels: int, crop_mode: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     model = random_model("lenet", channels)
-    about = {"crop_mode": "center", **model.description.to_dict()}
+    model = replace(model, description=replace(model.description, crop_mode=crop_mode))
+    about = {**model.description.to_dict(), "crop_mode": crop_mode}
     prepare = run(blocks()[0], [], monkeypatch)["prepare"]
     mean, std = np.array(about["mean"]), np.array(about["std"])
     for name in write_photos(here):
@@ -135,11 +159,27 @@ def test_the_lines_prepare_images_as_predict_does(
         assert np.abs(found - expected).max() < 2.01 / 255, name
 
 
+def export_commands() -> list[list[str]]:
+    """Return two commands: of the page and of the tutorial, for ONNX."""
+    found = [re.search(r"main\.py (export .*onnx.*)", x) for x in (PAGE, TUTORIAL)]
+    words = [match[1].split() for match in found if match is not None]
+    assert ["--include-preprocessing" in one for one in words] == [False, True]
+    replaced = {"--workdir": "model", "--out": "photos.onnx"}
+    for one in words:
+        for option, value in replaced.items():
+            one[one.index(option) + 1] = value
+    return words
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("number", range(2))
 def test_the_programs_tell_what_predict_tells(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
-    """ONNX and the folder, on JPEGs of all sizes: probabilities to 0.01.
+    """ONNX and the folder, on files of all kinds: probabilities to 0.01.
 
     They differ by 2 of 255 levels in a pixel, which this model answers with some
     thousandths; a crop of another size with tenths.
@@ -158,18 +198,39 @@ def test_the_programs_tell_what_predict_tells(
     images = here / "images"
     images.mkdir()
     Image.fromarray(photo(40, 40)).save(images / "one.png")
-    for kind, out in (("onnx", "photos.onnx"), ("saved", "photos")):
-        words = f"--workdir model --format {kind} --out {out} --images images"
-        assert main(["export", *words.split()]) == 0
+    onnx = [*export_commands()[number], "--images", "images"]
+    saved = [{"onnx": "saved", "photos.onnx": "photos"}.get(x, x) for x in onnx]
+    assert [main(onnx), main(saved)] == [0, 0]
     capsys.readouterr()
     of_onnx = run(blocks()[1], names, monkeypatch)
     np.testing.assert_allclose(of_onnx["probabilities"], expected, rtol=0, atol=0.01)
     told = [line.rsplit(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert told == [[line["filename"], line["label_0"]] for line in lines]
-    of_folder = softmax(run(blocks()[3], names, monkeypatch)["logits"])
+    made = run(blocks()[3], names, monkeypatch)
+    of_folder = made["logits"] if number else softmax(made["logits"])
     np.testing.assert_allclose(of_folder, expected, rtol=0, atol=0.01)
+    if number:
+        with pytest.raises(TypeError, match="are float32: this program takes uint8"):
+            made["run"](made["images"].astype(np.float32))
     # The images are not all alike to the model.
     assert np.ptp(expected, axis=0).max() > 0.1
+
+
+@pytest.mark.slow
+def test_the_server_tells_what_predict_tells(here: Path):
+    model, names = random_model("lenet", 3), write_photos(here)
+    server = Running(model, replace(LIMITS, max_bytes=10**6, max_pixels=10**6))
+    try:
+        answers = [server.ask(Path(name).read_bytes()) for name in names]
+    finally:
+        server.stop()
+    of_server = [
+        sorted((x["index"], x["prob"]) for x in answer["predictions"][0]["classes"])
+        for _, answer in answers
+    ]
+    np.testing.assert_allclose(
+        np.array(of_server)[..., 1], model.predict(names), rtol=0, atol=1e-5
+    )
 
 
 def test_the_programs_need_what_the_page_says():

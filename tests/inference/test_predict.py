@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from jaxtrain import load_model
+from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.data.image_files import FileNames
@@ -347,8 +347,8 @@ BAD = {
     "--explain . is there already: give a new name": "--explain . photos",
     "--explain full holds something already": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json is not there: make it with python main.py "
-    "evaluate --workdir model --calibrate": "--calibrated photos",
+    "--calibrated: model/temperature.json is not there: copy temperature.json of the "
+    "run that the model was exported from": "--calibrated photos",
 }
 
 
@@ -383,7 +383,7 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run("--out x.parquet photos") == 2
     told = capsys.readouterr().err
-    assert "needs the extra predict: pip install -e '.[predict]'" in told
+    assert f"needs the extra predict: {extras.install('predict')}" in told
 
 
 def test_an_interrupted_command_leaves_what_was_there(

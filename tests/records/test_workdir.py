@@ -501,8 +501,8 @@ def test_path_without_links_is_left_as_it_is(
         (
             {"optimizer.learning_rate": 0.5},
             "Go on with its own config (--optimizer.learning-rate None), give --fresh "
-            "to move it aside and start anew, or begin with its weights in another "
-            "--workdir: --model.pretrained {run}",
+            "to move it aside and start anew, or choose another --workdir (with its "
+            "weights: --model.pretrained {run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},

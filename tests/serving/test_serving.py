@@ -2,7 +2,9 @@
 
 import asyncio
 import http.client
+import json
 import shlex
+import shutil
 import threading
 import urllib.error
 import urllib.parse
@@ -24,6 +26,8 @@ from jaxtrain.engine.finite import NOT_FINITE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.serving import server as server_lib
 from jaxtrain.serving.batcher import Batcher
+from jaxtrain.serving.front_page import front_page
+from jaxtrain.serving.program import make_program
 from jaxtrain.tasks.base import Readout
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.images import encode
@@ -108,7 +112,7 @@ def test_images_of_one_name_are_all_answered(server: Running):
         assert [c["index"] for c in one["classes"]] == [c["index"] for c in expected]
 
 
-def test_health_and_the_page(server: Running):
+def test_health_and_the_page(server: Running, model: TrainedModel):
     status, answer = server.ask(None, "/health")
     assert (status, answer["status"], answer["num_waiting"]) == (200, "ok", 0)
     assert answer["image_shape"] == [8, 8, 1]
@@ -117,6 +121,23 @@ def test_health_and_the_page(server: Running):
     # It loads nothing from elsewhere.
     assert "Drop an image" in page
     assert "http" not in page
+    # It says what answers.
+    assert "<h1>" + model.description.model.name in page and "step 2." in page
+    assert "10 classes" in page and ", ".join(map(str, range(10))) in page
+
+
+def test_the_page_shows_names_as_text(model: TrainedModel):
+    about = replace(model.description, class_names=("<b>&", *"abcdefghi"))
+    page = front_page(replace(model, description=about), "image")
+    assert "&lt;b&gt;&amp;, a, b" in page
+
+
+def test_a_temperature_divides_the_logits(model: TrainedModel):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype(np.uint8)
+    found = make_program(model, 2.5)(pixels)
+    odds = np.exp(model.logits(pixels).astype(np.float64) / 2.5)
+    expected = odds / odds.sum(1, keepdims=True)
+    np.testing.assert_allclose(found.values[:3], expected, rtol=1e-5)
 
 
 BAD = {
@@ -326,7 +347,7 @@ def test_programs_of_all_sizes_are_compiled_first(
 
     model: Any = Noted()
     model.readout = readout
-    server_lib._compile(model, 33)
+    server_lib._compile(model, make_program(model), 33)
     assert model.sizes == {model.batch_size(num) for num in range(1, 34)}
 
 
@@ -341,6 +362,7 @@ WRONG = {
     "--timeout nan: expected above 0": "--timeout nan",
     "--timeout inf: expected above 0": "--timeout inf",
     "checkpoint = '²': ": "--checkpoint ²",
+    "temperature.json is not there: make it with python main.py": "--calibrated",
 }
 
 
@@ -354,14 +376,26 @@ def test_what_is_wrong_is_told_before_it_starts(
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_it_is_stopped(workdir: Path, cli: Cli):
-    process = cli.start("serve", "--workdir", str(workdir), "--port", "0")
+def test_the_command_serves_until_it_is_stopped(
+    workdir: Path, cli: Cli, tmp_path: Path
+):
+    run = tmp_path / "run"
+    shutil.copytree(workdir, run)
+    model = load_model(run)
+    fitted = {"run_id": model.origin["run"], "temperature": 2.5}
+    (run / "temperature.json").write_text(json.dumps(fitted))
+    process = cli.start("serve", "--workdir", run, "--calibrated", "--port", 0)
     assert process.stdout is not None
     line = process.stdout.readline()
     port = int(line.rsplit(":", 1)[1])
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("POST", "/predict", body=png(3))
-    assert connection.getresponse().status == 200
+    answer = connection.getresponse()
+    assert answer.status == 200
+    (found,) = json.loads(answer.read())["predictions"]
+    odds = np.exp(model.logits([png(3)])[0].astype(np.float64) / 2.5)
+    best = found["classes"][0]
+    assert best["prob"] == pytest.approx((odds / odds.sum()).max(), abs=1e-5)
     connection.close()
     process.terminate()
     _, stderr = process.communicate(timeout=300)

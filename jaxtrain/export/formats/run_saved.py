@@ -43,9 +43,12 @@ def read_about():
 def run(images):
     """Return the outputs of images, float32 (N, outputs)."""
     program, weights, about = load()
-    if images.dtype == np.uint8 and about["input"]["dtype"] == "float32":
+    dtype = np.dtype(about["input"]["dtype"])
+    if images.dtype == np.uint8 and dtype == np.float32:
         images = (images / 255 - about["mean"]) / about["std"]
-    return np.asarray(program(weights, images.astype(about["input"]["dtype"])))
+    elif images.dtype != dtype and dtype != np.float32:
+        raise TypeError(f"images are {images.dtype}: this program takes {dtype} pixels")
+    return np.asarray(program(weights, images.astype(dtype)))
 
 
 if __name__ == "__main__":

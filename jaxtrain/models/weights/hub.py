@@ -1,14 +1,13 @@
 """Weights of the Hugging Face hub, or of its cache on this machine."""
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
+from jaxtrain import extras
 from jaxtrain.errors import UserError
 
 PREFIX = "hf:"
-INSTALL = "pip install -e '.[hub]'"
 CONFIG = "config.json"
 
 
@@ -30,8 +29,8 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
         raise UserError(
             f"{reference}: expected hf:OWNER/REPO or hf:OWNER/REPO@REVISION"
         )
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise UserError(f"{reference} needs the extra hub: {INSTALL}")
+    if extras.missing("huggingface_hub"):
+        raise UserError(f"{reference} needs the extra hub: {extras.install('hub')}")
     repo, revision = match.groups()
     config = _download(reference, repo, revision, (CONFIG,))
     # The commit, so that both files are of one.
