@@ -1,6 +1,7 @@
 """Batch norm over groups of examples, with a backward pass of its own."""
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.errors import UserError
 from jaxtrain.models.activations import Activation
 from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
@@ -89,6 +91,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
         grouped = x.reshape(groups, -1, *x.shape[1:])
+        self._check_values(x.shape, groups)
         mean, var = statistics(jax.lax.stop_gradient(grouped))
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
@@ -99,6 +102,17 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
         return y.reshape(x.shape).astype(self.dtype)
+
+    def _check_values(self, shape: tuple[int, ...], groups: int) -> None:
+        """Raise UserError if the groups of a batch have one value per channel."""
+        if math.prod(shape[:-1]) == groups:
+            raise UserError(
+                f"{self.layer_path or 'batch norm'}: batch norm over one value per "
+                f"channel (input {'x'.join(map(str, shape))}, groups: {groups}): its "
+                "outputs would be 0 for every image. Give a larger data.image_size, "
+                "model.stem = 'cifar', a larger data.batch_size, a smaller "
+                "train.accumulate_steps, or larger groups (parallel.batch_norm)"
+            )
 
     def running(self) -> tuple[jax.Array, jax.Array]:
         """Return the mean and 1 / deviation that an evaluation normalises by."""
