@@ -109,10 +109,12 @@ def read_set(
                     f"{label.name} holds {stored.min()}: expected 0 or more"
                 )
         else:
-            labels.append(stored.reshape(len(stored), -1).astype(np.float32))
+            labels.append(stored.reshape(len(stored), -1))
     if len({array.shape[1:] for array in labels}) > 1:
         raise UserError(f"{source}: the labels of its splits differ in their columns")
-    everything = np.concatenate(labels)
+    everything, origin = np.concatenate(labels), ()
+    if everything.ndim == 2:
+        everything, origin = columns.centred(everything)
     digest = hashlib.sha256(everything.tobytes())
     for split, part in zip(pairs, parts, strict=True):
         digest.update(f"{split} {part.shape}".encode())
@@ -131,7 +133,7 @@ def read_set(
             f"data.targets = {targets}: {counted(len(targets), 'name')}, but label of "
             f"{source} has {counted(everything.shape[1], 'column')}"
         )
-    facts = columns.facts(source, splits, names, digest.hexdigest())
+    facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
     return ArrayStore(whole, everything, facts), splits
 
 

@@ -83,7 +83,8 @@ class TrainedModel:
     def predict(self, images: Any) -> np.ndarray:
         """Return the probability of each class, float32 (N, classes).
 
-        Of a model that predicts numbers: these, float32 (N, `readout.columns`).
+        Of a model that predicts numbers: these, (N, `readout.columns`), float32, or
+        float64 where float32 would round their differences off.
 
         Args:
           images: uint8 (N, H, W, C), or many of any kind: paths of files, their bytes,
@@ -435,7 +436,10 @@ class TrainedModel:
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
         found = [batch.found for batch in batches]
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        if output != "values" or self.readout is None:
+            return whole
+        return self.readout.whole(whole)
 
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:

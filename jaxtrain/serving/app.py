@@ -83,7 +83,7 @@ def make_app(model: TrainedModel, limits: ServiceLimits) -> Starlette:
         if model.finder is not None:
             return _boxes(row, model, of)
         if readout is not None:
-            numbers = row.tolist()
+            numbers = readout.whole(row).tolist()
             if readout.is_vector:
                 return {readout.name: numbers}
             return {"values": dict(zip(readout.columns, numbers, strict=True))}

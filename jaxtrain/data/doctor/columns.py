@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, original
 from jaxtrain.data.doctor.checks import FEW, NUM_NAMED
 from jaxtrain.data.doctor.report import Finding, Level
 from jaxtrain.data.image_source import Source
@@ -14,6 +14,7 @@ def check_columns(train: Source) -> list[Finding]:
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []
+    targets = original(targets, train.facts)
     constant, missing = [], []
     for name, column in zip(names, targets.T, strict=True):
         known = column[~np.isnan(column)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, original
 from jaxtrain.data.doctor.report import Finding, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.image_source import Source
@@ -23,6 +23,7 @@ def check_numbers(scan: Scan, train: Source) -> list[Finding]:
     targets = targets_of(train.store, scan.index)
     if NAMES not in train.facts or targets is None:
         return []
+    targets = original(targets, train.facts)
     found: list[Finding] = []
     training = scan.split == SPLITS.index("train")
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
