@@ -120,20 +120,22 @@ def write_hf(folder: Path, values: np.ndarray) -> str:
 @each_row("write", [write_csv, write_arrays, write_hf])
 def test_sources_keep_numbers_apart(tmp_path: Path, write: Any):
     found: dict[str, Any] = {}
-    for name, values in (("far", NUMBERS), ("near", NUMBERS - FAR), ("other", 0)):
+    for name, values in (
+        ("far", NUMBERS),
+        ("near", NUMBERS - FAR),
+        ("other", NUMBERS[::-1]),
+    ):
         folder = tmp_path / name
         folder.mkdir()
-        source = write(folder, NUMBERS[::-1] if name == "other" else values)
+        source = write(folder, values)
         fields = {"image_size": 4, "validation_fraction": 0, "test_fraction": 0.5}
         splits = load_images(source=source, targets=("a",), **fields)
         for split in (splits.train, splits.test):
             targets = split.all_targets()
             assert targets is not None and targets.dtype == np.float32
             told = original(targets, split.facts)[:, 0]
-            wanted = values if name != "other" else NUMBERS[::-1]
-            np.testing.assert_allclose(
-                told, wanted[split.indices], rtol=1e-7 if name == "near" else 1e-12
-            )
+            rtol = 1e-7 if name == "near" else 1e-12
+            np.testing.assert_allclose(told, values[split.indices], rtol=rtol)
         found[name] = splits.train.facts
     assert ORIGIN not in found["near"] and found["far"][ORIGIN][0] > FAR
     assert found["far"]["digest"] != found["other"]["digest"]
