@@ -17,6 +17,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.channels.cut import with_channels
 from jaxtrain.models.channels.groups import NUM_IMAGES
+from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
     PROJECTION,
@@ -106,6 +107,7 @@ class Blueprint:
             made.add_piece(beside_projection, **{PROJECTION: head})
         _check_attributes(made)
         use_keys_of_pieces(made)
+        watch_norms(made)
         _check_image_shape(self.image_shape, name, made.min_size)
         if self.config.channels:
             made = with_channels(made, self.config.channels, self.images(NUM_IMAGES))
@@ -228,6 +230,7 @@ def _transformed(model: Model, name: str | None) -> Model:
             "or another jaxtrain.models.base.Model; see docs/extending.md"
         )
     use_keys_of_pieces(made)
+    watch_norms(made)
     layers = {layer for piece in made.pieces for layer in piece.names}
     arrays = {str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(made))}
     if arrays - layers:

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import pytest
 
+from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
@@ -25,28 +26,44 @@ RUN = recipe(
 )
 # From the second stage on images of 8x8 pixels have become 1x1.
 LAYER = "stage2_block1/shortcut_norm"
+PLAIN = "tests.helpers.plain_norm:PlainNorm"
+own.allow([PLAIN])
 ACCUMULATED = "--train.accumulate-steps 8"
 
 
 def test_a_group_needs_two_values_per_channel_in_training_alone():
-    for groups in (1, 4):
-        made = Blueprint(
-            config=ModelConfig(name="resnet18", width=0.0625, stem="imagenet"),
-            policy=precision.parse("fp32"),
-            image_shape=(8, 8, 3),
-            num_outputs=2,
-            norm_groups=groups,
-        )
-        model = made.abstract()
-        graphdef, *weights = split_model(model)
-        train, key = partial(apply_model, graphdef), jax.random.key(0)
-        given = *weights, made.images(groups), key
-        with pytest.raises(UserError, match=f"{LAYER}: .*groups: {groups}"):
-            jax.eval_shape(train, *given)
-        jax.eval_shape(train, *weights, made.images(2 * groups), key)
-        jax.eval_shape(partial(predict, graphdef), *weights, made.images(groups))
-        every = frozenset(name for piece in model.pieces for name in piece.names)
-        jax.eval_shape(partial(train, frozen=Frozen(every)), *given)
+    made = Blueprint(
+        config=ModelConfig(name="resnet18", width=0.0625, stem="imagenet"),
+        policy=precision.parse("fp32"),
+        image_shape=(8, 8, 3),
+        num_outputs=2,
+        norm_groups=4,
+    )
+    model = made.abstract()
+    graphdef, *weights = split_model(model)
+    train, key = partial(apply_model, graphdef), jax.random.key(0)
+    given = *weights, made.images(4), key
+    with pytest.raises(UserError, match=f"{LAYER}: .*groups: 4"):
+        jax.eval_shape(train, *given)
+    jax.eval_shape(train, *weights, made.images(8), key)
+    # Layers that are not trained compute as they are evaluated.
+    every = frozenset(name for piece in model.pieces for name in piece.names)
+    jax.eval_shape(partial(train, frozen=Frozen(every)), *given)
+
+
+def test_a_batch_norm_of_flax_is_refused_likewise():
+    made = Blueprint(
+        config=ModelConfig(name=PLAIN),
+        policy=precision.parse("fp32"),
+        image_shape=(1, 1, 3),
+        num_outputs=2,
+    )
+    graphdef, *weights = split_model(made.abstract())
+    train, key = partial(apply_model, graphdef), jax.random.key(0)
+    with pytest.raises(UserError, match=r"norm: .* \(input 1x1x1x8, groups: 1\)"):
+        jax.eval_shape(train, *weights, made.images(1), key)
+    jax.eval_shape(train, *weights, made.images(2), key)
+    jax.eval_shape(partial(predict, graphdef), *weights, made.images(1))
 
 
 @pytest.mark.parametrize(
