@@ -24,6 +24,8 @@ def check_numbers(scan: Scan, train: Source) -> list[Finding]:
     if NAMES not in train.facts or targets is None:
         return []
     targets = original(targets, train.facts)
+    # Of numbers far from 0, which are float64 here, the first digits are the same.
+    digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     training = scan.split == SPLITS.index("train")
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
@@ -35,6 +37,6 @@ def check_numbers(scan: Scan, train: Source) -> list[Finding]:
         far = known & (np.abs(column - some.mean()) > FAR * some.std())
         rows = np.flatnonzero(far).tolist()
         title = f"{{}} with a number far off in the column {name!r}"
-        details = {row: f"{name} {column[row]:g}" for row in rows}
+        details = {row: f"{name} {column[row]:.{digits}g}" for row in rows}
         found += of_rows("numbers_far", "warning", title, rows, details)
     return found
