@@ -49,7 +49,6 @@ def words(name: str, on_gpu: bool) -> list[str]:
         "data.batch-size": str(batch_size),
         "train.epochs": "None",
         "train.steps": "2",
-        "optimizer.warmup-epochs": "None",
         "optimizer.warmup-steps": "0",
         "logging.report": "False",
         **model,

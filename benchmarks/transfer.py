@@ -50,7 +50,7 @@ FEW = {
 FINE_TUNE = {
     "train.fine-tune": True,
     "optimizer.schedule": "constant",
-    "optimizer.warmup-epochs": None,
+    "optimizer.warmup-fraction": None,
 }
 
 

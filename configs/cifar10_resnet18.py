@@ -38,7 +38,7 @@ def get_config() -> Config:
             nesterov=True,
             weight_decay=5e-4,
             schedule="cosine",
-            warmup_epochs=5,
+            warmup_fraction=5 / 200,
         ),
         train=TrainConfig(epochs=200),
     )

@@ -47,7 +47,7 @@ def get_config() -> Config:
             learning_rate=3e-3,
             weight_decay=0.05,
             schedule="cosine",
-            warmup_epochs=1,
+            warmup_fraction=1 / 10,
         ),
         train=TrainConfig(epochs=10),
     )

@@ -33,7 +33,7 @@ def get_config() -> Config:
             learning_rate=2e-3,
             weight_decay=0.05,
             schedule="cosine",
-            warmup_epochs=2,
+            warmup_fraction=2 / 120,
         ),
         train=TrainConfig(epochs=120, eval_every_epochs=10),
         # The last weights are the model: 144 validation images, of which a checkpoint

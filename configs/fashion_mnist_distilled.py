@@ -44,7 +44,7 @@ def get_config() -> Config:
             learning_rate=0.02,
             weight_decay=0.01,
             schedule="cosine",
-            warmup_epochs=1,
+            warmup_fraction=1 / 24,
         ),
         train=TrainConfig(
             epochs=24,

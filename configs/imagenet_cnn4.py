@@ -32,7 +32,7 @@ def get_config() -> Config:
             learning_rate=1e-3,
             weight_decay=0.05,
             schedule="cosine",
-            warmup_epochs=1,
+            warmup_fraction=1 / 30,
         ),
         train=TrainConfig(epochs=30),
     )

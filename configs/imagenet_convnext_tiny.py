@@ -51,7 +51,7 @@ def get_config() -> Config:
             learning_rate=4e-3,
             weight_decay=0.05,
             schedule="cosine",
-            warmup_epochs=20,
+            warmup_fraction=20 / 300,
             end_factor=1e-6 / 4e-3,
         ),
         train=TrainConfig(

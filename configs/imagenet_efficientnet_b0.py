@@ -57,7 +57,7 @@ def get_config() -> Config:
             schedule="step",
             step_every=2.4 / 450,
             step_factor=0.97,
-            warmup_epochs=3,
+            warmup_fraction=3 / 450,
             warmup_factor=1e-6 / 0.048,
         ),
         train=TrainConfig(epochs=450, label_smoothing=0.1, ema_decay=0.9999),

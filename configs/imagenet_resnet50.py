@@ -40,7 +40,7 @@ def get_config() -> Config:
             nesterov=True,
             weight_decay=1e-4,
             schedule="cosine",
-            warmup_epochs=5,
+            warmup_fraction=5 / 90,
         ),
         train=TrainConfig(epochs=90, label_smoothing=0.1),
     )

@@ -53,7 +53,7 @@ def get_config() -> Config:
             # timm's LAMB does so by itself.
             clip_norm=1.0,
             schedule="cosine",
-            warmup_epochs=5,
+            warmup_fraction=5 / 100,
             # From 1e-4, and down to 1e-6.
             warmup_factor=1e-4 / 8e-3,
             end_factor=1e-6 / 8e-3,

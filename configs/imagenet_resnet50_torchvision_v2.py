@@ -53,7 +53,7 @@ def get_config() -> Config:
             momentum=0.9,
             weight_decay=2e-5,
             schedule="cosine",
-            warmup_epochs=5,
+            warmup_fraction=5 / 600,
             warmup_factor=0.01,
         ),
         train=TrainConfig(epochs=600, label_smoothing=0.1, ema_decay=0.999966),

@@ -30,7 +30,7 @@ def get_config() -> Config:
         ),
         model=ModelConfig(name="lenet"),
         optimizer=OptimizerConfig(
-            name="adam", learning_rate=2e-3, schedule="cosine", warmup_epochs=1
+            name="adam", learning_rate=2e-3, schedule="cosine", warmup_fraction=1 / 15
         ),
         train=TrainConfig(epochs=15),
     )

@@ -97,6 +97,8 @@ def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
     """Write and check the file; return what a person wants to see of the check."""
+    import numpy as np
+
     from jaxtrain.export import IN_INTEGERS, images
     from jaxtrain.export.export import export
     from jaxtrain.export.request import Request
@@ -129,7 +131,14 @@ def _export(
         times = check.model_seconds / check.seconds
         time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
         time += f"({times:.2f}x the speed of JAX here)"
-    return {"checked": check.describe(), "time": time}
+    rows = {"checked": check.describe(), "time": time}
+    if model.readout is not None and model.readout.shift is not None:
+        largest = max(model.readout.shift, key=abs)
+        rows["values"] = (
+            f"float32, which has numbers {abs(np.spacing(np.float32(largest))):g} "
+            f"apart near {largest!r}; predict and serve have finer ones"
+        )
+    return rows
 
 
 def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":

@@ -233,8 +233,9 @@ class TrainConfig(ClassificationOptions):
     freeze: tuple[str, ...] = ()
     # Epochs after which these are trained, too; None: never.
     freeze_epochs: float | None = None
-    # Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by default),
-    # all layers for the rest of the epochs, the first ones at a hundredth of the rate.
+    # Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by default, or
+    # half of a run of 1 or less), all layers for the rest of the epochs, the first ones
+    # at a hundredth of the rate.
     fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None

@@ -110,12 +110,14 @@ def read_set(
                     "it as a column of numbers, name it by data.targets"
                 )
         else:
-            labels.append(stored.reshape(len(stored), -1).astype(np.float32))
+            labels.append(stored.reshape(len(stored), -1))
     if not targets:
         labels = array_labels.from_one_hot(labels)
     if len({array.shape[1:] for array in labels}) > 1:
         raise UserError(f"{source}: the labels of its splits differ in their columns")
-    everything = np.concatenate(labels)
+    everything, origin = np.concatenate(labels), ()
+    if everything.ndim == 2:
+        everything, origin = columns.centred(everything)
     digest = hashlib.sha256(everything.tobytes())
     for split, part in zip(pairs, parts, strict=True):
         digest.update(f"{split} {part.shape}".encode())
@@ -134,7 +136,7 @@ def read_set(
             f"data.targets = {targets}: {counted(len(targets), 'name')}, but label of "
             f"{source} has {counted(everything.shape[1], 'column')}"
         )
-    facts = columns.facts(source, splits, names, digest.hexdigest())
+    facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
     return ArrayStore(whole, everything, facts), splits
 
 

@@ -18,6 +18,11 @@ from jaxtrain.errors import UserError
 
 # What a task finds the names of the columns under, among the facts of a set.
 NAMES = "target_names"
+# Fact of a set: what was subtracted from each column (see `centred`), float64; missing
+# where nothing was.
+ORIGIN = "target_origin"
+# Largest error of rounding to float32, in deviations of the column.
+ROUNDING = 1e-5
 
 
 def number(text: str, column: str) -> float:
@@ -41,8 +46,55 @@ def number(text: str, column: str) -> float:
     return value
 
 
+def is_rounded(column: np.ndarray) -> bool:
+    """Whether float32 rounds off the differences of a column, (N,)."""
+    known = np.asarray(column, np.float64)[np.isfinite(column)]
+    if not len(known) or known.min() == known.max():
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = np.abs(known.astype(np.float32) - known).max()
+        return bool(error > ROUNDING * known.std())
+
+
+def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
+    """Return numbers as float32 whose differences are kept.
+
+    Args:
+      values: Numbers of all examples, (N, columns), NaN where one is missing.
+
+    Returns:
+      Numbers float32 (N, columns), and what was subtracted from each column in float64:
+      the middle of its range where float32 would round its differences off, else 0. ()
+      where nothing was subtracted.
+    """
+    origin = [_middle(x) if is_rounded(x) else 0.0 for x in values.T]
+    if not any(origin):
+        return values.astype(np.float32), ()
+    return (values - np.array(origin)).astype(np.float32), tuple(origin)
+
+
+def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
+    """Return numbers (N, columns) as the set has them, float64 if `centred` moved them.
+
+    Args:
+      targets: Numbers as the store has them.
+      facts: Facts of the store.
+    """
+    origin = facts.get(ORIGIN)
+    return targets if origin is None else targets.astype(np.float64) + np.array(origin)
+
+
+def _middle(column: np.ndarray) -> float:
+    known = column[np.isfinite(column)].astype(np.float64)
+    return float(known.min() / 2 + known.max() / 2)
+
+
 def facts(
-    source: str, splits: NamedSplits, names: Sequence[str], digest: str
+    source: str,
+    splits: NamedSplits,
+    names: Sequence[str],
+    digest: str,
+    origin: tuple[float, ...] = (),
 ) -> Mapping[str, Any]:
     """Return what is known of a set: the names of its columns, a digest.
 
@@ -51,6 +103,7 @@ def facts(
       splits: Numbers of the examples of each split.
       names: Name of each column.
       digest: SHA-256 of what the columns and the images hold.
+      origin: What `centred` has subtracted from each column.
 
     Raises:
       UserError: there is nothing to train on, or two columns have one name.
@@ -59,8 +112,10 @@ def facts(
         raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{source} has two target columns {shown(twice[0])!r}")
-    whole = hashlib.sha256("\0".join((digest, *names)).encode(errors="replace"))
-    return {NAMES: tuple(map(shown, names)), "digest": whole.hexdigest()}
+    parts = digest, *names, *map(repr, origin)
+    whole = hashlib.sha256("\0".join(parts).encode(errors="replace"))
+    moved = {ORIGIN: origin} if origin else {}
+    return {NAMES: tuple(map(shown, names)), "digest": whole.hexdigest(), **moved}
 
 
 def of_labels(

@@ -69,13 +69,16 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     whole = digest(zip(known, sizes, strict=True))
     if rows[0].mask:
         return _with_masks(folder, config, rows, splits, whole)
-    target, target_names = _targets(config, rows)
-    if target.ndim == 1:
-        facts = classes.facts(source, splits, target, target_names, whole)
+    if config.targets:
+        names, (target, origin) = config.targets, columns.centred(_numbers(rows))
     else:
-        facts = columns.facts(source, splits, target_names, whole)
-    names = FileNames.join([row.path for row in rows])
-    return ImageFileStore(folder.root, names, target, facts), splits
+        (target, names), origin = _labels(config, rows), ()
+    if target.ndim == 1:
+        facts = classes.facts(source, splits, target, names, whole)
+    else:
+        facts = columns.facts(source, splits, names, whole, origin)
+    files = FileNames.join([row.path for row in rows])
+    return ImageFileStore(folder.root, files, target, facts), splits
 
 
 def _with_masks(
@@ -99,15 +102,17 @@ def _with_masks(
     return make_masked(config, images, found, splits, classes, whole)
 
 
-def _targets(
+def _numbers(rows: Sequence[CsvRow]) -> np.ndarray:
+    return np.array([row.values for row in rows], np.float64)
+
+
+def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the targets of the rows, and the names of classes or of columns.
+    """Return the labels of the rows, and the names of classes or of labels.
 
-    Classes are numbers, int32 (N,); columns float32 (N, columns).
+    Classes are numbers, int32 (N,); lists of labels float32 (N, labels).
     """
-    if config.targets:
-        return np.array([row.values for row in rows], np.float32), config.targets
     if config.label_separator is not None:
         texts = [row.texts[0].split(config.label_separator) for row in rows]
         labels = [[text.strip() for text in some if text.strip()] for some in texts]

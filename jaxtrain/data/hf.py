@@ -67,14 +67,14 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     whole = _joined(library, source, columns_of)
     lengths = {split: [len(rows)] for split, rows in found.items()}
     places, splits = number_examples(shown(source), lengths)
-    target, names = read(source, whole, wanted)
+    target, names, origin = read(source, whole, wanted)
     encoded = library.Image(decode=False)
     images = whole.select_columns([image]).cast_column(image, encoded)
     digest = digest_of(images, image, target)
     if target.ndim == 1:
         facts = classes.facts(source, splits, target, names, digest)
     else:
-        facts = columns.facts(source, splits, names, digest)
+        facts = columns.facts(source, splits, names, digest, origin)
     return HfStore(places, images, target, facts), splits
 
 
@@ -185,10 +185,10 @@ def _only(source: str, features: Any, what: str, names: list[str]) -> str:
 
 def _labels(
     source: str, whole: Any, wanted: list[str]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the number of the class of each example, and the names of the classes.
+) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
+    """Return the number of the class of each example, the names of the classes, ().
 
-    Of lists of classes: columns of 0 and 1, and their names.
+    Of lists of classes: columns of 0 and 1, their names, ().
     """
     (label,) = wanted
     inner = getattr(whole.features[label], "feature", None)
@@ -203,21 +203,21 @@ def _labels(
                 f"{source}: its column {label} holds {wrong[0]}, which is none of its "
                 f"{len(names)} labels"
             )
-        return columns.of_labels(lists, numbers), names
+        return columns.of_labels(lists, numbers), names, ()
     values = whole.select_columns([label]).with_format("numpy")[:][label]
     values = np.asarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise UserError(f"{source}: its column {label} does not hold one integer a row")
     names = getattr(whole.features[label], "names", None)
     if names is None:
-        return classes.number(values)
-    return values.astype(np.int32), tuple(shown(name) for name in names)
+        return *classes.number(values), ()
+    return values.astype(np.int32), tuple(shown(name) for name in names), ()
 
 
 def _columns(
     source: str, whole: Any, wanted: list[str]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return columns of numbers, float32 (N, columns), and their names."""
+) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
+    """Return columns of numbers, float32 (N, columns), their names and origin."""
     table = whole.select_columns(wanted)[:]
     found = []
     for name in wanted:
@@ -231,4 +231,5 @@ def _columns(
                 "number a row, or nothing where it is missing"
             )
         found.append(values)
-    return np.stack(found, axis=1).astype(np.float32), tuple(wanted)
+    target, origin = columns.centred(np.stack(found, axis=1))
+    return target, tuple(wanted), origin

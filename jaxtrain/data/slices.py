@@ -154,7 +154,8 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
     if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
         if target.ndim == 1 and target.dtype.kind in "iu":
             return target
-        if target.ndim == 2 and "target_names" in facts:
+        named = "target_names" in facts and "target_origin" not in facts
+        if target.ndim == 2 and named:
             present = target == 1
             others = (target == 0) | (target == -1) | np.isnan(target)
             if (present | others).all():

@@ -136,7 +136,7 @@ class Request:
         if model.readout is not None:
             # Folded into a product of 16 bits, as a model of one's own may end with,
             # mean and deviation would be rounded to them: a year to a multiple of 8.
-            return model.readout.of(jax.lax.optimization_barrier(logits))
+            return model.readout.traced(jax.lax.optimization_barrier(logits))
         return model.task.probabilities(logits) if self.gives_probabilities else logits
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:

@@ -63,6 +63,15 @@ class TrainedModel:
     model_state: Any
     origin: dict[str, Any]
 
+    def __repr__(self) -> str:
+        about = self.description
+        num = len(self.class_names or ())
+        puts_out = f"{num} classes" if num else f"{about.num_outputs} outputs"
+        size, seen = "x".join(map(str, about.whole_shape)), f"{self.kind.noun}s"
+        step = self.origin.get("step")
+        at = "" if step is None else f", step {step}"
+        return f"TrainedModel({about.model.name}: {size} {seen}, {puts_out}{at})"
+
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the classes, in the order of the outputs; None: no classes."""
@@ -83,12 +92,13 @@ class TrainedModel:
     def predict(self, images: Any) -> np.ndarray:
         """Return the probability of each class, float32 (N, classes).
 
-        Of a model that predicts numbers: these, float32 (N, `readout.columns`).
+        Of a model that predicts numbers: these, (N, `readout.columns`), float32, or
+        float64 where float32 would round their differences off.
 
         Args:
-          images: uint8 (N, H, W, C), or many of any kind: paths of files, their bytes,
-            pictures of Pillow, arrays (H, W, C). Those of another size are resized as
-            in an evaluation.
+          images: uint8 (N, H, W, C), or (N, H, W) of the size of the model, or many of
+            any kind: paths of files, their bytes, pictures of Pillow, arrays (H, W, C).
+            Those of another size are resized as in an evaluation.
 
         Raises:
           UserError: an image cannot be read, its outputs are not finite, or the model
@@ -144,7 +154,7 @@ class TrainedModel:
                 f"task = {self.description.task!r} finds no boxes: ask for predict, or "
                 "logits"
             )
-        given = as_sequence(images)
+        given = as_sequence(images, self.description.whole_shape)
         found = self._all("found", given)
         return [
             boxes_of(found, i, self.description, size_of(image))
@@ -421,7 +431,7 @@ class TrainedModel:
         return self.share(1 << max(0, num - 1).bit_length())
 
     def _all(self, output: Output, given: Any) -> Any:
-        images = as_sequence(given)
+        images = as_sequence(given, self.description.whole_shape)
         if not len(images):
             shapes = self.shapes(self._functions[output]).values
             return jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), shapes)
@@ -435,7 +445,10 @@ class TrainedModel:
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
         found = [batch.found for batch in batches]
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        if output != "values" or self.readout is None:
+            return whole
+        return self.readout.whole(whole)
 
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:

@@ -155,13 +155,19 @@ def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.nd
     if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(
             f"an array {array.dtype.name}{list(array.shape)} is no image: give uint8 "
-            "(height, width, channels)"
+            f"{_expected(shape)}"
         )
     if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
         raise UnreadableError(
-            f"it has {array.shape[-1]} channels, and the model takes {shape[-1]}"
+            f"it has {array.shape[-1]} channels, and the model takes {shape[-1]}: give "
+            f"{_expected(shape)}"
         )
     return _fit(images.to_channels(array, shape[-1]), shape, fit)
+
+
+def _expected(shape: tuple[int, int, int]) -> str:
+    sizes = ", ".join(map(str, shape))
+    return f"(height, width, channels), here ({sizes}), or (N, {sizes}) for N images"
 
 
 def _with_channels(array: np.ndarray) -> np.ndarray:
@@ -180,10 +186,19 @@ def _fit(pixels: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarra
     return images.centre_fit(pixels, height, fit)
 
 
-def as_sequence(given: Any) -> Sequence[AnyImage]:
-    """Return one or many images as a sequence; an array (N, H, W, C) is many."""
+def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
+    """Return one or many images as a sequence.
+
+    Args:
+      given: One image of any kind, or many. An array (N, H, W, C) is many, and so is
+        one without the channels whose images, or clips, have the size of the model.
+      shape: Shape that the model takes.
+    """
     if isinstance(given, np.ndarray):
-        return list(given) if given.ndim == 4 else [given]
+        sizes = 1 if shape[1:] == (1, 1) else 2
+        fits = given.ndim == 1 + sizes and given.shape[1:] == shape[:sizes]
+        many = given.ndim == 4 or (fits and given.shape != shape)
+        return list(given) if many else [given]
     if isinstance(given, str | os.PathLike | bytes | Image.Image):
         return [given]
     return list(given)

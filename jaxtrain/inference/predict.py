@@ -263,10 +263,9 @@ class TableLayout:
         if self.model.finder is not None:
             return found_boxes.row(found["found"], i, self.model.finder)
         if self.class_names is None:
-            return {
-                name: plain(found["output"][i, j])
-                for j, name in enumerate(self.outputs)
-            }
+            row, readout = found["output"][i], self.model.readout
+            row = row if readout is None else readout.whole(row)
+            return dict(zip(self.outputs, map(plain, row), strict=True))
         if self.model.several_labels:
             chances = found["probabilities"][i]
             there = self.model.labels_found(chances)

@@ -19,6 +19,7 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
 from jaxtrain.models.projection import PROJECTION
 from jaxtrain.models.remat import Part, join
+from jaxtrain.models.streams import drawing_from
 
 # Numbers of pieces, rising, behind which a model is looked into.
 Cuts = tuple[int, ...]
@@ -177,5 +178,6 @@ def _apply(
         rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
     own = [layers[name] for name in piece.names]
     # Of what is between its layers, such as a ReLU, a pool or a sum.
-    with scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest"):
+    scope = scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest")
+    with scope, drawing_from(rngs):
         return apply_beside(lambda x: piece.apply(*own, x, rngs), x)

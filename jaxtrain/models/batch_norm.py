@@ -1,6 +1,7 @@
 """Batch norm over groups of examples, with a backward pass of its own."""
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain.dtypes import wide, widen
+from jaxtrain.errors import UserError
 from jaxtrain.models.activations import Activation
 from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
@@ -89,6 +91,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
         grouped = x.reshape(groups, -1, *x.shape[1:])
+        if math.prod(x.shape[:-1]) == groups:
+            raise one_value_error(self.layer_path, x.shape, groups)
         mean, var = statistics(jax.lax.stop_gradient(grouped))
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
@@ -109,6 +113,23 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
     def _inverse_std(self, var: jax.Array) -> jax.Array:
         return jax.lax.rsqrt(var + self.epsilon)
+
+
+def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
+    """Return the error of a batch norm over groups of one value per channel.
+
+    Args:
+      path: Path of the layer.
+      shape: Shape of its input.
+      groups: Number of groups.
+    """
+    return UserError(
+        f"{path or 'batch norm'}: batch norm over one value per channel (input "
+        f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "
+        "every image. Give a larger data.image_size, model.stem = 'cifar', a larger "
+        "data.batch_size, a smaller train.accumulate_steps, or larger groups "
+        "(parallel.batch_norm)"
+    )
 
 
 def momenta(model: nnx.Module) -> dict[str, float]:

@@ -17,6 +17,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.channels.cut import with_channels
 from jaxtrain.models.channels.groups import NUM_IMAGES
+from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
     PROJECTION,
@@ -25,6 +26,7 @@ from jaxtrain.models.projection import (
     beside_projection,
 )
 from jaxtrain.models.quantized import quantized
+from jaxtrain.models.streams import use_keys_of_pieces
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
@@ -104,6 +106,8 @@ class Blueprint:
             head = ProjectionHead(self.num_outputs, self.projection, layers=layers)
             made.add_piece(beside_projection, **{PROJECTION: head})
         _check_attributes(made)
+        use_keys_of_pieces(made)
+        watch_norms(made)
         _check_image_shape(self.image_shape, name, made.min_size)
         if self.config.channels:
             made = with_channels(made, self.config.channels, self.images(NUM_IMAGES))
@@ -225,6 +229,8 @@ def _transformed(model: Model, name: str | None) -> Model:
             f"{field} = {name!r} returned {type(made).__name__}, expected the model "
             "or another jaxtrain.models.base.Model; see docs/extending.md"
         )
+    use_keys_of_pieces(made)
+    watch_norms(made)
     layers = {layer for piece in made.pieces for layer in piece.names}
     arrays = {str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(made))}
     if arrays - layers:
@@ -253,7 +259,8 @@ class _Counted(nnx.RngStream):
 
 
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
-    """Return what gives the keys that `nnx.Rngs(params=key)` would."""
-    rngs = nnx.Rngs()
-    rngs.params = _Counted(key, tag="params")  # pyright: ignore[reportAttributeAccessIssue]
+    """Return what gives the keys that `nnx.Rngs(key, params=key)` would."""
+    rngs: Any = nnx.Rngs()
+    # A layer forks the default for a stream of its own, such as that of dropout.
+    rngs.params, rngs.default = (_Counted(key, tag=t) for t in ("params", "default"))
     return rngs

@@ -73,7 +73,6 @@ class ASPP(nnx.Module):
         self.dropout = nnx.Dropout(dropout)
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        self._check_groups(len(x))
         pooled = self.pooled(x.mean((1, 2), keepdims=True))
         branches = [
             self.conv1(x),
@@ -82,15 +81,6 @@ class ASPP(nnx.Module):
         ]
         x = self.project(jnp.concatenate(branches, axis=-1))
         return self.dropout(x, rngs=rngs)
-
-    def _check_groups(self, num_images: int) -> None:
-        norm = self.pooled.norm
-        groups = 1 if norm.mean.ndim == 1 else len(norm.mean)
-        if not norm.use_running_average and num_images == groups:
-            raise UserError(
-                "DeepLab's batch norm of means over whole images is left with one "
-                "image: make the groups of parallel.batch_norm, or the batch, larger"
-            )
 
 
 class DilatedNet(DenseModel):

@@ -67,7 +67,7 @@ def make_timetable(
         save_every_seconds=seconds,
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
-        unfreeze_step=_period(steps(train.first_epochs)),
+        unfreeze_step=_unfreeze_step(config, per_epoch, total),
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
         close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
         swa=_swa(config, per_epoch, total),
@@ -108,7 +108,7 @@ def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int]
         epochs = getattr(prune, name)
         return None if epochs is None else round(epochs * per_epoch)
 
-    unfreeze = round((train.first_epochs or 0) * per_epoch)
+    unfreeze = _unfreeze_step(config, per_epoch, total) or 0
     start, end, every = map(steps, ("start_epochs", "end_epochs", "every_epochs"))
     if start is None:
         start = 0 if config.model.pretrained is not None else total // 4
@@ -137,6 +137,20 @@ def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int]
             "weights that are left learn to do without the others"
         )
     return start, end, max(1, every or (end - start) // NUM_PRUNINGS)
+
+
+def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
+    """Return the step from which on all layers are trained; None: they always are.
+
+    The default of train.fine_tune is an epoch, or half of a run that has no more.
+    """
+    train = config.train
+    if train.first_epochs is None:
+        return None
+    step = max(1, round(train.first_epochs * per_epoch))
+    if step >= total > 1 and train.freeze_epochs is None:
+        return total // 2
+    return step
 
 
 def _period(steps: int | None, default: int | None = None) -> int | None:

@@ -72,7 +72,7 @@ def make_app(
         if model.finder is not None:
             return _boxes(row, model, of)
         if readout is not None:
-            numbers = row.tolist()
+            numbers = readout.whole(row).tolist()
             if readout.is_vector:
                 return {readout.name: numbers}
             return {"values": dict(zip(readout.columns, numbers, strict=True))}

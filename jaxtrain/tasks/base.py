@@ -61,12 +61,32 @@ class Readout(NamedTuple):
         (B, len(columns)).
       is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
         one by one.
+      shift: Addends of the columns, float64, of numbers so far from 0 that float32
+        would round their differences off: `of` leaves them out. None adds none.
+      decimals: Of each column with a `shift`, the decimals that `of` knows.
     """
 
     name: str
     columns: tuple[str, ...]
     of: Callable[[jax.Array], jax.Array]
     is_vector: bool = False
+    shift: tuple[float, ...] | None = None
+    decimals: tuple[int, ...] = ()
+
+    def whole(self, numbers: np.ndarray) -> np.ndarray:
+        """Return what `of` has returned, (..., columns), in float64 with the shift."""
+        if self.shift is None:
+            return numbers
+        moved = numbers.astype(np.float64) + np.array(self.shift)
+        each = zip(np.moveaxis(moved, -1, 0), self.decimals, strict=True)
+        return np.stack([np.round(x, places) for x, places in each], -1)
+
+    def traced(self, outputs: jax.Array) -> jax.Array:
+        """Return the numbers in the dtype of the outputs, with the shift."""
+        numbers = self.of(outputs)
+        if self.shift is None:
+            return numbers
+        return numbers + jnp.asarray(self.shift, numbers.dtype)
 
 
 class Finder(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from jaxtrain.config.multilabel import MultilabelOptions
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
@@ -64,6 +64,13 @@ class Multilabel(Task):
                 "arrays that are one-hot are classes unless data.targets names them"
             )
         self.class_names = tuple(facts[NAMES])
+        moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)
+        if numbers := [name for name, origin in moved if origin]:
+            raise UserError(
+                f"task = 'multilabel': the column {numbers[0]!r} holds numbers, and no "
+                "labels of 0 and 1: leave it out of data.targets, or set task = "
+                "'regression'"
+            )
         self.num_outputs = len(self.class_names)
         self._weights: np.ndarray | None = None
         if "training_targets" in facts:

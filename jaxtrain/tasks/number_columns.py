@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config.regression import MAX_LEVELS
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, ORIGIN, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
 # What a column is called that has no name.
@@ -27,7 +27,7 @@ def training_numbers(facts: Mapping[str, Any]) -> np.ndarray:
     """Return the numbers of the training split, (N, columns)."""
     targets = facts["training_targets"]()
     check_numbers(targets, "the training split")
-    return in_columns(targets)
+    return original(in_columns(targets), facts)
 
 
 def levels_of(targets: np.ndarray) -> tuple[float, ...]:
@@ -90,6 +90,27 @@ def statistics_of(
                 "there is nothing to learn; leave it out of data.targets"
             )
     return tuple(mean), tuple(std)
+
+
+def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> None:
+    """Raise UserError for numbers whose differences float32 rounds off on the device.
+
+    Sources of ours have none; a store of one's own may.
+    """
+    for name, column in zip(names, targets.T, strict=True):
+        if targets.dtype == np.float64 and is_rounded(column):
+            raise UserError(
+                f"{split}: float32, which a step computes in, would round off the "
+                f"differences of the column {name!r}, numbers such as {column[0]}: let "
+                "the store have what jaxtrain.data.columns.centred makes of the "
+                f"numbers, and what that has subtracted as its fact {ORIGIN!r}"
+            )
+
+
+def as_number(x: float, std: float) -> str:
+    """Return a number in 4 digits, or in as many as show a hundredth of a deviation."""
+    digits = 4 if x == 0 else math.ceil(math.log10(abs(x) / std)) + 3
+    return f"{x:.{min(17, max(4, digits))}g}"
 
 
 def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:

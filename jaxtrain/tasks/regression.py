@@ -12,7 +12,7 @@ from markupsafe import Markup
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
@@ -20,9 +20,11 @@ from jaxtrain.tasks.imitation import imitate_numbers
 from jaxtrain.tasks.members import total_and_number
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
+    as_number,
     as_text,
     check_finite,
     check_numbers,
+    check_rounding,
     in_columns,
     levels_of,
     names_of,
@@ -51,6 +53,10 @@ UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
 FEW = 2
+
+# Deviations off 0 from which on numbers are told in float64: float32 would round them
+# by a ten thousandth of a deviation.
+FAR = 1e-4 * 2**24
 
 # Losses of a number alone, of which several models have a mean.
 POINT_LOSSES = ("mse", "l1", "huber")
@@ -119,7 +125,9 @@ class Regression(Task):
                     f"{counted(len(values), 'value')}, the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
-        self._mean, self._std = np.array(mean), np.array(std)
+        # What the numbers of the store, and so of a batch, are from.
+        self._origin = np.array(facts.get(ORIGIN, (0.0,) * num))
+        self._mean, self._std = np.array(mean) - self._origin, np.array(std)
         self._levels = levels
         self._loss = make_loss(options, mean, std, levels)
         self._readout = _make_readout(self._loss, mean, std, self._names)
@@ -146,6 +154,8 @@ class Regression(Task):
                 f"the task {len(self._names)}: {', '.join(self._names)}"
             )
         check_finite(columns, self._names, split)
+        if not jax.config.read("jax_enable_x64"):
+            check_rounding(columns, self._names, split)
         self._check_levels(columns, split)
         # Of a few an example may have none.
         if len(columns) > FEW and np.isnan(columns).all():
@@ -155,18 +165,21 @@ class Regression(Task):
         """Raise UserError for a number that is none of the levels, if there are any."""
         if self._levels is None:
             return
-        known = np.isin(columns, self._as_stored(columns.dtype)) | np.isnan(columns)
-        if not known.all():
-            row, column = np.argwhere(~known)[0]
-            raise UserError(
-                f"{split}: the column {self._names[column]!r} is "
-                f"{columns[row, column]:g} for image {row}, which is none of the "
-                f"levels {', '.join(f'{x:g}' for x in self._levels)}: add it to the "
-                "levels of task_options, or mend the number"
-            )
-
-    def _as_stored(self, dtype: Any) -> np.ndarray:
-        return np.array(self._levels).astype(dtype)
+        for name, numbers, origin, std in zip(
+            self._names, columns.T, self._origin, self._std, strict=True
+        ):
+            levels = np.array(self._levels) - origin
+            nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, numbers)
+            # What rounding to float32 does.
+            near = np.abs(numbers - levels[nearest]) <= ROUNDING * std
+            for row in np.flatnonzero(~(near | np.isnan(numbers)))[:1]:
+                shown = ", ".join(as_number(x, std) for x in self._levels)
+                raise UserError(
+                    f"{split}: the column {name!r} is "
+                    f"{as_number(numbers[row] + origin, std)} for image {row}, which "
+                    f"is none of the levels {shown}: add it to the levels of "
+                    "task_options, or mend the number"
+                )
 
     def label(self, target: Any) -> str:
         return self._told(np.ravel(target))
@@ -277,11 +290,13 @@ class Regression(Task):
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:
         del image
-        row = np.asarray(self._readout.of(jnp.asarray(outputs)[None]))[0]
-        told = zip(self._readout.columns[:MAX_SHOWN], row, strict=False)
+        read = np.asarray(self._readout.of(jnp.asarray(outputs)[None]))
+        columns = self._readout.columns[:MAX_SHOWN]
+        std = np.repeat(self._std, len(self._readout.columns) // len(self._std))
+        told = zip(columns, self._readout.whole(read)[0], std, strict=False)
         return {
             "target": self._told(target),
-            "prediction": ", ".join(f"{name} {x:.4g}" for name, x in told),
+            "prediction": ", ".join(f"{n} {as_number(x, std)}" for n, x, std in told),
         }
 
     # --- sums, on the device ---------------------------------------------------------
@@ -309,18 +324,25 @@ class Regression(Task):
         """
         outputs = widen(outputs)
         shape = len(target), len(self._names), self._loss.num_outputs
-        mean, std = (jnp.asarray(x, outputs.dtype) for x in (self._mean, self._std))
+        # Of a mean that float32 rounds, the rest is taken off numbers that are small.
+        rounded = self._mean.astype(outputs.dtype)
+        rest = (self._mean - rounded) / self._std
+        mean, std, rest = (
+            jnp.asarray(x, outputs.dtype) for x in (rounded, self._std, rest)
+        )
         known = ~jnp.isnan(target)
-        standardised = jnp.where(known, (target.astype(mean.dtype) - mean) / std, 0)
+        scaled = (target.astype(mean.dtype) - mean) / std - rest
+        standardised = jnp.where(known, scaled, 0)
         if mask is not None:
             known &= mask[:, None] > 0
         return outputs.reshape(shape), standardised, known
 
     def _told(self, numbers: np.ndarray) -> str:
-        shown = zip(self._names[:MAX_SHOWN], np.asarray(numbers), strict=False)
+        whole = np.asarray(numbers) + self._origin
+        shown = zip(self._names[:MAX_SHOWN], whole, self._std, strict=False)
         texts = [
-            f"{name} {'missing' if math.isnan(x) else format(x, '.4g')}"
-            for name, x in shown
+            f"{name} {'missing' if math.isnan(x) else as_number(x, std)}"
+            for name, x, std in shown
         ]
         return ", ".join(texts)
 
@@ -358,10 +380,12 @@ def _make_readout(
     Those of a column are its prediction and what the loss puts beside it.
     """
     endings = ("", *loss.endings)
+    far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
 
     def values(outputs: jax.Array) -> jax.Array:
         outputs = widen(outputs).reshape(-1, len(names), loss.num_outputs)
-        scale, shift = (jnp.asarray(x, outputs.dtype) for x in (std, mean))
+        near = [0.0] * len(mean) if far else mean
+        scale, shift = (jnp.asarray(x, outputs.dtype) for x in (std, near))
         found = []
         read = loss.prediction(outputs), *loss.beside(outputs)
         for ending, x in zip(endings, read, strict=True):
@@ -370,4 +394,16 @@ def _make_readout(
         return jnp.concatenate(found, -1).reshape(-1, len(names) * len(endings))
 
     columns = tuple(f"{name}{ending}" for name in names for ending in endings)
-    return Readout("values", columns, values)
+    if not far:
+        return Readout("values", columns, values)
+    each = [
+        (x, y, ending) for x, y in zip(mean, std, strict=True) for ending in endings
+    ]
+    return Readout(
+        "values",
+        columns,
+        values,
+        shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
+        # One more than float32 has of a deviation.
+        decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
+    )

@@ -236,12 +236,8 @@ def _step(
     """
     warmup_steps = total - steps
     if step_every is not None:
-        period = round(step_every * total)
-        if period == 0:
-            raise UserError(
-                f"optimizer.step_every = {step_every} of a run of {total} steps is "
-                "less than a step: make it larger, or lengthen the run"
-            )
+        # Of a run so short that a step has several drops, a part of a step.
+        period = round(step_every * total) or step_every * total
 
         def rate(count: ArrayLike) -> jax.Array:
             step = jnp.minimum(jnp.asarray(count) + warmup_steps, total)

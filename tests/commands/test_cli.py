@@ -88,15 +88,15 @@ def test_none_leaves_the_other_members_of_its_group(words: str):
 
 
 def test_none_unsets_what_the_file_sets():
-    for path in ("optimizer.warmup_epochs", "checkpoint.every_epochs"):
+    for path in ("optimizer.warmup_fraction", "checkpoint.every_epochs"):
         assert get(parse(), path) is not None
         assert parse(f"--{path}", "None") == replace(parse(), path, None)
 
 
-def test_a_warm_up_that_is_a_fraction_goes_with_any_length():
-    words = "--optimizer.warmup-fraction 0.1 --train.epochs 1"
+def test_a_warm_up_in_another_unit_replaces_that_of_the_file():
+    words = "--optimizer.warmup-epochs 0.1 --train.epochs 1"
     optimizer = parse(*words.split()).optimizer
-    assert (optimizer.warmup_epochs, optimizer.warmup_fraction) == (None, 0.1)
+    assert (optimizer.warmup_epochs, optimizer.warmup_fraction) == (0.1, None)
 
 
 def test_none_and_another_length():
@@ -119,13 +119,13 @@ def test_fine_tuning_replaces_the_schedule_of_the_file(
     assert parse().optimizer.schedule == "cosine"
     config = parse("--train.fine-tune", "True")
     told = capsys.readouterr().err
-    assert config.train.fine_tune and config.optimizer.warmup_epochs is None
+    assert config.train.fine_tune and config.optimizer.warmup_fraction is None
     assert told == (
         "train.fine_tune has a schedule of its own and replaces the recipe's "
-        "optimizer.schedule = 'cosine', optimizer.warmup_epochs = 2\n"
+        f"optimizer.schedule = 'cosine', optimizer.warmup_fraction = {2 / 120!r}\n"
     )
     kept = dataclasses.replace(
-        parse().optimizer, schedule="constant", warmup_epochs=None
+        parse().optimizer, schedule="constant", warmup_fraction=None
     )
     assert config.optimizer == kept
     # A schedule that is given beside it was meant, and does not fit.

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
+from jaxtrain import config as config_lib
 from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
+from jaxtrain.config.overrides import clear_replaced
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.images import Fit
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
@@ -72,6 +74,20 @@ OF_CLASSES = [
     if load_config(path).task in ("classification", "embedding")
     and path.stem != "sound"
 ]
+
+
+@each_row("path", RECIPES)
+def test_any_length_goes_with_a_recipe(path: Path) -> None:
+    """Warm-up, drops of the rate and frozen layers shrink with the run."""
+    recipe, num_examples = load_config(path), FACTS[path.stem][2]
+    for field, value in (("epochs", 1), ("epochs", 0.5), ("steps", 20)):
+        given = {f"train.{field}": str(value)}
+        config = clear_replaced(recipe, given)
+        config = config_lib.replace(config, f"train.{field}", value)
+        timetable = make_timetable(config, num_examples, has_validation=True)
+        checks.check_unfreezing(config, timetable)
+        assert build_schedule(config, timetable) is not None
+
 
 # Recipe -> steps of the run, and learning rates at the first step, near the middle, at
 # the last and where they turn. An epoch of ImageNet has 1,255,544 // batch steps; half
@@ -297,7 +313,7 @@ SOURCED = {
     # Goyal et al. 2017, section 5.1.
     "imagenet_resnet50": {
         "optimizer.learning_rate": 0.1 * 1024 / 256,
-        "optimizer.warmup_epochs": 5,
+        "optimizer.warmup_fraction": 5 / 90,
         "optimizer.momentum": 0.9,
         "optimizer.nesterov": True,
         "optimizer.weight_decay": 1e-4,

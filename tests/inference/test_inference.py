@@ -162,6 +162,21 @@ def test_any_number_of_images(model: TrainedModel, num: int):
         np.testing.assert_allclose(found[-1:], one, atol=1e-6)
 
 
+def test_grey_images_may_have_no_channels(model: TrainedModel):
+    images = to_test()[0][:3]
+    expected = model.predict(images)
+    np.testing.assert_array_equal(model.predict(images[..., 0]), expected)
+    assert model.predict(images[0, ..., 0]).shape == (1, 10)
+    # Of the height of the model, an image with channels is one.
+    assert model.predict(np.zeros((8, 8, 3), np.uint8)).shape == (1, 10)
+
+
+def test_a_model_shows_itself_in_a_line(model: TrainedModel):
+    step = model.origin["step"]
+    shown = f"TrainedModel(convnet: 8x8x1 images, 10 classes, step {step})"
+    assert repr(model) == shown
+
+
 # A picture that Pillow has not read yet: its pixels are not all there.
 CUT_OFF = io.BytesIO()
 Image.effect_noise((32, 32), 50).save(CUT_OFF, "PNG")
@@ -172,6 +187,8 @@ WRONG_IMAGES = {
     "image 0 is unreadable: a float is no image": [0.5],
     "float32[8, 8, 1] is no image": [np.zeros((8, 8, 1), np.float32)],
     "it has 4 channels, and the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
+    "9 channels, and the model takes 1: give (height, width, channels), here (8, 8, 1),"
+    " or (N, 8, 8, 1) for N images": np.zeros((5, 9, 9), np.uint8),
     "image 0 is unreadable: the file is empty": [b""],
     "uint8[0, 8, 1] is no image": [np.zeros((0, 8, 1), np.uint8)],
     "is unreadable: its pixels have 32 bits": [Image.new("I", (8, 8))],

@@ -100,6 +100,10 @@ class Product(NamedTuple):
 
 def trace(model: Model, shape: Shape) -> list[Product]:
     """List the products of a call on one image in order, computing none."""
+    # In training one image may leave batch norm one value per channel.
+    model.set_attributes(
+        nnx.BatchNorm, use_running_average=True, raise_if_not_found=False
+    )
     apply, params, rest = split(model)
     images = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     todo: list[Any] = list(jax.make_jaxpr(apply)(params, rest, images).eqns)

@@ -218,7 +218,7 @@ def test_what_people_get_has_the_units_of_the_data():
     expected = MEAN[:, None] + STD[:, None] * ordered
     np.testing.assert_allclose(readout.of(rows), expected.reshape(64, 6), rtol=1e-5)
     drawn = one.draw_example(np.zeros(SHAPE), MEAN, np.asarray(rows[0]))
-    assert drawn["target"] == "size 1e+04, age -3"
+    assert drawn["target"] == "size 10000, age -3"
     gaussian = Regression.readout({**options, "loss": "gaussian"}, NAMES)
     assert gaussian is not None and gaussian.columns[1] == "size_std"
     deviation = np.sqrt(softplus(OUTPUTS[:, 0, 1]) + LEAST_VARIANCE)

@@ -209,7 +209,7 @@ def test_frozen_layers_stay_and_then_begin():
         ({"fine_tune": True}, {"warmup_steps": 1}, "schedule of its own"),
         ({"fine_tune": True}, {"learning_rate": None}, "set optimizer.learning_rate"),
         (
-            {"fine_tune": True, "steps": 3},
+            {"fine_tune": True, "steps": 1},
             {},
             r"freeze_epochs = 1 \(the default of train.fine_tune\) are 3 steps",
         ),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxtrain.config import Config
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, original
 from jaxtrain.data.doctor.checks import FEW, NUM_NAMED
 from jaxtrain.data.doctor.report import Finding, Level
 from jaxtrain.data.image_source import Source
@@ -15,7 +15,7 @@ def check_columns(train: Source, config: Config) -> list[Finding]:
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []
-    groups, few = train.strata(), []
+    targets, groups, few = original(targets, train.facts), train.strata(), []
     if groups.ndim > 1 and config.task != "regression":
         # Of labels, -1 is one that is not known.
         targets = np.where(targets < 0, np.nan, targets)

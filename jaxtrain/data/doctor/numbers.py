@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxtrain.config import Config
-from jaxtrain.data.columns import NAMES
+from jaxtrain.data.columns import NAMES, original
 from jaxtrain.data.doctor.report import Finding, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.image_source import Source
@@ -27,6 +27,9 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     targets = targets_of(train.store, scan.index)
     if NAMES not in train.facts or targets is None:
         return []
+    targets = original(targets, train.facts)
+    # Of numbers far from 0, which are float64 here, the first digits are the same.
+    digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     robust = config.task_options.get("loss") in ROBUST
     hint = "" if robust else f"Losses that bear it: {', '.join(ROBUST)}."
@@ -40,6 +43,6 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
         far = known & (np.abs(column - some.mean()) > FAR * some.std())
         rows = np.flatnonzero(far).tolist()
         title = f"{{}} with a number far off in the column {name!r}"
-        details = {row: f"{name} {column[row]:g}" for row in rows}
+        details = {row: f"{name} {column[row]:.{digits}g}" for row in rows}
         found += of_rows("numbers_far", "warning", title, rows, details, hint=hint)
     return found

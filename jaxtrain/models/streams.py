@@ -1,0 +1,71 @@
+"""Random layers that keep a stream of keys, as a plain `nnx.Dropout(..., rngs=rngs)`.
+
+What is random in a step is a function of the seed, the step and the piece of the model:
+so a stream has no state here that a checkpoint would hold.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxtrain.errors import UserError
+
+# Keys of the piece that is being applied; None in an evaluation.
+_keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
+
+
+class PieceStream(nnx.RngStream):
+    """A stream without key and count, which takes the keys of the piece."""
+
+    def __call__(self) -> jax.Array:
+        rngs = _keys.get()
+        if rngs is None:
+            raise UserError(
+                f"a layer draws from its random stream {self.tag!r} in an evaluation: "
+                "let it draw in training alone, as nnx.Dropout does, which train() and "
+                "eval() of the model switch by the attribute deterministic"
+            )
+        return rngs.dropout()
+
+    def fork(self, *, split: int | tuple[int, ...] | None = None) -> nnx.RngStream:
+        return nnx.RngStream(self(), tag=self.tag).fork(split=split)
+
+    def split(self, k: int | tuple[int, ...]) -> nnx.RngStream:
+        return nnx.RngStream(self(), tag=self.tag).split(k)
+
+    def broadcast(self, k: int | tuple[int, ...]) -> nnx.RngStream:
+        return nnx.RngStream(self(), tag=self.tag).broadcast(k)
+
+
+@contextlib.contextmanager
+def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
+    """Let the streams of layers take keys from `rngs`."""
+    token = _keys.set(rngs)
+    try:
+        yield
+    finally:
+        _keys.reset(token)
+
+
+def use_keys_of_pieces(model: nnx.Module) -> None:
+    """Make all streams that the layers of a model keep `PieceStream`s.
+
+    Raises:
+      UserError: a layer keeps a random key otherwise.
+    """
+    for _, node in nnx.iter_graph(model):
+        if isinstance(node, nnx.RngStream) and not isinstance(node, PieceStream):
+            del node.key, node.count
+            object.__setattr__(node, "__class__", PieceStream)
+    for path, variable in nnx.to_flat_state(nnx.state(model)):
+        dtype = getattr(variable, "dtype", None)
+        if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            raise UserError(
+                f"model {type(model).__name__}: {'/'.join(map(str, path))} is a random "
+                "key, which no checkpoint holds: draw from the rngs that a piece is "
+                "given, or from an nnx.Rngs of the layer"
+            )
