@@ -125,7 +125,7 @@ def to_store(
         ends=np.cumsum(counts),
         sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
         facts=facts,
-        remarks=remarks,
+        remarks=(*problems.remarks, *remarks),
     )
     return store, splits
 

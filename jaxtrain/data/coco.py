@@ -17,6 +17,7 @@ from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import decode_user_text, nfc
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 
@@ -59,7 +60,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     place = os.path.expanduser(name)
     found = _files(config.source, place)
     problems = Problems(config.source)
-    parts = {one.split: _read(config.source, one.path) for one in found}
+    parts = {one.split: _read(config.source, one.path, problems) for one in found}
     categories = {
         split: list(_categories(values["categories"], problems))
         for split, values in parts.items()
@@ -140,7 +141,7 @@ def _place(root: str, places: Sequence[str], first: bytes) -> bytes:
     return b""
 
 
-def _read(source: str, path: str) -> dict[str, list[Any]]:
+def _read(source: str, path: str, problems: Problems) -> dict[str, list[Any]]:
     """Return the lists of a file.
 
     Raises:
@@ -150,9 +151,11 @@ def _read(source: str, path: str) -> dict[str, list[Any]]:
     if isinstance(data, OSError):
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
-        values = parse(data)
+        text = decode_user_text(data)
+        values = parse(text.content)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is no JSON: {error}") from None
+    problems.remarks += text.remarks(path)
     for name in LISTS:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
             raise UserError(
@@ -177,7 +180,7 @@ def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
             problems.add(f"the id {id} a second time", "give each an id", where)
             continue
         seen.add(id)
-        yield Category(id, name)
+        yield Category(id, nfc(name))
 
 
 def _images(

@@ -16,8 +16,13 @@ from jaxtrain.data.image_files import Folder, shown
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import (
+    decode_user_text,
+    nfc,
+    parse_yaml,
+    read_user_text,
+)
 from jaxtrain.errors import UserError
-from jaxtrain.regular_file import read_text
 
 IMAGES, LABELS = b"images", b"labels"
 YAML, CLASSES = ("data.yaml", "data.yml"), "classes.txt"
@@ -39,7 +44,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
         of it.
     """
     folder, problems = Folder(os.path.expanduser(name), config), Problems(config.source)
-    names = _names(config.source, folder.root)
+    names = _names(config.source, folder.root, problems)
     places, images = _places(folder), dict[str, list[ListedImage]]()
     for place, labels in places:
         split = SPLITS[_split_of(place)]
@@ -79,7 +84,7 @@ def _places(folder: Folder) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _names(source: str, root: str) -> list[str]:
+def _names(source: str, root: str, problems: Problems) -> list[str]:
     """Return the names of the classes.
 
     Raises:
@@ -88,25 +93,24 @@ def _names(source: str, root: str) -> list[str]:
     for file in YAML:
         path = os.path.join(root, file)
         if os.path.isfile(path):
-            return _of_yaml(source, path)
+            return _of_yaml(source, path, problems)
     path = os.path.join(root, CLASSES)
     if not os.path.isfile(path):
         raise UserError(
             f"{source}: there is no {YAML[0]} with the names of the classes, nor a "
             f"{CLASSES} with a name a line: expected {LAYOUT}"
         )
-    names = [line.strip() for line in _text(source, path).splitlines() if line.strip()]
+    text = read_user_text(path, f"{source}: {shown(path)}")
+    problems.remarks += text.remarks(path)
+    names = [line.strip() for line in text.lines() if line.strip()]
     return _checked(source, path, names)
 
 
-def _of_yaml(source: str, path: str) -> list[str]:
-    import yaml
-
-    try:
-        values: Any = yaml.load(_text(source, path), _yaml_loader())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{source}: {shown(path)} is no YAML: {told}") from None
+def _of_yaml(source: str, path: str, problems: Problems) -> list[str]:
+    where = f"{source}: {shown(path)}"
+    text = read_user_text(path, where)
+    problems.remarks += text.remarks(path)
+    values = parse_yaml(text.content, where)
     names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
         whole = all(type(key) is int for key in names)
@@ -116,24 +120,6 @@ def _of_yaml(source: str, path: str) -> list[str]:
     return _checked(source, path, names)
 
 
-def _yaml_loader() -> Any:
-    """Return PyYAML's safe loader without aliases of lists and mappings.
-
-    A merge of ten aliases in each of ten lines makes ten thousand million fields.
-    """
-    import yaml
-
-    class FlatLoader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            is_alias = self.check_event(yaml.AliasEvent)
-            node = super().compose_node(parent, index)
-            if is_alias and not isinstance(node, yaml.ScalarNode):
-                raise yaml.YAMLError("it has an alias of a list or of a mapping")
-            return node
-
-    return FlatLoader
-
-
 def _checked(source: str, path: str, names: Any) -> list[str]:
     good = isinstance(names, list) and 0 < len(names) <= MAX_NAMES
     if not good or not all(isinstance(name, str | int) for name in names):
@@ -141,18 +127,11 @@ def _checked(source: str, path: str, names: Any) -> list[str]:
             f"{source}: {shown(path)} has no `names`: expected a list of texts, or "
             "texts by their numbers from 0 on, such as names: [cat, dog]"
         )
-    told = [shown(str(name)) for name in names]
+    told = [nfc(shown(str(name))) for name in names]
     if len({*told}) < len(told):
         twice = next(name for name in told if told.count(name) > 1)
         raise UserError(f"{source}: {shown(path)} has the name {twice!r} twice")
     return told
-
-
-def _text(source: str, path: str) -> str:
-    try:
-        return read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{source}: {shown(path)} cannot be read: {error}") from None
 
 
 def _images(
@@ -193,7 +172,12 @@ def _boxes(
     if isinstance(data, OSError):
         problems.add(f"{shown(path)}: {data.strerror}", "mend it, or take it out")
         return
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    try:
+        lines = decode_user_text(data).lines()
+    except ValueError as error:
+        problems.add(f"{shown(path)}: {error}", "mend it, or take it out")
+        return
+    for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"
         if line.strip():
             box = problems.attempt(_box, line.split(), len(names), where=where)
