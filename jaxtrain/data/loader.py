@@ -75,7 +75,7 @@ def make_order(
             "data.sampling = 'balanced' takes as many images of each class, and these "
             "have several labels each: leave it out"
         )
-    if groups is not None and len(np.unique(groups)) < 2:
+    if groups is not None and len(np.unique(groups[groups >= 0])) < 2:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )

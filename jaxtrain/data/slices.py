@@ -37,10 +37,13 @@ class SplitRanges:
 
     def locate(self, index: int) -> tuple[str, int]:
         """Return the split of an example, as messages call it, and its number there."""
-        for split, examples in self.ranges.items():
-            if index in examples:
-                return f"split {split!r} of {self.source}", examples.index(index)
-        raise IndexError(index)
+        split = self.split_of(index)
+        where = f"split {split!r} of {self.source}"
+        return where, self.ranges[split].index(index)
+
+    def split_of(self, index: int) -> str:
+        """Return the split of an example."""
+        return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
         """Return what messages call an example."""
@@ -177,7 +180,7 @@ def class_split(
     """Hold out all examples of some classes: `round(fraction * classes)`, at least two.
 
     Args:
-      label: Class of each example, (N,).
+      label: Class of each example, (N,); those of none, -1, are kept.
       fraction: Part of the classes that is held out.
       seed: of the choice.
 
@@ -187,7 +190,7 @@ def class_split(
     Raises:
       UserError: fewer than two classes would be kept.
     """
-    found = np.unique(label)
+    found = np.unique(label[label != -1])
     num = max(2, round(fraction * len(found)))
     if len(found) - num < 2:
         raise UserError(

@@ -40,6 +40,7 @@ from jaxtrain.data.slices import (
 from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
+from jaxtrain.data.unlabelled import NO_LABEL, set_aside
 from jaxtrain.data.yolo import open_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
@@ -249,7 +250,7 @@ def open_store(config: DataConfig) -> Opened:
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
             "masks, whose classes it would name; leave it out"
         )
-    return opened
+    return set_aside(config, *opened)
 
 
 def refuse_sounds(store: Store, what: str) -> None:
@@ -397,6 +398,7 @@ def _check_classes(
     trained = np.unique(train.strata())
     for name, source in others.items():
         lacking = [] if source is None else np.setdiff1d(source.strata(), trained)
+        lacking = [number for number in lacking if number != NO_LABEL]
         if len(lacking):
             names = train.facts.get("class_names")
             first = lacking[0] if names is None else names[int(lacking[0])]

@@ -76,6 +76,7 @@ class ArrayStore:
     images: np.ndarray
     target: Any
     facts: Mapping[str, Any]
+    remarks: tuple[Remark, ...] = ()
     in_memory: ClassVar[bool] = True
 
     @property

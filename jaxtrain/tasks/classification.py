@@ -110,7 +110,7 @@ class Classification(Task):
         return f"{self.num_outputs} classes"
 
     def label(self, target: np.ndarray) -> str:
-        return self._names[int(target)]
+        return self._names[int(target)] if target >= 0 else "no label"
 
     def check_targets(self, targets: np.ndarray, split: str) -> None:
         # Within a split some may be unknown.
@@ -199,7 +199,7 @@ class Classification(Task):
             hits = target.weight * one + (1 - target.weight) * other
         else:
             hits = first == target
-        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+        return {"accuracy": mean_known(hits, _is_known(target))}
 
     def imitation(
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
@@ -248,6 +248,12 @@ class Classification(Task):
         if matrix is None:
             return {}
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
+
+
+def mean_known(values: jax.Array, known: jax.Array) -> jax.Array:
+    """Return the mean of the values whose class is known, float32 (); 0 of none."""
+    num = jnp.maximum(jnp.sum(known, dtype=jnp.float32), 1)
+    return jnp.sum(values * known, dtype=jnp.float32) / num
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:

@@ -16,6 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import CENTRES, WithCosines, unit
 from jaxtrain.tasks.base import Readout, Sums, Task, Values
+from jaxtrain.tasks.classification import mean_known
 from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.neighbours import (
@@ -141,7 +142,7 @@ class Embedding(Task):
         if not self.num_centres:
             return {}
         hits = jnp.argmax(outputs.cosines, -1) == target
-        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+        return {"accuracy": mean_known(hits, target >= 0)}
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:
