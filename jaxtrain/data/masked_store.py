@@ -172,7 +172,7 @@ def make_masked(
         classes,
         config.max_pixels,
         {**(facts or {}), **told},
-        remarks,
+        (*classes.remarks, *remarks),
     )
     _check_some(
         source, store, join([part for some in splits.values() for part in some])

@@ -95,8 +95,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
         return decode_user_text(read_bytes(path, max_bytes))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        missing = isinstance(error, FileNotFoundError)
-        place = f", seen from {os.getcwd()}" if missing else ""
+        place = f", seen from {os.getcwd()}" if isinstance(error, OSError) else ""
         raise UserError(f"{where}: {reason}{place}") from None
 
 
@@ -122,6 +121,15 @@ def decode_user_text(data: bytes) -> UserText:
 def nfc(name: str) -> str:
     """Return a name with composed accents (Unicode's NFC), as names are compared."""
     return unicodedata.normalize("NFC", name)
+
+
+def nfc_bytes(name: bytes) -> bytes:
+    """Return the name of a file or a folder as names are compared, in UTF-8."""
+    if name.isascii():
+        return name
+    return nfc(name.decode("utf-8", "surrogateescape")).encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
