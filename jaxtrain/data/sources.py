@@ -24,6 +24,7 @@ from jaxtrain.data.coco import open_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
+from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
 from jaxtrain.data.masks import IMAGES, MASKS, open_masks
@@ -32,10 +33,8 @@ from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.slices import (
     NamedSplits,
-    class_split,
     count_shared,
     select,
-    stratified_split,
 )
 from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
@@ -124,7 +123,7 @@ def load_splits(
     """Do what `load` does with a store that is open."""
     on_device = _fits_on_device(config, store)
     open_named = functools.partial(open_split, config, store, splits, on_device)
-    train = open_named(config.train_split)
+    hold_out = HoldOut(config, open_named(config.train_split))
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
     given_validation = (
@@ -132,7 +131,7 @@ def load_splits(
     )
     if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
-        train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
+        test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
             f"data.test_fraction = {config.test_fraction} has no effect: there is the "
@@ -140,6 +139,7 @@ def load_splits(
         )
     else:
         test = open_named(config.test_split)
+    train = hold_out.train
     train_name = f"data.train_split = {config.train_split!r}"
     named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
     validation = None
@@ -153,7 +153,8 @@ def load_splits(
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
-        train, validation = _hold_out(config, name, fraction, train, seed)
+        validation = hold_out.take(name, fraction, seed)
+        train = hold_out.train
         # A split that names an example twice may have it in both.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
@@ -350,29 +351,6 @@ def open_split(
     # Missing files are told at once.
     store.read(indices[[0, -1]])
     return Source(store, indices, shape, config.max_pixels, fit)
-
-
-def _hold_out(
-    config: DataConfig, field: str, fraction: float, train: Source, seed: int
-) -> tuple[Source, Source]:
-    if config.hold_out == "classes":
-        if train.strata().ndim > 1 or "num_classes" not in train.facts:
-            raise UserError(
-                f"data.hold_out = 'classes': an image of {config.source} is not of one "
-                "class; hold out examples"
-            )
-        kept, held_out = class_split(train.strata(), fraction, seed)
-        return train.subset(kept), train.subset(held_out)
-    # Mixed by name, the first are taken: a file that comes or goes then moves no other
-    # into another split, and a packed set has the same ones.
-    draws = np.arange(len(train)) if train.facts.get("mixed") else None
-    kept, held_out = stratified_split(train.strata(), fraction, seed, draws)
-    if not len(held_out):
-        raise UserError(
-            f"{field} = {fraction} of {len(train)} examples is none: give a larger "
-            "fraction"
-        )
-    return train.subset(kept), train.subset(held_out)
 
 
 def _describe_shared(named: dict[str, Source]) -> list[str]:
