@@ -71,7 +71,7 @@ class HoldOut:
             last = ", as the last of a class stays in training" if len(held_out) else ""
             raise UserError(
                 f"{field} = {fraction} of {num} examples is none{last}: give a larger "
-                "fraction, or more images"
+                f"fraction, more images, or a {field.split('.')[-1].split('_')[0]} split"
             )
         return self._whole.subset(held)
 
@@ -123,4 +123,5 @@ def absent_classes(source: Source) -> list[str]:
         num = facts["num_classes"]
         names = facts.get("class_names") or range(num)
         there = np.isin(np.arange(num), strata)
-    return [str(name) for name, one in zip(names, there, strict=True) if not one]
+    absent = np.flatnonzero(~np.asarray(there))
+    return [str(names[i]) for i in absent.tolist()]
