@@ -8,7 +8,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.boxes import NAMES as BOX_NAMES
 from jaxtrain.data.columns import NAMES as TARGET_NAMES
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.slices import class_split, stratified_split
+from jaxtrain.data.slices import SPLIT_STREAM, class_split, stratified_split
 from jaxtrain.data.tfds import TfdsStore
 from jaxtrain.errors import UserError
 
@@ -66,13 +66,16 @@ class HoldOut:
             draws = np.arange(num) if self._whole.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._left[kept], self._left[held_out])
-        self._left = self._left[kept]
+            if len(held_out) and not len(held):
+                held = self._others(len(held_out), seed)
         if not len(held):
             last = ", as the last of a class stays in training" if len(held_out) else ""
             raise UserError(
                 f"{field} = {fraction} of {num} examples is none{last}: give a larger "
-                f"fraction, more images, or a {field.split('.')[-1].split('_')[0]} split"
+                "fraction, or more images"
             )
+        self._back = np.setdiff1d(self._back, held)
+        self._left = np.setdiff1d(self._left, np.r_[held, self._back])
         return self._whole.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
@@ -90,6 +93,27 @@ class HoldOut:
             back = np.arange(0)
         self._back = np.r_[self._back, held[back]]
         return np.delete(held, back)
+
+    def _others(self, num: int, seed: int) -> np.ndarray:
+        """Return examples without the last of any label, where all drawn ones have one.
+
+        As many as were drawn would look to a run of an earlier version like its own:
+        their number is another.
+        """
+        if self._strata.ndim == 1:
+            return np.arange(0)
+        places = np.union1d(self._left, self._back)
+        strata = self._strata[places]
+        counts, wanted = strata.sum(axis=0), max(2, num - 1)
+        wanted += wanted == num
+        found: list[int] = []
+        draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(places))
+        for i in np.argsort(draws, kind="stable").tolist():
+            if len(found) < wanted and (counts[strata[i]] > 1).all():
+                found.append(i)
+                counts = counts - strata[i]
+        complete = len(found) == wanted
+        return np.sort(places[found]) if complete else np.arange(0)
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
