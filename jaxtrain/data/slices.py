@@ -16,6 +16,8 @@ from jaxtrain.errors import UserError
 # Split -> the examples of each of its shards, in order.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
+# The split of examples without a label, which `all` leaves out.
+UNLABELLED = "unlabelled"
 # Second half of the key that chooses what is held out; the data order has the epoch.
 SPLIT_STREAM = 2**32
 
@@ -95,7 +97,8 @@ def count_shared(one: np.ndarray, other: np.ndarray) -> int:
 def _select(part: str, splits: NamedSplits) -> np.ndarray:
     """Return the examples of a split, or of a slice of it."""
     if part == "all" and part not in splits:
-        return join([shard for shards in splits.values() for shard in shards])
+        named = {name: shards for name, shards in splits.items() if name != UNLABELLED}
+        return join([shard for shards in named.values() for shard in shards])
     match = _PART.fullmatch(part)
     if match is None:
         raise ValueError(f"{part!r} is no split")

@@ -14,14 +14,12 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.defects import too_many
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.problems import NUM_NAMED, Remark
-from jaxtrain.data.slices import NamedSplits, join
+from jaxtrain.data.slices import UNLABELLED, NamedSplits, join
 from jaxtrain.data.stores import Opened, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 
 # Number of the class of an example without a label.
 NO_LABEL = -1
-# The split that has these examples, where others of their split have labels.
-UNLABELLED = "unlabelled"
 _INTEGER = re.compile(r"-?\d+")
 
 

@@ -14,7 +14,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.packing.writer import pack
-from jaxtrain.data.slices import class_split
+from jaxtrain.data.slices import class_split, select
 from jaxtrain.data.sources import load_splits, open_split, open_store
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
@@ -100,6 +100,7 @@ def test_what_has_no_label_is_left_out_and_counted(
     assert store.strata(train).tolist() == [0, 1, 0, 1, 0, 1, 0]
     assert store.facts["class_names"] == ("0", "1")
     assert splits["unlabelled"][0].tolist() == [3]
+    assert 3 not in select("all", splits, "x")
     (remark,) = remarks_of(store)
     assert remark.title == "without a label, train"
     assert (
