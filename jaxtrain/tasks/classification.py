@@ -55,7 +55,8 @@ class Classification(Task):
 
     Args:
       image_shape: of the images.
-      facts: of the data set: `num_classes` and, if known, their `class_names`.
+      facts: of the data set: `num_classes` and, if known, their `class_names`;
+        `all_labelled`, whether no example of training lacks a label.
       **given: `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and the adjustment of logits, for which `facts`
@@ -86,6 +87,7 @@ class Classification(Task):
                 "classes; choose another task or data.source"
             )
         self.num_outputs = facts["num_classes"]
+        self._all_labelled = facts.get("all_labelled", False)
         names = facts.get("class_names")
         names = range(self.num_outputs) if names is None else names
         self._names = self.class_names = tuple(map(str, names))
@@ -199,7 +201,8 @@ class Classification(Task):
             hits = target.weight * one + (1 - target.weight) * other
         else:
             hits = first == target
-        return {"accuracy": mean_known(hits, _is_known(target))}
+        known = None if self._all_labelled else _is_known(target)
+        return {"accuracy": mean_known(hits, known)}
 
     def imitation(
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
@@ -250,10 +253,18 @@ class Classification(Task):
         return {"confusion_matrix": draw_matrix(np.array(matrix), self._names)}
 
 
-def mean_known(values: jax.Array, known: jax.Array) -> jax.Array:
-    """Return the mean of the values whose class is known, float32 (); 0 of none."""
-    num = jnp.maximum(jnp.sum(known, dtype=jnp.float32), 1)
-    return jnp.sum(values * known, dtype=jnp.float32) / num
+def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
+    """Return the mean of the values whose class is known, float32 (); 0 of none.
+
+    Args:
+      values: Value of each example, (B,).
+      known: Whether its class is known, (B,). None: that of all is.
+    """
+    if known is None:
+        return jnp.mean(values, dtype=jnp.float32)
+    # One reduction, and between devices one sum, for both.
+    total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
+    return total / jnp.maximum(num, 1)
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:

@@ -67,6 +67,7 @@ class Embedding(Task):
         self._options = options = EmbeddingOptions(**given)
         self.num_outputs = options.size
         self._names = facts.get("class_names")
+        self._labelled = facts.get("all_labelled", False)
         self.needs_whole_batch = options.loss == "contrastive"
         if options.loss == "arcface":
             if "num_classes" not in facts:
@@ -142,7 +143,7 @@ class Embedding(Task):
         if not self.num_centres:
             return {}
         hits = jnp.argmax(outputs.cosines, -1) == target
-        return {"accuracy": mean_known(hits, target >= 0)}
+        return {"accuracy": mean_known(hits, None if self._labelled else target >= 0)}
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

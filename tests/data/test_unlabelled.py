@@ -161,6 +161,8 @@ def test_accuracy_of_training_leaves_them_out():
     logits = jnp.array([[1.0, 0], [1, 0], [0, 1], [0, 1]])
     labels = jnp.array([0, -1, 1, 0])
     assert task.train_metrics(logits, labels)["accuracy"] == np.float32(2 / 3)
+    known = Classification((4, 4, 1), {"num_classes": 2, "all_labelled": True})
+    assert known.train_metrics(logits, labels % 2)["accuracy"] == 0.5
     mixed = MixedLabels(labels, jnp.array([1, 0, 1, -1]), jnp.full(4, 0.75))
     assert task.train_metrics(logits, mixed)["accuracy"] == np.float32(1.75 / 2)
     assert task.train_metrics(logits, jnp.full(4, -1))["accuracy"] == 0
