@@ -11,7 +11,7 @@ import tyro
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
-from jaxtrain.errors import IncompleteError, UserError
+from jaxtrain.errors import IncompleteError, UserError, counted, first_of
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jaxtrain.evaluation.attacked import ThreatModel
     from jaxtrain.tasks.base import Task
 
+# Classes that the table names.
+NUM_NAMED = 5
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
 # What stands for two.
@@ -243,6 +245,9 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     if data["num_unreadable"]:
         images += f", {data['num_unreadable']} unreadable"
     rows = {"checkpoint": f"step {result['run']['step']}", "images": images}
+    if absent := data["absent_classes"]:
+        told = counted(len(absent), "class", "classes")
+        rows["no images"] = f"of {told}: {first_of(absent, NUM_NAMED)}"
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():

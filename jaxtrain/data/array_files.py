@@ -14,6 +14,7 @@ from jaxtrain.data import array_labels, array_masks, classes, columns
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
+from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, counted
 from jaxtrain.regular_file import open_regular
 
@@ -103,11 +104,13 @@ def read_set(
         if stored.ndim == MASK_DIMS:
             labels.append(array_masks.checked(label.name, stored))
         elif array_labels.are_classes(stored) and not targets:
-            labels.append(stored.reshape(-1).astype(np.int64))
-            if labels[-1].min() < 0:
+            stored = stored.reshape(-1)
+            labels.append(stored if stored.dtype.kind == "f" else stored.astype(int))
+            if len(low := stored[stored < NO_LABEL]):
                 raise ValueError(
-                    f"{label.name} holds {stored.min()}: expected 0 or more; to read "
-                    "it as a column of numbers, name it by data.targets"
+                    f"{label.name} holds {low.min()}: expected 0 or more, or -1 where "
+                    "there is no label; to read it as a column of numbers, name it by "
+                    "data.targets"
                 )
         else:
             labels.append(stored.reshape(len(stored), -1))

@@ -124,7 +124,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if label.dtype.kind in "iu" and label.shape == image.shape[:3] and not named:
         return
     columns = named or len(label.shape) == 2
-    if label.dtype.kind not in ("biuf" if columns else "iu"):
+    # Labels are floats where some are NaN.
+    if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
         raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")
     if label.shape[:1] != image.shape[:1] or not _is_table(label.shape):

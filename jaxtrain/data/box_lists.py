@@ -133,7 +133,7 @@ def to_store(
         drawn_on_stored=config.boxes_drawn_on == upright.STORED,
     )
     turned = upright.remarks_on(config, made, np.flatnonzero(counts), "boxes")
-    told = (*remarks, *twice, *of_classes, *turned)
+    told = (*problems.remarks, *remarks, *twice, *of_classes, *turned)
     return dataclasses.replace(made, remarks=told), splits
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.unlabelled import NO_LABEL, missing_numbers
 from jaxtrain.errors import UserError
 
 # The names of the splits that people write -> what they are called here.
@@ -48,13 +49,25 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     Numbers that begin with 0 and leave none out stay what they are.
 
     Args:
-      labels: any numbers, (N,).
+      labels: any integers, or floats that are whole or NaN, (N,).
 
     Returns:
-      The number of the class of each, int32 (N,), and the names of the classes.
+      The number of the class of each, int32 (N,), -1 where there is no label, and the
+      names of the classes.
+
+    Raises:
+      ValueError: a number is not whole.
     """
-    found, numbers = np.unique(labels, return_inverse=True)
-    return numbers.astype(np.int32), tuple(map(str, found.tolist()))
+    known = ~missing_numbers(labels)
+    whole = labels[known].astype(np.int64)
+    if (odd := whole != labels[known]).any():
+        raise ValueError(
+            f"a label is {labels[known][odd][0]}, which is no whole number"
+        )
+    found, places = np.unique(whole, return_inverse=True)
+    numbers = np.full(len(labels), NO_LABEL, np.int32)
+    numbers[known] = places
+    return numbers, tuple(map(str, found.tolist()))
 
 
 def facts(
@@ -79,6 +92,8 @@ def facts(
     """
     if "train" not in splits:
         raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    if not class_names:
+        raise UserError(f"{source} has no label at all: there is nothing to learn")
     if len(class_names) < 2 and not _MAY_BE_ONE.get():
         raise UserError(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "

@@ -19,6 +19,7 @@ from jaxtrain.data.left_out import LeftOut
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import decode_user_text, nfc
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 
@@ -45,7 +46,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     place = os.path.expanduser(name)
     found = find_files(config.source, place)
     problems, counts = Problems(config.source), list[LeftOut]()
-    parts = {one.split: read_lists(config.source, one.path) for one in found}
+    parts = {one.split: read_lists(config.source, one.path, problems) for one in found}
     categories = {
         split: list(_categories(values["categories"], problems))
         for split, values in parts.items()
@@ -72,13 +73,17 @@ def open_coco(name: str, config: DataConfig) -> Opened:
 
 
 def read_lists(
-    source: str, path: str, needed: Sequence[str] = LISTS
+    source: str,
+    path: str,
+    problems: Problems | None = None,
+    needed: Sequence[str] = LISTS,
 ) -> dict[str, list[Any]]:
     """Return the lists of a file.
 
     Args:
       source: What messages name first.
       path: Path of the file.
+      problems: Takes what is to be said of the encoding.
       needed: Names of the lists that it must have.
 
     Raises:
@@ -88,10 +93,13 @@ def read_lists(
     if isinstance(data, OSError):
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
+        text = decode_user_text(data)
         # Python's own writer makes NaN of an area that is missing.
-        values = parse(data.removeprefix(BYTE_ORDER_MARK), nan=True)
+        values = parse(text.content, nan=True)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is no JSON: {error}") from None
+    if problems is not None:
+        problems.remarks += text.remarks(path)
     for name in needed:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
             raise UserError(
@@ -119,7 +127,7 @@ def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
         if seen.setdefault(id, name) != name:
             problems.add(f"the id {id} a second time", "give each an id", where)
             continue
-        yield Category(id, name)
+        yield Category(id, nfc(name))
 
 
 def _check_categories(used: list[Category], problems: Problems) -> None:

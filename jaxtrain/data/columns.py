@@ -25,8 +25,13 @@ ORIGIN = "target_origin"
 ROUNDING = 1e-5
 
 
-def number(text: str, column: str) -> float:
+def number(text: str, column: str, *, comma: bool = False) -> float:
     """Return the number in a cell of a table; NaN where it is empty.
+
+    Args:
+      text: Text of the cell.
+      column: Name of its column in messages.
+      comma: Whether a comma may stand before the decimals.
 
     Raises:
       UnusableError: it holds something else.
@@ -35,7 +40,8 @@ def number(text: str, column: str) -> float:
     if not text:
         return math.nan
     try:
-        value = float(text)
+        decimal = comma and text.count(",") == 1 and "." not in text
+        value = float(text.replace(",", ".") if decimal else text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -25,10 +25,12 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.masked_store import make_masked
 from jaxtrain.data.masks import MaskFiles
 from jaxtrain.data.pixel_classes import find_classes
-from jaxtrain.data.problems import Problems
-from jaxtrain.data.read_files import read_file
+from jaxtrain.data.problems import Problems, Remark
+from jaxtrain.data.read_files import MAX_FILE_BYTES
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import read_user_text
+from jaxtrain.data.unlabelled import NO_LABEL, missing_texts
 from jaxtrain.errors import UserError
 
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
@@ -48,7 +50,9 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     path = os.path.expanduser(name)
     folder = Folder(os.path.dirname(path) or ".", config)
     include, problems = Include(config), Problems(source)
-    table = read_rows(folder, _text(source, path), config, problems)
+    text = read_user_text(path, source, MAX_FILE_BYTES)
+    problems.remarks += text.remarks(path)
+    table = read_rows(folder, text, config, problems)
     rows = [row for row in table if include.keeps(row.path)]
     _check_paths_differ(rows, problems)
     sizes = [
@@ -68,7 +72,7 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     known = (b"\0".join((r.path, *map(_bytes, (*r.texts, r.split)))) for r in rows)
     whole = digest(zip(known, sizes, strict=True))
     if rows[0].mask:
-        return _with_masks(folder, config, rows, splits, whole)
+        return _with_masks(folder, config, rows, splits, whole, problems.remarks)
     if config.targets:
         names, (target, origin) = config.targets, columns.centred(_numbers(rows))
     else:
@@ -78,7 +82,8 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     else:
         facts = columns.facts(source, splits, names, whole, origin)
     files = FileNames.join([row.path for row in rows])
-    return ImageFileStore(folder.root, files, target, facts), splits
+    remarks = tuple(problems.remarks)
+    return ImageFileStore(folder.root, files, target, facts, remarks), splits
 
 
 def _with_masks(
@@ -87,6 +92,7 @@ def _with_masks(
     rows: Sequence[CsvRow],
     splits: NamedSplits,
     whole: str,
+    remarks: Sequence[Remark],
 ) -> Opened:
     """Return images with masks, whose files are looked for at once."""
     problems = Problems(config.source)
@@ -99,7 +105,8 @@ def _with_masks(
     )
     images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
     found, classes = MaskFiles(folder.root, masks), find_classes(config, folder.root)
-    return make_masked(config, images, found, splits, classes, whole)
+    told = tuple(remarks)
+    return make_masked(config, images, found, splits, classes, whole, remarks=told)
 
 
 def _numbers(rows: Sequence[CsvRow]) -> np.ndarray:
@@ -119,18 +126,13 @@ def _labels(
         names = _in_order({label for some in labels for label in some})
         return columns.of_labels(labels, names), tuple(map(shown, names))
     texts = [row.texts[0] for row in rows]
-    classes.refuse_measurements(config.source, texts)
-    names = _in_order(set(texts))
+    missing = missing_texts(texts).tolist()
+    known = [text for text, none in zip(texts, missing, strict=True) if not none]
+    classes.refuse_measurements(config.source, known)
+    names = _in_order(set(known))
     numbers = {label: i for i, label in enumerate(names)}
-    return np.array([numbers[t] for t in texts], np.int32), tuple(map(shown, names))
-
-
-def _text(source: str, path: str) -> str:
-    data = read_file(os.fsencode(path))
-    if isinstance(data, OSError):
-        raise UserError(f"{source}: {data.strerror}, seen from {os.getcwd()}")
-    # A name of a file may be of any bytes.
-    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    found = [NO_LABEL if n else numbers[t] for t, n in zip(texts, missing, strict=True)]
+    return np.array(found, np.int32), tuple(map(shown, names))
 
 
 def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:

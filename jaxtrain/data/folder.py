@@ -20,6 +20,7 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import nfc_bytes
 from jaxtrain.errors import UserError
 
 
@@ -44,8 +45,10 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     if not problems:
         include.check_all_met()
     _check_train(source, found["train"], places["train"], scan, problems)
-    folders = sorted({c for of in found.values() for c, files in of.items() if files})
-    first = os.path.join(places["train"], *folders[:1])
+    used = sorted({c for of in found.values() for c, files in of.items() if files})
+    # macOS and other systems may write one name in different bytes.
+    folders = sorted({*map(nfc_bytes, used)})
+    first = os.path.join(places["train"], *used[:1])
     if len(folders) == 1 and scan.nested_in(first):
         # They are the classes, more likely.
         raise UserError(
@@ -61,7 +64,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
         start = len(files)
         for class_folder, some in of_split.items():
             files += some
-            labels.append(np.full(len(some), numbers.get(class_folder, -1), np.int32))
+            number = numbers.get(nfc_bytes(class_folder), -1)
+            labels.append(np.full(len(some), number, np.int32))
         # A slice of a split, such as train[:90%], then has files of all classes, as it
         # has of TFDS's sets, which are mixed when they are prepared.
         draws = draws_of_names(name for name, _ in files[start:])

@@ -19,6 +19,8 @@ from jaxtrain.data.hf_store import HfStore, digest_of
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import nfc
+from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
 # Keeps the libraries of Hugging Face off the network: a variable, and its value there.
@@ -204,14 +206,26 @@ def _labels(
                 f"{len(names)} labels"
             )
         return columns.of_labels(lists, numbers), names, ()
-    values = whole.select_columns([label]).with_format("numpy")[:][label]
-    values = np.asarray(values)
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise UserError(f"{source}: its column {label} does not hold one integer a row")
     names = getattr(whole.features[label], "names", None)
-    if names is None:
-        return *classes.number(values), ()
-    return values.astype(np.int32), tuple(shown(name) for name in names), ()
+    # Null becomes NaN.
+    values = np.asarray(whole.select_columns([label]).with_format("arrow")[:][label])
+    try:
+        if values.dtype.kind not in "iuf":
+            raise ValueError(f"they are {values.dtype}")
+        if names is None:
+            return *classes.number(values), ()
+    except ValueError as error:
+        raise UserError(
+            f"{source}: its column {label} does not hold one integer a row: {error}"
+        ) from None
+    numbers = np.where(np.isnan(values), NO_LABEL, values).astype(np.int32)
+    wrong = numbers[(numbers < NO_LABEL) | (numbers >= len(names))]
+    if len(wrong):
+        raise UserError(
+            f"{source}: its column {label} holds {wrong[0]}, which is none of its "
+            f"{len(names)} classes"
+        )
+    return numbers, tuple(nfc(shown(name)) for name in names), ()
 
 
 def _columns(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.problems import Remark
 from jaxtrain.data.slices import SplitRanges, groups_of
 
 # Read at once, to look at the sizes of images.
@@ -29,6 +30,7 @@ class HfStore:
     images: Any
     target: np.ndarray
     facts: Mapping[str, Any]
+    remarks: tuple[Remark, ...] = ()
 
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)

@@ -187,6 +187,13 @@ class Folder:
             )
         return status.st_size
 
+    def has(self, name: bytes) -> bool:
+        """Whether there is something of this name."""
+        try:
+            return os.path.lexists(os.path.join(self._real, name))
+        except ValueError:  # A NUL byte.
+            return False
+
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
         """Whether an entry is a folder."""
         try:

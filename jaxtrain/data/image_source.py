@@ -391,7 +391,8 @@ class Source:
             yield from some[alike(self.subset(some).strata())].tolist()
         strata = self.strata()
         yield from np.flatnonzero(alike(strata)).tolist()
-        if strata.ndim > 1:
+        # Of an example without a label (-1) any may take the place.
+        if strata.ndim > 1 or (group < 0).any():
             yield from draws.tolist()
 
 

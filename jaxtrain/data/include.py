@@ -4,6 +4,8 @@ import os
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.image_files import listed
+from jaxtrain.data.read_files import MAX_FILE_BYTES
+from jaxtrain.data.text import read_user_text
 from jaxtrain.errors import UserError
 
 
@@ -19,32 +21,34 @@ class Include:
 
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
-        self._path, self._names, self._met = path, set[bytes](), set[bytes]()
+        self._path, self._met = path, set[str]()
+        # Bytes that the name of a file may have -> its line.
+        self._lines: dict[bytes, str] = {}
         if path is None:
             return
-        try:
-            with open(os.path.expanduser(path), "rb") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"data.include = {path!r}: {reason}") from None
-        lines = text.split(b"\0") if b"\0" in text else text.splitlines()
-        self._names = {os.path.normpath(line) for line in lines if line.strip()}
-        if not self._names:
-            raise UserError(f"data.include = {path!r} names no file")
+        where = f"data.include = {path!r}"
+        text = read_user_text(os.path.expanduser(path), where, MAX_FILE_BYTES)
+        lines = text.content.split("\0") if "\0" in text.content else text.lines()
+        names = [os.path.normpath(line) for line in lines if line.strip()]
+        self._lines = {text.spellings(name)[0]: name for name in names}
+        for name in names:
+            for other in text.spellings(name)[1:]:
+                self._lines.setdefault(other, name)
+        if not names:
+            raise UserError(f"{where} names no file")
 
     def keeps(self, name: bytes) -> bool:
         """Whether a file is kept; `name` is its place in the set."""
         if self._path is None:
             return True
-        kept = name in self._names
-        if kept:
-            self._met.add(name)
-        return kept
+        line = self._lines.get(name)
+        if line is not None:
+            self._met.add(line)
+        return line is not None
 
     def check_all_met(self) -> None:
         """Raise UserError if the list names files that the set does not have."""
-        unknown = sorted(self._names - self._met)
+        unknown = sorted({*self._lines.values()} - self._met)
         if unknown:
             raise UserError(
                 f"data.include = {self._path!r} names {len(unknown)} files that "

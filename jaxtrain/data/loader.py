@@ -88,7 +88,7 @@ def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
             "data.sampling = 'balanced' takes as many images of each class, and these "
             "have several labels each: leave it out"
         )
-    if len(np.unique(groups)) < 2:
+    if len(np.unique(groups[groups >= 0])) < 2:
         raise UserError(
             "data.sampling = 'balanced' has no effect: the training split has one class"
         )

@@ -184,7 +184,7 @@ def make_masked(
         classes,
         config.max_pixels,
         {**(facts or {}), **told},
-        remarks,
+        (*classes.remarks, *remarks),
         config.boxes_drawn_on == upright.STORED,
     )
     _check_some(source, store, examples)

@@ -26,6 +26,7 @@ from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.text import nfc_bytes
 from jaxtrain.errors import UserError
 
 IMAGES, MASKS = b"images", b"masks"
@@ -162,7 +163,7 @@ def _by_stem(
 ) -> dict[bytes, SizedFile]:
     found: dict[bytes, SizedFile] = {}
     for name, size in scan.images(place):
-        stem = os.path.splitext(os.path.relpath(name, place))[0]
+        stem = nfc_bytes(os.path.splitext(os.path.relpath(name, place))[0])
         first, _ = found.setdefault(stem, (name, size))
         if first != name:
             problems.add(

@@ -29,7 +29,7 @@ class DataOrder:
       num_examples: Number of examples in the split.
       batch_size: Size of the global batch.
       groups: Group of each example, (num_examples,) numbers, to take as many from each;
-        None: every example once an epoch.
+        those of none, below 0, are left out. None: every example once an epoch.
       repeats: Times that an example is in its batch, each time augmented otherwise
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
       echo: Steps in a row that take each batch; an epoch of the order then takes so
@@ -106,10 +106,12 @@ class DataOrder:
     def _of_groups(self) -> list[np.ndarray]:
         """Return the examples of each group."""
         assert self.groups is not None
+        examples = np.flatnonzero(self.groups >= 0)
         _, numbers, counts = np.unique(
-            self.groups, return_inverse=True, return_counts=True
+            self.groups[examples], return_inverse=True, return_counts=True
         )
-        return np.split(np.argsort(numbers, kind="stable"), np.cumsum(counts)[:-1])
+        ordered = examples[np.argsort(numbers, kind="stable")]
+        return np.split(ordered, np.cumsum(counts)[:-1])
 
     def make_balanced(self, epoch: int) -> np.ndarray:
         """Return the examples of an epoch, as many of each group (within one).

@@ -5,6 +5,7 @@ They stand in a file, a line each: `name`, in the order of their numbers, or
 """
 
 import csv
+import dataclasses
 import io
 import os
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import files, formats
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.image_files import in_any_case, shown
+from jaxtrain.data.problems import Remark
+from jaxtrain.data.text import nfc, read_user_text
 from jaxtrain.errors import UserError
-from jaxtrain.regular_file import read_bytes
 
 # What a task finds the names of the classes under, among the facts of a set.
 PIXEL_CLASSES = "pixel_classes"
@@ -48,11 +50,13 @@ class PixelClasses:
       names: Names of the classes, in the order of their numbers.
       colours: Colour of each class in the masks. None means that masks hold numbers.
       where: What messages call the list of the classes.
+      remarks: What a user should know of how the list was read.
     """
 
     names: tuple[str, ...]
     colours: tuple[Colour, ...] | None = None
     where: str = "the classes"
+    remarks: tuple[Remark, ...] = ()
 
     def numbers(self, mask: StoredMask, max_pixels: int) -> np.ndarray:
         """Return the number of the class of each pixel, uint8 (H, W), or `IGNORED`.
@@ -110,19 +114,15 @@ def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
 
 
 def _read(path: str, where: str) -> PixelClasses:
+    text = read_user_text(os.path.expanduser(path), where, MAX_BYTES)
     try:
-        data = read_bytes(os.fsencode(os.path.expanduser(path)), MAX_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{where}: {reason}, seen from {os.getcwd()}") from None
-    try:
-        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
-        lines = list(csv.reader(io.StringIO(text.rstrip()), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+        lines = list(csv.reader(io.StringIO(text.content.rstrip()), strict=True))
+    except csv.Error as error:
         raise UserError(f"{where}: {error}; expected {EXPECTED}") from None
     if lines and [field.strip().lower() for field in lines[0]] == HEADER:
         del lines[0]
-    return parsed(lines, where)
+    found = parsed(lines, where)
+    return dataclasses.replace(found, remarks=text.remarks(path))
 
 
 def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
@@ -142,7 +142,7 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
                 f"{where}, line {number}: {len(fields)} fields: expected {EXPECTED}, "
                 "all lines alike; quote a name that holds a comma"
             )
-    names = tuple(shown(fields[0].strip()) for fields in lines)
+    names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
     _check_differ([name or "(empty)" for name in names], where, "name")
     if "" in names:
         raise UserError(f"{where}, line {names.index('') + 1}: the name is empty")

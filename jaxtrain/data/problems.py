@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jaxtrain.errors import UserError
 
@@ -10,6 +10,20 @@ T = TypeVar("T")
 
 # As many are named where many are wrong in the same way.
 NUM_NAMED = 5
+
+
+class Remark(NamedTuple):
+    """What a user should know of how a set was found, such as files passed over.
+
+    Attributes:
+      title: a few words, such as `passed over`.
+      text: the rest of the sentence.
+      serious: whether images are left out, or may be labelled otherwise than meant.
+    """
+
+    title: str
+    text: str
+    serious: bool
 
 
 class UnusableError(Exception):
@@ -28,10 +42,15 @@ class UnusableError(Exception):
 
 
 class Problems:
-    """Collects problems, so that a user learns of all of them at once."""
+    """Collects problems, so that a user learns of all of them at once.
+
+    Attributes:
+      remarks: Remarks on what could be used, for the store.
+    """
 
     def __init__(self, source: str):
         self._source = source
+        self.remarks: list[Remark] = []
         # Of each fix the first problems in words, and the number of all: a table may
         # have a million wrong rows.
         self._by_fix: dict[str, list[str]] = {}

@@ -16,6 +16,8 @@ from jaxtrain.errors import UserError
 # Split -> the examples of each of its shards, in order.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
+# The split of examples without a label, which `all` leaves out.
+UNLABELLED = "unlabelled"
 # Second half of the key that chooses what is held out; the data order has the epoch.
 SPLIT_STREAM = 2**32
 
@@ -37,10 +39,13 @@ class SplitRanges:
 
     def locate(self, index: int) -> tuple[str, int]:
         """Return the split of an example, as messages call it, and its number there."""
-        for split, examples in self.ranges.items():
-            if index in examples:
-                return f"split {split!r} of {self.source}", examples.index(index)
-        raise IndexError(index)
+        split = self.split_of(index)
+        where = f"split {split!r} of {self.source}"
+        return where, self.ranges[split].index(index)
+
+    def split_of(self, index: int) -> str:
+        """Return the split of an example."""
+        return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
         """Return what messages call an example."""
@@ -92,7 +97,8 @@ def count_shared(one: np.ndarray, other: np.ndarray) -> int:
 def _select(part: str, splits: NamedSplits) -> np.ndarray:
     """Return the examples of a split, or of a slice of it."""
     if part == "all" and part not in splits:
-        return join([shard for shards in splits.values() for shard in shards])
+        named = {name: shards for name, shards in splits.items() if name != UNLABELLED}
+        return join([shard for shards in named.values() for shard in shards])
     match = _PART.fullmatch(part)
     if match is None:
         raise ValueError(f"{part!r} is no split")
@@ -178,7 +184,7 @@ def class_split(
     """Hold out all examples of some classes: `round(fraction * classes)`, at least two.
 
     Args:
-      label: Class of each example, (N,).
+      label: Class of each example, (N,); those of none, -1, are kept.
       fraction: Part of the classes that is held out.
       seed: of the choice.
 
@@ -188,7 +194,7 @@ def class_split(
     Raises:
       UserError: fewer than two classes would be kept.
     """
-    found = np.unique(label)
+    found = np.unique(label[label != -1])
     num = max(2, round(fraction * len(found)))
     if len(found) - num < 2:
         raise UserError(

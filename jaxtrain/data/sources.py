@@ -27,6 +27,7 @@ from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.hf import open_hf
+from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
 from jaxtrain.data.masks import IMAGES, MASKS, open_masks
@@ -36,14 +37,13 @@ from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
     NamedSplits,
-    class_split,
     count_shared,
     select,
-    stratified_split,
 )
 from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
+from jaxtrain.data.unlabelled import NO_LABEL, set_aside
 from jaxtrain.data.yolo import open_yolo
 from jaxtrain.data.yolo_layout import is_yolo
 from jaxtrain.errors import UserError, nearest
@@ -134,7 +134,7 @@ def load_splits(
     """Do what `load` does with a store that is open."""
     on_device = _fits_on_device(config, store)
     open_named = functools.partial(open_split, config, store, splits, on_device)
-    train = open_named(config.train_split)
+    hold_out = HoldOut(config, open_named(config.train_split))
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
     given_validation = (
@@ -142,7 +142,7 @@ def load_splits(
     )
     if config.test_split == TEST and (anew or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
-        train, test = _hold_out(config, "data.test_fraction", fraction, train, seed=0)
+        test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
             f"data.test_fraction = {config.test_fraction} has no effect: there is the "
@@ -150,6 +150,7 @@ def load_splits(
         )
     else:
         test = open_named(config.test_split)
+    train = hold_out.train
     train_name = f"data.train_split = {config.train_split!r}"
     named = {train_name: train, f"data.test_split = {config.test_split!r}": test}
     validation = None
@@ -163,7 +164,8 @@ def load_splits(
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
-        train, validation = _hold_out(config, name, fraction, train, seed)
+        validation = hold_out.take(name, fraction, seed)
+        train = hold_out.train
         # A split that names an example twice may have it in both.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
@@ -270,7 +272,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
             f"{config.source} has neither boxes nor masks; leave it out"
         )
-    return opened
+    return set_aside(config, *opened)
 
 
 def refuse_sounds(store: Store, what: str) -> None:
@@ -370,29 +372,6 @@ def open_split(
     return Source(store, indices, shape, config.max_pixels, fit)
 
 
-def _hold_out(
-    config: DataConfig, field: str, fraction: float, train: Source, seed: int
-) -> tuple[Source, Source]:
-    if config.hold_out == "classes":
-        if train.strata().ndim > 1 or "num_classes" not in train.facts:
-            raise UserError(
-                f"data.hold_out = 'classes': an image of {config.source} is not of one "
-                "class; hold out examples"
-            )
-        kept, held_out = class_split(train.strata(), fraction, seed)
-        return train.subset(kept), train.subset(held_out)
-    # Mixed by name, the first are taken: a file that comes or goes then moves no other
-    # into another split, and a packed set has the same ones.
-    draws = np.arange(len(train)) if train.facts.get("mixed") else None
-    kept, held_out = stratified_split(train.strata(), fraction, seed, draws)
-    if not len(held_out):
-        raise UserError(
-            f"{field} = {fraction} of {len(train)} examples is none: give a larger "
-            "fraction"
-        )
-    return train.subset(kept), train.subset(held_out)
-
-
 def _describe_shared(named: dict[str, Source]) -> list[str]:
     """Name the pairs of splits that share examples."""
     return [
@@ -416,6 +395,7 @@ def _check_classes(
     trained = np.unique(train.strata())
     for name, source in others.items():
         lacking = [] if source is None else np.setdiff1d(source.strata(), trained)
+        lacking = [number for number in lacking if number != NO_LABEL]
         if len(lacking):
             names = train.facts.get("class_names")
             first = lacking[0] if names is None else names[int(lacking[0])]

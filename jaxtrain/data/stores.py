@@ -6,31 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
+from jaxtrain.data.problems import Remark
 from jaxtrain.data.slices import NamedSplits, groups_of, stratified_split
 from jaxtrain.errors import UserError
 
 Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
-
-
-class Remark(NamedTuple):
-    """What a user should know of how a set was found, such as files passed over.
-
-    Attributes:
-      title: a few words, such as `passed over`.
-      text: the rest of the sentence.
-      serious: whether images are left out, or may be labelled otherwise than meant.
-    """
-
-    title: str
-    text: str
-    serious: bool
 
 
 class Store(Protocol):
@@ -97,6 +84,7 @@ class ArrayStore:
     images: np.ndarray
     target: Any
     facts: Mapping[str, Any]
+    remarks: tuple[Remark, ...] = ()
     in_memory: ClassVar[bool] = True
 
     @property

@@ -132,7 +132,8 @@ def survey(config: DataConfig) -> Survey:
                 f"{noun}s that have some, or other columns (--targets)"
             )
     else:
-        _, class_counts = np.unique(groups, return_counts=True)
+        known = groups[groups >= 0] if (groups >= 0).any() else groups
+        _, class_counts = np.unique(known, return_counts=True)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},
         class_counts=class_counts,

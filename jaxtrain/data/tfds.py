@@ -5,6 +5,7 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -19,8 +20,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.shard_files import RecordFiles, allow_open_files
-from jaxtrain.data.slices import SplitRanges, number_examples
+from jaxtrain.data.slices import SplitRanges, join, number_examples
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_text
@@ -39,12 +41,18 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class TfdsStore:
-    """All splits of a prepared set. Picklable: the files are opened when first read."""
+    """All splits of a prepared set. Picklable: the files are opened when first read.
+
+    Attributes:
+      unlabelled: Splits without any label, by their first and last example. An example
+        of another split that has none is unreadable.
+    """
 
     places: SplitRanges
     records: RecordFiles
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
+    unlabelled: tuple[str, ...] = ()
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         starts = range(0, len(indices), LABEL_CHUNK)
@@ -54,8 +62,13 @@ class TfdsStore:
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         examples = self._examples(indices)
         data = [example["image"].bytes_list.value[0] for example in examples]
+        labels = _label(examples)
+        files: list[bytes | OSError] = data
+        for i in np.flatnonzero(labels == NO_LABEL).tolist():
+            if self.places.split_of(int(indices[i])) not in self.unlabelled:
+                files[i] = OSError(None, "it has no label (-1)")
         names = map(self.places.name, indices.tolist())
-        return list(map(StoredFile, names, data)), _label(examples)
+        return list(map(StoredFile, names, files)), labels
 
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
@@ -110,7 +123,14 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     places, splits = number_examples(source, lengths)
     records = RecordFiles([f.filename for f in files], [f.take for f in files])
     facts = {"num_classes": label.num_classes, "class_names": tuple(label.names)}
-    return TfdsStore(places, records, features["image"].shape, facts), splits
+    store = TfdsStore(places, records, features["image"].shape, facts)
+    ends = {
+        split: join(shards)[[0, -1]]
+        for split, shards in splits.items()
+        if len(join(shards))
+    }
+    bare = (s for s, i in ends.items() if (store.strata(i) == NO_LABEL).all())
+    return dataclasses.replace(store, unlabelled=tuple(bare)), splits
 
 
 def find(name: str, data_dir: PathLike | None) -> Any | None:

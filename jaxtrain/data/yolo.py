@@ -17,6 +17,7 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened, Remark
+from jaxtrain.data.text import decode_user_text, nfc, parse_yaml, read_user_text
 from jaxtrain.data.yolo_layout import (
     CLASSES,
     YAML,
@@ -28,7 +29,6 @@ from jaxtrain.data.yolo_layout import (
 from jaxtrain.data.yolo_pairs import TEXTS, LabelFiles, LabelledFile
 from jaxtrain.data.yolo_rows import num_keypoints, read_row
 from jaxtrain.errors import UserError
-from jaxtrain.regular_file import read_text
 
 LAYOUT = (
     "images/train/NAME.jpg with labels/train/NAME.txt, or train/images/NAME.jpg with "
@@ -54,7 +54,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     problems = Problems(source)
     is_file = _is_yaml(os.fsencode(place)) and not os.path.isdir(place)
     file = place if is_file else _yaml_of(Folder(place, config))
-    values = {} if file is None else _values(source, file)
+    values = {} if file is None else _values(source, file, problems)
     root = root_of(place, values.get("path")) if is_file else place
     folder, every = Folder(root, config), Include(config)
     scan = FolderScan(folder, every, problems)
@@ -64,7 +64,8 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
         LabelFiles(scan, texts, problems),
     )
     parts = layout.parts()
-    names = _names(source, folder, file, values, _class_files(texts, pairs, parts))
+    lists = _class_files(texts, pairs, parts)
+    names = _names(source, folder, file, values, lists, problems)
     unread = collections.Counter[str]()
     found, remarks = _splits(parts, pairs)
     images = {
@@ -158,6 +159,7 @@ def _names(
     file: str | None,
     values: dict[str, Any],
     lists: list[str],
+    problems: Problems,
 ) -> list[str]:
     """Return the names of the classes.
 
@@ -167,6 +169,7 @@ def _names(
       file: The YAML file, if there is one.
       values: Content of that file.
       lists: Files with a name a line.
+      problems: Takes what is to be said of encodings.
 
     Raises:
       UserError: no file has them, or something else is there.
@@ -179,31 +182,26 @@ def _names(
             f"nor a {shown(CLASSES[0])} with a name a line: expected {LAYOUT}"
         )
     path, *others = lists
-    texts = {one: _text(source, one) for one in lists}
-    names = [line.strip() for line in texts[path].splitlines() if line.strip()]
+    texts = {one: _lines(source, one, problems) for one in lists}
     for other in others:
-        if texts[other].split() != texts[path].split():
+        if texts[other] != texts[path]:
             raise UserError(
                 f"{source}: {shown(path)} and {shown(other)} have other names: keep "
                 f"one, or write {shown(YAML[0])} with `names`"
             )
-    return _checked(source, path, names)
+    return _checked(source, path, texts[path])
 
 
-def _values(source: str, path: str) -> dict[str, Any]:
+def _values(source: str, path: str, problems: Problems) -> dict[str, Any]:
     """Return the content of a YAML file.
 
     Raises:
       UserError: it cannot be read, or is no YAML.
     """
-    import yaml
-
-    text = _text(source, path)
-    try:
-        values: Any = yaml.load(text, _yaml_loader())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{source}: {shown(path)} is no YAML: {told}") from None
+    where = f"{source}: {shown(path)}"
+    text = read_user_text(path, where)
+    problems.remarks += text.remarks(path)
+    values = parse_yaml(text.content, where)
     return values if isinstance(values, dict) else {}
 
 
@@ -217,24 +215,6 @@ def _of_yaml(source: str, path: str, values: dict[str, Any]) -> list[str]:
     return _checked(source, path, names)
 
 
-def _yaml_loader() -> Any:
-    """Return PyYAML's safe loader without aliases of lists and mappings.
-
-    A merge of ten aliases in each of ten lines makes ten thousand million fields.
-    """
-    import yaml
-
-    class FlatLoader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            is_alias = self.check_event(yaml.AliasEvent)
-            node = super().compose_node(parent, index)
-            if is_alias and not isinstance(node, yaml.ScalarNode):
-                raise yaml.YAMLError("it has an alias of a list or of a mapping")
-            return node
-
-    return FlatLoader
-
-
 def _checked(source: str, path: str, names: Any) -> list[str]:
     good = isinstance(names, list) and 0 < len(names) <= MAX_NAMES
     if not good or not all(isinstance(name, str | int) for name in names):
@@ -242,18 +222,17 @@ def _checked(source: str, path: str, names: Any) -> list[str]:
             f"{source}: {shown(path)} has no `names`: expected a list of texts, or "
             "texts by their numbers from 0 on, such as names: [cat, dog]"
         )
-    told = [shown(str(name)) for name in names]
+    told = [nfc(shown(str(name))) for name in names]
     if len({*told}) < len(told):
         twice = next(name for name in told if told.count(name) > 1)
         raise UserError(f"{source}: {shown(path)} has the name {twice!r} twice")
     return told
 
 
-def _text(source: str, path: str) -> str:
-    try:
-        return read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{source}: {shown(path)} cannot be read: {error}") from None
+def _lines(source: str, path: str, problems: Problems) -> list[str]:
+    text = read_user_text(path, f"{source}: {shown(path)}")
+    problems.remarks += text.remarks(path)
+    return [line.strip() for line in text.lines() if line.strip()]
 
 
 def _boxes(
@@ -272,7 +251,12 @@ def _boxes(
     if isinstance(data, OSError):
         problems.add(f"{shown(path)}: {data.strerror}", "mend it, or take it out")
         return
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    try:
+        lines = decode_user_text(data).lines()
+    except ValueError as error:
+        problems.add(f"{shown(path)}: {error}", "mend it, or take it out")
+        return
+    for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"
         if line.strip():
             fields = line.split()

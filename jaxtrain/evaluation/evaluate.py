@@ -10,6 +10,7 @@ import numpy as np
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError, counted
@@ -96,6 +97,7 @@ def evaluate(
     if asked.corruptions:  # Before all that takes long: it may be no error.
         robustness.error(subject.task.main_goal, found.values)
     result = _describe(subject, data, asked, found)
+    result["data"]["absent_classes"] = absent_classes(source)
     if subject.task.one_class_an_image:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:

@@ -84,7 +84,7 @@ def find_ids(
 def _of_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
     """Ids of a list, whose names are the last parts of the paths of images."""
     source = f"{OPTION} {listing}"
-    values = read_lists(source, str(listing), ("images",))
+    values = read_lists(source, str(listing), needed=("images",))
     ids, alone = dict[Parts, Any](), collections.defaultdict[bytes, list[Any]](list)
     for value in values["images"]:
         with contextlib.suppress(UnusableError):
@@ -149,7 +149,9 @@ def _of_data(paths: list[bytes], config: DataConfig | None) -> dict[bytes, Any] 
         known: dict[bytes, Any] = {}
         for file in find_files(config.source, place):
             finder = ImageFinder(Folder(root, config), ("", *file.places))
-            for value in read_lists(config.source, file.path, ("images",))["images"]:
+            for value in read_lists(config.source, file.path, needed=("images",))[
+                "images"
+            ]:
                 with contextlib.suppress(UnusableError):
                     path = finder.find(coco_values.image(value).name)
                     real = os.path.realpath(os.path.join(os.fsencode(root), path))

@@ -11,11 +11,12 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain import tasks
+from jaxtrain import own, tasks
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.segmentation import MAX_VALUE
 from jaxtrain.data.masked_store import MaskedStore
+from jaxtrain.data.slices import UNLABELLED
 from jaxtrain.data.sources import Source
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
@@ -208,6 +209,9 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
     """Return the facts of a set, with functions that look at its training split."""
     return {
         **train.facts,
+        # Of others, examples without a label are left out or refused.
+        "all_labelled": not own.is_own(config.data.source)
+        and UNLABELLED not in config.data.train_split,
         "class_counts": partial(class_counts, config, train),
         "training_targets": partial(training_targets, config, train),
         "pixel_counts": partial(pixel_counts, config, train),

@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
+from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.stores import describe_remarks, remarks_of
-from jaxtrain.errors import counted
+from jaxtrain.errors import counted, first_of
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
@@ -27,6 +28,8 @@ from jaxtrain.training.state import num_params
 
 # Accounts of less of the time are not named at the end.
 SMALL_SHARE = 0.01
+# Classes that are named.
+NUM_NAMED = 5
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
@@ -45,6 +48,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
+        **describe_absent(setup),
         **describe_remarks(remarks),
         **_describe_windows(setup),
         "batch": f"{timetable.batch_size} a step",
@@ -60,6 +64,21 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **_describe_mesh(setup),
         **_describe_stages(setup),
         "workdir": workdir,
+    }
+
+
+def describe_absent(setup: Setup) -> dict[str, str]:
+    """Return the classes that evaluations say nothing of, by split."""
+    if setup.config.data.hold_out == "classes":
+        return {}
+    splits = setup.splits
+    parts = {"validation": splits.validation, "test": splits.test}
+    found = {n: absent_classes(part) for n, part in parts.items() if part is not None}
+    return {
+        f"no {name} images": f"of {counted(len(names), 'class', 'classes')}: "
+        + first_of(names, NUM_NAMED)
+        for name, names in found.items()
+        if names
     }
 
 

@@ -57,7 +57,8 @@ class Classification(Task):
 
     Args:
       image_shape: of the images.
-      facts: of the data set: `num_classes` and, if known, their `class_names`.
+      facts: of the data set: `num_classes` and, if known, their `class_names`;
+        `all_labelled`, whether no example of training lacks a label.
       **given: `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and the adjustment of logits, for which `facts`
@@ -85,6 +86,7 @@ class Classification(Task):
         if "num_classes" not in facts:
             raise UserError(f"task = 'classification': {_why_unclassed(facts)}")
         self.num_outputs = facts["num_classes"]
+        self._all_labelled = facts.get("all_labelled", False)
         names = facts.get("class_names")
         names = range(self.num_outputs) if names is None else names
         self._names = self.class_names = tuple(map(str, names))
@@ -109,7 +111,7 @@ class Classification(Task):
         return f"{self.num_outputs} classes"
 
     def label(self, target: np.ndarray) -> str:
-        return self._names[int(target)]
+        return self._names[int(target)] if target >= 0 else "no label"
 
     def check_targets(self, targets: Any, split: str) -> None:
         check_labels(targets, split, self.num_outputs)
@@ -196,7 +198,8 @@ class Classification(Task):
             hits = target.weight * one + (1 - target.weight) * other
         else:
             hits = first == target
-        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+        known = None if self._all_labelled else _is_known(target)
+        return {"accuracy": mean_known(hits, known)}
 
     def imitation(
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
@@ -268,6 +271,20 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
         f"{told}: give the number of the class of each image, integers (N,), such as "
         "label.argmax(axis=1); or choose task = 'multilabel' or 'regression'"
     )
+
+
+def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
+    """Return the mean of the values whose class is known, float32 (); 0 of none.
+
+    Args:
+      values: Value of each example, (B,).
+      known: Whether its class is known, (B,). None: that of all is.
+    """
+    if known is None:
+        return jnp.mean(values, dtype=jnp.float32)
+    # One reduction, and between devices one sum, for both.
+    total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
+    return total / jnp.maximum(num, 1)
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:

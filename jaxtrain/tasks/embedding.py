@@ -16,6 +16,7 @@ from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import CENTRES, WithCosines, unit
 from jaxtrain.tasks.base import Readout, Sums, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
+from jaxtrain.tasks.classification import mean_known
 from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.neighbours import (
@@ -66,6 +67,7 @@ class Embedding(Task):
         self._options = options = EmbeddingOptions(**given)
         self.num_outputs = options.size
         self._names = facts.get("class_names")
+        self._labelled = facts.get("all_labelled", False)
         self.needs_whole_batch = options.loss == "contrastive"
         if options.loss == "arcface":
             if "num_classes" not in facts:
@@ -134,7 +136,7 @@ class Embedding(Task):
         if not self.num_centres:
             return {}
         hits = jnp.argmax(outputs.cosines, -1) == target
-        return {"accuracy": jnp.mean(hits, dtype=jnp.float32)}
+        return {"accuracy": mean_known(hits, None if self._labelled else target >= 0)}
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

@@ -46,7 +46,8 @@ def find_neighbours(
       label: Class of each example, (N,).
       temperature: Divisor of the cosines in the loss.
     """
-    num, most = len(embedding), min(MOST, len(embedding) - 1)
+    num = len(embedding)
+    most = max(0, min(MOST, num - 1))
     embedding = embedding.astype(np.float64)
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), embedding.shape[1]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.self_supervised import SelfSupervisedOptions
@@ -80,6 +81,12 @@ class SelfSupervised(Embedding):
         if self.reads_average:
             required["train.ema_decay"] = AVERAGE
         self.required = MappingProxyType(required)
+
+    def check_targets(self, targets: Any, split: str) -> None:
+        # Nothing is learnt from labels: a split may have none.
+        if isinstance(targets, np.ndarray):
+            targets = np.abs(targets)
+        super().check_targets(targets, split)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return zeros: the loss of training is in `objective`."""

@@ -198,10 +198,10 @@ def test_more_boxes_than_allowed_are_refused(tmp_path: Path, made: Any) -> None:
 
 
 def test_crowds_are_marked_and_unused_categories_left_out(tmp_path: Path) -> None:
-    values = coco_values(compose(6))
+    values = coco_values(compose(12))
     values["categories"].append({"id": 0, "name": "things"})
     values["annotations"][0]["iscrowd"] = 1
-    folder = write_coco(tmp_path / "set", {"train": compose(6)})
+    folder = write_coco(tmp_path / "set", {"train": compose(12)})
     place = folder / "annotations" / "instances_train.json"
     place.write_text(json.dumps(values))
     store, _ = sources.open_store(config(f"coco:{folder}"))

@@ -76,10 +76,72 @@ def test_labels_are_numbers_or_names(
     assert [len(shard) for shard in splits["train"]] == [3]
 
 
-def test_tables_of_other_programs(root: Path):
-    """With a mark of the byte order, CR LF, and no line break at the end."""
-    text = b"\xef\xbb\xbfpath,label\r\na/1.png,x\r\nb/3.png,y"
-    assert opened(root, text)[0].target.tolist() == [0, 1]
+@each_row(
+    ("text", "remark"),
+    [
+        # A mark of the byte order, CR LF, and no line break at the end.
+        (b"\xef\xbb\xbfpath,label\r\na/1.png,x\r\nb/3.png,K\xc3\xa4fer", ""),
+        ("path\tlabel\na/1.png\tx\nb/3.png\tKäfer\n".encode("utf-16"), ""),
+        (b"path;label\na/1.png;x\nb/3.png;K\xe4fer\n", "encoding of list.csv: cp1252"),
+        ("sep=;\r\nPath;Label\r\na/1.png;x\r\nb/3.png;Käfer\r\n;\r\n;\r\n", ""),
+        ("sep=|\npath|label\na/1.png|x\nb/3.png|Käfer\n", ""),
+        ("path,label\na\\1.png,x\nb\\3.png,Ka\u0308fer\n", ""),
+        ("file_name,label\na/1.png,x\nb/3.png,Käfer", "files: column file_name"),
+        ("Image,label\na/1.png,x\nb/3.png,Käfer", "files: column Image"),
+        (
+            "image,filepath,label\n1,a/1.png,x\n2,b/3.png,Käfer",
+            "files: column filepath, and not image",
+        ),
+    ],
+)
+def test_tables_of_other_programs(root: Path, text: str | bytes, remark: str):
+    store, _ = opened(root, text)
+    assert store.target.tolist() == [1, 0]
+    assert store.facts["class_names"] == ("Käfer", "x")
+    assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
+    told = [f"{remark.title}: {remark.text}" for remark in store.remarks]
+    assert "; ".join(told).startswith(remark) and len(told) == bool(remark)
+
+
+@each_row(
+    ("on_disk", "listed"),
+    [
+        ("k\xe4.png".encode(), "ka\u0308.png".encode()),
+        ("ka\u0308.png".encode(), "k\xe4.png".encode()),
+        ("k\xe4.png".encode(), b"k\xe4.png"),
+        (b"k\xe4.png", b"k\xe4.png"),
+        ("ka\u0308.png".encode(), b"k\xe4.png"),
+    ],
+)
+def test_names_that_the_disk_spells_otherwise(
+    tmp_path: Path, on_disk: bytes, listed: bytes
+):
+    write_folder(tmp_path, {"a/1.png": 1})
+    (tmp_path / os.fsdecode(on_disk)).write_bytes(grey(2))
+    table = b"path,label\na/1.png,x\n%b,y\n"
+    store, _ = opened(tmp_path, table % listed)
+    assert store.names[1] == on_disk
+    (tmp_path / "kept").write_bytes(b"a/1.png\n" + listed)
+    store, _ = opened(tmp_path, table % listed, include=str(tmp_path / "kept"))
+    assert len(store.names) == 2
+
+
+def test_labels_that_are_equal_in_unicode_are_one_class(root: Path):
+    text = "path,label\na/1.png,caf\xe9\na/2.png,cafe\u0301\nb/3.png,y\n"
+    store, _ = opened(root, text)
+    assert store.facts["class_names"] == ("caf\xe9", "y")
+    assert store.target.tolist() == [0, 0, 1]
+
+
+def test_columns_of_numbers_are_named_where_there_is_no_label(root: Path):
+    text = "filename;cat;note;weight\na/1.png;1;x;0,5\nb/3.png;;y;1,25\n"
+    with pytest.raises(UserError, match=r"--data\.targets cat weight \("):
+        opened(root, text)
+    store, _ = opened(root, text, targets=("cat", "weight"))
+    expected = np.array([[1, 0.5], [np.nan, 1.25]], np.float32)
+    np.testing.assert_array_equal(store.target, expected)
+    with pytest.raises(UserError, match="line 2: weight is '1,2,3'"):
+        opened(root, text.replace("0,5", "1,2,3"), targets=("cat", "weight"))
 
 
 def test_names_of_any_bytes(root: Path):
@@ -121,15 +183,15 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         ("", "line 1: expected a header .* no column 'path': ''"),
         ("a/1.png,x\n", "line 1: .* no column 'path': 'a/1.png, x'"),
         ("path;label\na/1.png;x\n", "has one class, x"),
-        ("file;label\na/1.png;x\n", "no column 'path': 'file;label'"),
+        ("id;label\na/1.png;x\n", "no column 'path': 'id, label'"),
+        ("sep=;\npath,label\n", "line 2: .* no column 'path': 'path,label'"),
         ("path,label,label\n", "it has 'label' twice"),
-        (GOOD.encode("utf-16"), "no column 'path'"),
+        (b"PK\x03\x04", "it is a ZIP file, such as a workbook"),
         ("path,label\n", "lists no image"),
         (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
         (GOOD + "a/2.png,x,y\n", "line 4: 3 fields, but 2 columns"),
         (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
         (GOOD + f"{'a' * 200_000},x\n", "line 4: field larger than"),
-        (GOOD + "a/2.png,\n", "line 4: the label is empty"),
         (GOOD + ",x\n", "line 4: the path is empty"),
         (GOOD + "a/9.png,x\n", "line 4: a/9.png: No such file"),
         (GOOD + "a/\0.png,x\n", r"line 4: a/\\x00.png: .*embedded null"),
@@ -158,13 +220,13 @@ def test_what_cannot_be_used_is_named(root: Path, text: str | bytes, message: st
 
 
 def test_all_lines_that_cannot_be_used_are_told_at_once(root: Path):
-    text = GOOD + "a/9.png,x\n/etc/passwd,x\na/2.png,\na/1.png,y\n"
+    text = GOOD + "a/9.png,x\n/etc/passwd,x\n,x\na/1.png,y\n"
     text += "".join(f"../{i}.png,x\n" for i in range(9))
     with pytest.raises(UserError) as caught:
         opened(root, text)
     told = str(caught.value)
     assert "13 things are wrong" in told and "and 5 more like these" in told
-    for line, what in ((4, "a/9.png: No such file"), (6, "the label is empty")):
+    for line, what in ((4, "a/9.png: No such file"), (6, "the path is empty")):
         assert f"  line {line}: {what}" in told, told
     assert "line 5: /etc/passwd leads out" in told and "line 7: a/1.png is in" in told
     assert "data.allow_outside" in told

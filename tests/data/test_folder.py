@@ -52,6 +52,20 @@ def test_one_folder_a_class(tmp_path: Path):
     ]
 
 
+def test_names_that_are_equal_in_unicode_are_one_class(tmp_path: Path):
+    """macOS writes accents decomposed, other systems do not."""
+    files = {"train/caf\xe9/1.png": 1, "train/z/2.png": 2, "val/cafe\u0301/3.png": 3}
+    write_folder(tmp_path, files | {"val/z/4.png": 4})
+    store, splits = opened(tmp_path)
+    assert store.facts["class_names"] == ("caf\xe9", "z")
+    assert sorted(store.target[splits["validation"][0]]) == [0, 1]
+    (tmp_path / "kept").write_text(
+        "train/caf\xe9/1.png\ntrain/z/2.png\nval/caf\xe9/3.png\n", encoding="utf-16"
+    )
+    store, splits = opened(tmp_path, include=str(tmp_path / "kept"))
+    assert [len(splits[name][0]) for name in ("train", "validation")] == [2, 1]
+
+
 def test_splits_of_a_folder(tmp_path: Path):
     files = {"train/a/1.png": 1, "train/b/2.png": 2, "train/b/3.png": 3}
     files |= {"valid/b/4.png": 4, "Test/a/5.png": 5, "Test/b/6.png": 6}

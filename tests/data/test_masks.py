@@ -114,6 +114,22 @@ def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path
         find_classes(DataConfig(), str(tmp_path))
 
 
+@each_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_a_list_of_classes_in_any_encoding(encoding: str, tmp_path: Path):
+    (tmp_path / "classes.txt").write_text("K\xe4fer\nx\n", encoding=encoding)
+    found = find_classes(DataConfig(), str(tmp_path))
+    assert found is not None and found.names == ("K\xe4fer", "x")
+    told = [remark.title for remark in found.remarks]
+    assert told == ["encoding of classes.txt"] * (encoding == "cp1252")
+
+
+def test_a_mask_whose_name_is_spelled_otherwise(tmp_path: Path):
+    write_masks(tmp_path, {"": 8})
+    (tmp_path / "images/001.png").rename(tmp_path / "images/\xe9.png")
+    (tmp_path / "masks/001.png").rename(tmp_path / "masks/e\u0301.png")
+    assert len(opened(f"masks:{tmp_path}")[1]["train"][0]) == 8
+
+
 def test_a_list_that_is_too_long_or_missing_is_told(tmp_path: Path):
     (tmp_path / "large").write_text("x" * 2**21)
     for name in ("large", "missing"):

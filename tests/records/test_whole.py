@@ -26,7 +26,13 @@ from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools import preview
 
 RESULT: dict[str, Any] = {
-    "data": {"source": "x", "split": "test", "num_examples": 9, "num_unreadable": 0},
+    "data": {
+        "source": "x",
+        "split": "test",
+        "num_examples": 9,
+        "num_unreadable": 0,
+        "absent_classes": [],
+    },
     "intervals": {"metrics": {"accuracy": [0.5, 0.75]}},
     "run": {"step": 8},
     "tta": None,

@@ -19,6 +19,7 @@ from jaxtrain.data.packed.index import (
     is_target,
     read_index,
 )
+from jaxtrain.data.problems import Remark
 from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
 from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Images, Opened
@@ -66,6 +67,7 @@ class PackedStore:
     columns: Mapping[str, FlatFiles] = field(repr=False)
     # Where the images are files, else None.
     records: RecordFiles | None = None
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def in_memory(self) -> bool:

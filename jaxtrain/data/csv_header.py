@@ -1,0 +1,156 @@
+"""The header of a table of images: its separator, and what its columns hold."""
+
+import contextlib
+import csv
+import io
+import itertools
+import re
+import shlex
+from typing import NamedTuple
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import columns
+from jaxtrain.data.image_files import shown
+from jaxtrain.data.problems import Remark, UnusableError
+from jaxtrain.data.text import nfc
+from jaxtrain.errors import UserError, nearest
+
+# Names of the column of files; of several the first one counts.
+PATHS = (
+    *("path", "filepath", "file_path", "image_path"),
+    *("filename", "file_name", "file", "image"),
+)
+LABEL, SPLIT, MASK = "label", "split", "mask"
+# Of columns; the first whose header has those that are needed.
+SEPARATORS = (",", ";", "\t")
+# First line by which Excel is told the separator.
+_SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
+# Characters in which a header ends.
+MAX_HEADER = 2**16
+# Rows that are looked at for columns of numbers, and columns that a message names.
+NUM_LOOKED = 1000
+NUM_NAMED = 20
+
+
+class Header(NamedTuple):
+    """The header of a table.
+
+    Attributes:
+      table: Text of the table from the header on.
+      line: Number of the line of the header.
+      separator: Separator of the columns.
+      names: Names of all columns.
+      path: Name of the column of files.
+      targets: Names of the columns of targets.
+      split: Name of the column of splits, if there is one.
+      has_masks: Whether the targets are files of masks.
+    """
+
+    table: str
+    line: int
+    separator: str
+    names: list[str]
+    path: str
+    targets: tuple[str, ...]
+    split: str | None
+    has_masks: bool = False
+
+    @property
+    def has_decimal_comma(self) -> bool:
+        """Whether a comma may be in a number, as no comma separates columns."""
+        return self.separator != ","
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """Return a remark on the column of files if another could be meant."""
+        others = [n for n in self.names if n.lower() in PATHS and n != self.path]
+        if self.path.lower() == PATHS[0] and not others:
+            return ()
+        more = f", and not {shown(others[0])}" if others else ""
+        return (Remark("files", f"column {shown(self.path)}{more}", serious=False),)
+
+
+def read_header(config: DataConfig, text: str) -> Header:
+    """Return the header of a table.
+
+    Raises:
+      UserError: It lacks a column that is needed, or has one twice.
+    """
+    line, separators = 1, SEPARATORS
+    if match := _SEPARATOR_LINE.match(text):
+        text, line, separators = text[match.end() :], 2, (match[1],)
+    found = [_parsed(config, text, line, separator) for separator in separators]
+    complete = [header for header in found if not _missing(header)]
+    header = (complete or sorted(found, key=lambda h: -len(h.names)))[0]
+    _check(config, header)
+    return header
+
+
+def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
+    """Return the header that a separator makes; "" stands for no column."""
+    rows = _first_rows(text[:MAX_HEADER], separator, 1)
+    names = [nfc(name.strip()) for row in rows for name in row]
+    # Capital letters do not matter; the first of two such names is taken.
+    known = {name.lower(): name for name in reversed(names)}
+    path = next((known[name] for name in PATHS if name in known), "")
+    masks = not config.targets and config.label_separator is None
+    masks = masks and LABEL not in known and MASK in known
+    targets = (known.get(MASK if masks else LABEL, ""),)
+    if config.targets:
+        targets = tuple(map(nfc, config.targets))
+    split = known.get(SPLIT)
+    return Header(text, line, separator, names, path, targets, split, masks)
+
+
+def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return list(itertools.islice(reader, number))
+    except csv.Error:
+        return []  # Said when all rows are read.
+
+
+def _missing(header: Header) -> list[str]:
+    """Return the columns that are needed and not there."""
+    targets = [name or LABEL for name in header.targets]
+    missing = [name for name in targets if name not in header.names]
+    if "" in header.targets:
+        missing = [LABEL]
+    return missing if header.path else [PATHS[0], *missing]
+
+
+def _check(config: DataConfig, header: Header) -> None:
+    names, missing = header.names, _missing(header)
+    wanted = (header.path, *header.targets, header.split)
+    twice = sorted({name for name in wanted if name and names.count(name) > 1})
+    if not missing and not twice:
+        return
+    wrong = f"no column {missing[0]!r}" if missing else f"{twice[0]!r} twice"
+    needed = [header.path or PATHS[0], *(name or LABEL for name in header.targets)]
+    hint = nearest(missing[0], names) if missing else ""
+    if missing == [LABEL] and config.label_separator is None:
+        hint = _describe_numbers(header) or hint
+    raise UserError(
+        f"{config.source}, line {header.line}: expected a header with "
+        f"{', '.join(needed)} and, if wanted, split; it has {wrong}: "
+        f"{shown(', '.join(names)[:200])!r}{hint}"
+    )
+
+
+def _describe_numbers(header: Header) -> str:
+    """Return the option that takes the columns of numbers for targets, if any are."""
+    _, *rows = _first_rows(header.table, header.separator, 1 + NUM_LOOKED)
+    found = []
+    for place, name in enumerate(header.names):
+        cells = [row[place] for row in rows if place < len(row) and row[place].strip()]
+        if name not in ("", header.path, header.split) and cells:
+            with contextlib.suppress(UnusableError):
+                for cell in cells:
+                    columns.number(cell, name, comma=header.has_decimal_comma)
+                found.append(name)
+    if not found:
+        return ""
+    named = " ".join(shlex.quote(shown(name)) for name in found[:NUM_NAMED])
+    return (
+        ". For task = 'multilabel' or 'regression' name the columns of the targets; "
+        f"{len(found)} of numbers are there: --data.targets {named} (--targets of new)"
+    )

@@ -1,0 +1,151 @@
+"""Parts of a training split that are held out for validation and for the test."""
+
+import functools
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.boxes import NAMES as BOX_NAMES
+from jaxtrain.data.columns import NAMES as TARGET_NAMES
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.slices import SPLIT_STREAM, class_split, stratified_split
+from jaxtrain.data.tfds import TfdsStore
+from jaxtrain.errors import UserError
+
+
+class HoldOut:
+    """A training split that parts are held out of, one after the other.
+
+    The last example of a class, or of a label, goes back to training. No other example
+    of a part depends on that: runs of versions without this rule were trained on none
+    of them, and a run whose parts had such examples sees that their number changed.
+
+    Args:
+      config: Data section of the config.
+      whole: Training split with all its parts.
+    """
+
+    def __init__(self, config: DataConfig, whole: Source):
+        self._config, self._whole = config, whole
+        # Places in the whole: what is not drawn, and what went back.
+        self._left = np.arange(len(whole))
+        self._back = np.arange(0)
+
+    @property
+    def train(self) -> Source:
+        """What is left to train on."""
+        return self._whole.subset(np.sort(np.r_[self._left, self._back]))
+
+    @functools.cached_property
+    def _strata(self) -> np.ndarray:
+        return self._whole.strata()
+
+    def take(self, field: str, fraction: float, seed: int) -> Source:
+        """Return a part that is held out.
+
+        Args:
+          field: Name of the field of the fraction.
+          fraction: Fraction of what is left.
+          seed: Seed of the choice.
+
+        Raises:
+          UserError: it has no examples.
+        """
+        num, strata = len(self._left), self._strata[self._left]
+        if self._config.hold_out == "classes":
+            if strata.ndim > 1 or "num_classes" not in self._whole.facts:
+                raise UserError(
+                    f"data.hold_out = 'classes': an image of {self._config.source} is "
+                    "not of one class; hold out examples"
+                )
+            kept, held_out = class_split(strata, fraction, seed)
+            held = self._left[held_out]
+        else:
+            # Mixed by name, the first are taken: a file that comes or goes then moves
+            # no other into another split, and a packed set has the same ones.
+            draws = np.arange(num) if self._whole.facts.get("mixed") else None
+            kept, held_out = stratified_split(strata, fraction, seed, draws)
+            held = self._without_last(self._left[kept], self._left[held_out])
+            if len(held_out) and not len(held):
+                held = self._others(len(held_out), seed)
+        if not len(held):
+            last = ", as the last of a class stays in training" if len(held_out) else ""
+            raise UserError(
+                f"{field} = {fraction} of {num} examples is none{last}: give a larger "
+                "fraction, or more images"
+            )
+        self._back = np.setdiff1d(self._back, held)
+        self._left = np.setdiff1d(self._left, np.r_[held, self._back])
+        return self._whole.subset(held)
+
+    def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
+        """Return a held-out part without the last examples of classes, which go back.
+
+        Groups that are no classes, such as counts to predict, may be held out whole.
+        """
+        known = np.r_[kept, self._back]
+        if self._strata.ndim > 1:
+            back = _last_of_labels(self._strata[known], self._strata[held])
+        elif "num_classes" in self._whole.facts:
+            classes, first = np.unique(self._strata[held], return_index=True)
+            back = first[np.isin(classes, self._strata[known], invert=True)]
+        else:
+            back = np.arange(0)
+        self._back = np.r_[self._back, held[back]]
+        return np.delete(held, back)
+
+    def _others(self, num: int, seed: int) -> np.ndarray:
+        """Return examples without the last of any label, where all drawn ones have one.
+
+        As many as were drawn would look to a run of an earlier version like its own:
+        their number is another.
+        """
+        if self._strata.ndim == 1:
+            return np.arange(0)
+        places = np.union1d(self._left, self._back)
+        strata = self._strata[places]
+        counts, wanted = strata.sum(axis=0), max(2, num - 1)
+        wanted += wanted == num
+        found: list[int] = []
+        draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(places))
+        for i in np.argsort(draws, kind="stable").tolist():
+            if len(found) < wanted and (counts[strata[i]] > 1).all():
+                found.append(i)
+                counts = counts - strata[i]
+        complete = len(found) == wanted
+        return np.sort(places[found]) if complete else np.arange(0)
+
+
+def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Return places of held-out examples, one at least of each label not known yet."""
+    lacking = held.any(axis=0) & ~known.any(axis=0)
+    back: list[int] = []
+    while lacking.any():
+        # The first example of the first label; it may have others of them.
+        place = int(np.argmax(held[:, np.argmax(lacking)]))
+        back.append(place)
+        lacking &= ~held[place]
+    return np.array(back, np.int64)
+
+
+def absent_classes(source: Source) -> list[str]:
+    """Return the names of the classes, or of the labels, that a split has no image of.
+
+    None of sets of TFDS, whose labels lie beside the images: to read them takes long.
+    """
+    facts = source.facts
+    columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))
+    if columns is None and "num_classes" not in facts:
+        return []
+    if isinstance(source.store, TfdsStore):
+        return []
+    strata = source.strata()
+    if columns is not None:
+        there = strata.any(axis=0) if strata.ndim > 1 else np.ones(len(columns), bool)
+        names = columns
+    else:
+        num = facts["num_classes"]
+        names = facts.get("class_names") or range(num)
+        there = np.isin(np.arange(num), strata)
+    absent = np.flatnonzero(~np.asarray(there))
+    return [str(names[i]) for i in absent.tolist()]

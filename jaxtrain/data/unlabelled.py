@@ -1,0 +1,122 @@
+"""Examples of a set of classes that have no label: empty, NaN or -1.
+
+Sources give them the class -1; `set_aside` takes them out of the splits of a set.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.defects import too_many
+from jaxtrain.data.image_files import listed, shown
+from jaxtrain.data.problems import NUM_NAMED, Remark
+from jaxtrain.data.slices import UNLABELLED, NamedSplits, join
+from jaxtrain.data.stores import Opened, Store, remarks_of, targets_of
+from jaxtrain.errors import UserError, counted
+
+# Number of the class of an example without a label.
+NO_LABEL = -1
+_INTEGER = re.compile(r"-?\d+")
+
+
+def missing_numbers(labels: np.ndarray) -> np.ndarray:
+    """Return whether each number stands for no label, bool (N,).
+
+    -1 does, but among smaller numbers, and beside 1 alone, where both are classes.
+    """
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        missing = np.isnan(labels)
+        missing[~missing] = missing_numbers(labels[~missing])
+        return missing
+    found = np.unique(labels).tolist()
+    are_classes = not found or found[0] < NO_LABEL or found == [-1, 1]
+    return np.zeros(len(labels), bool) if are_classes else labels == NO_LABEL
+
+
+def missing_texts(labels: Sequence[str]) -> np.ndarray:
+    """Return whether each text stands for no label, bool (N,).
+
+    Empty ones do, NaN as pandas writes it, and -1 among integers.
+    """
+    missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
+    known = [label for label in labels if label.lower() not in ("", "nan")]
+    # Longer ones, which are no -1, may not fit into an integer.
+    if all(map(_INTEGER.fullmatch, known)):
+        short = [int(label) if len(label) < 10 else 10**9 for label in known]
+        missing[~missing] = missing_numbers(np.array(short, np.int64))
+    return missing
+
+
+def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
+    """Take the examples without a label out of the splits, into one of their own.
+
+    A split without any label stays as it is: tasks that need labels refuse it.
+
+    Args:
+      config: Data section of the config.
+      store: The set. Stores that do not tell their targets without images are left as
+        they are.
+      splits: Numbers of the examples of each split.
+
+    Raises:
+      UserError: more than `data.max_bad_fraction` of a split have no label, and no
+        split of the run takes them.
+    """
+    if "num_classes" not in store.facts:
+        return store, splits
+    kept: dict[str, Any] = {}
+    aside: list[np.ndarray] = []
+    for split, shards in splits.items():
+        every = join(shards)
+        labels = targets_of(store, every)
+        known = np.ones(len(every), bool)
+        if isinstance(labels, np.ndarray) and labels.ndim == 1:
+            known = labels != NO_LABEL
+        if known.all() or not known.any():
+            kept[split] = shards
+            continue
+        bad = np.flatnonzero(~known)
+        _check_number(config, store, split, every, bad)
+        ends = np.cumsum([len(shard) for shard in shards])[:-1]
+        parts = zip(shards, np.split(known, ends), strict=True)
+        kept[split] = [shard[mask] for shard, mask in parts]
+        aside.append(every[bad])
+        names = listed(_name(store, split, every, i) for i in bad.tolist())
+        told = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
+        remark = Remark(f"without a label, {split}", told, serious=True)
+        remarks = (*remarks_of(store), remark)
+        store = dataclasses.replace(store, remarks=remarks)  # type: ignore[type-var]
+    if not aside:
+        return store, splits
+    return store, {**kept, UNLABELLED: [*kept.get(UNLABELLED, ()), *aside]}
+
+
+def _check_number(
+    config: DataConfig, store: Store, split: str, every: np.ndarray, bad: np.ndarray
+) -> None:
+    texts = (config.train_split, config.validation_split, config.test_split)
+    taken = any(text is not None and UNLABELLED in text for text in texts)
+    if taken or not too_many(len(bad), len(every), config.max_bad_fraction):
+        return
+    first = "\n  ".join(_name(store, split, every, i) for i in bad[:NUM_NAMED].tolist())
+    raise UserError(
+        f"{config.source}: {len(bad):,} of the {counted(len(every), 'example')} of the "
+        f"{split} split have no label (nothing, NaN or -1), more than "
+        f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, take "
+        "them out, or allow more; if -1 is a class, give the classes names; a task "
+        f"that needs no labels takes them as data.train_split = {split}+{UNLABELLED}"
+        f"\n  {first}"
+    )
+
+
+def _name(store: Any, split: str, every: np.ndarray, place: int) -> str:
+    """Return what messages call an example, by its place in its split."""
+    index = int(every[place])
+    if hasattr(store, "names"):
+        return shown(store.names[index])
+    places = getattr(store, "places", None)
+    return places.name(index) if places is not None else f"{split} image {place}"
