@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import formats, images
+from jaxtrain.data import images, layouts
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
@@ -26,8 +26,7 @@ from jaxtrain.data.folder import open_folder
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
-from jaxtrain.data.masks import IMAGES, MASKS, open_masks
-from jaxtrain.data.packed.index import INDEX
+from jaxtrain.data.masks import open_masks
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.slices import (
@@ -37,7 +36,6 @@ from jaxtrain.data.slices import (
     select,
     stratified_split,
 )
-from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.yolo import open_yolo
@@ -47,8 +45,6 @@ from jaxtrain.registry import call_own, check_no_options
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
-# Ending of a file -> kind of source.
-KIND_BY_ENDING = {".csv": "csv", ".json": "coco", ".npz": "arrays"}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
@@ -229,19 +225,19 @@ def open_store(config: DataConfig) -> Opened:
         return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
-        if (meant := _guess(config.source)) is not None:
+        if (meant := layouts.guess(config.source)) is not None:
             raise UserError(
                 f"data.source = {config.source!r} has no kind: write {meant}"
             )
-        forms = ", ".join(row.form for row in SOURCES.values())
-        raise UserError(
-            f"data.source = {config.source!r}: expected {forms} or {own.FORMS}"
-            f"{nearest(kind, SOURCES)}"
-        )
+        raise _unknown(config.source, kind)
     row = SOURCES[kind]
     # Those two say themselves what a name is like.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
         raise UserError(f"data.source = {config.source!r}: expected {row.form}")
+    if row.is_path and not os.path.lexists(os.path.expanduser(name)):
+        raise UserError(
+            f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
+        )
     check_no_options("data", config.source, config.options)
     opened = row.open(name, config)
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
@@ -267,45 +263,27 @@ def refuse_sounds(store: Store, what: str) -> None:
 def complete(text: str) -> str:
     """Return a source in full: a path alone stands for a folder or a file of images."""
     known = text.partition(":")[0] in SOURCES or own.is_own(text)
-    return text if known else _guess(text) or text
+    return text if known else layouts.guess(text) or text
 
 
-def _guess(path: str) -> str | None:
-    """Return the source that a path stands for, such as folder:photos for photos."""
-    place = os.path.expanduser(path)
-    if os.path.isdir(place):
-        names = os.listdir(place)
-        if INDEX in names:
-            return f"packed:{path}"
-        if {os.fsdecode(IMAGES), os.fsdecode(MASKS)} <= {*names}:
-            return f"masks:{path}"
-        if any("-idx3-ubyte" in name for name in names):
-            return f"idx:{path}"
-        kind = _kind_of_boxes(place, names) or _kind_of_files(place)
-        return f"{kind}:{path}"
-    kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
-    return f"{kind}:{path}" if kind and os.path.isfile(place) else None
-
-
-def _kind_of_files(place: str) -> str:
-    """Return audio if the first sound or image in a folder is a sound; else folder."""
-    for _, folders, files in os.walk(place):
-        folders.sort()
-        names = [os.fsencode(name) for name in sorted(files)]
-        known = (n for n in names if is_sound(n) or formats.is_image(n))
-        first = next((n for n in known if not n.startswith(b".")), None)
-        if first is not None:
-            return "audio" if is_sound(first) else "folder"
-    return "folder"
-
-
-def _kind_of_boxes(place: str, names: list[str]) -> str | None:
-    """Return the kind of a folder of images with boxes; None: it is none."""
-    if "annotations" in names:
-        within = os.path.join(place, "annotations")
-        found = os.listdir(within) if os.path.isdir(within) else []
-        return "coco" if any(name.startswith("instances_") for name in found) else None
-    return "yolo" if {"data.yaml", "data.yml"} & {*names} else None
+def _unknown(source: str, kind: str) -> UserError:
+    """Return the error for a source that is none of `SOURCES`."""
+    near, where = nearest(kind, SOURCES), f"seen from {os.getcwd()}"
+    is_path = not near and (":" not in source or os.sep in kind)
+    if is_path and os.path.exists(os.path.expanduser(source)):
+        known = ", ".join(layouts.KIND_BY_ENDING)
+        return UserError(
+            f"data.source = {source!r} is a file of no kind that is read ({known}): "
+            "give a folder of images, or unpack it"
+        )
+    ending = os.path.splitext(source)[1].lower()
+    if is_path and (os.sep in source or ending in layouts.KIND_BY_ENDING):
+        return UserError(f"data.source = {source!r} is not there, {where}")
+    forms = ", ".join(row.form for row in SOURCES.values())
+    there = f" is not there, {where}, and no other source" if is_path else ""
+    return UserError(
+        f"data.source = {source!r}{there}: expected {forms} or {own.FORMS}{near}"
+    )
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -461,6 +439,11 @@ class Kind(NamedTuple):
 
     open: Callable[[str, DataConfig], Opened]
     form: str
+
+    @property
+    def is_path(self) -> bool:
+        """Whether a file or a folder is named."""
+        return self.form.partition(":")[2].startswith(("DIR", "FILE"))
 
 
 # What stands before the colon -> the kind of source.

@@ -1,0 +1,138 @@
+"""Layouts of folders: the source that each is read by, and what is no class."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.sources import complete, open_store
+from jaxtrain.errors import UserError
+from tests.helpers.images import grey
+from tests.helpers.rows import each_row
+
+COCO_JSON = '{"images": [{"id": 1, "file_name": "1.png"}], "annotations": []}'
+ROBOFLOW = "_annotations.coco.json"
+THREE = ("train", "valid", "test")
+# Name -> files below the folder; the source that `new` takes, where {} is the folder;
+# what folder:DIR is refused with, None where it is read.
+LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
+    "Roboflow's COCO": (
+        [f"{split}/{name}" for split in THREE for name in ("1.png", ROBOFLOW)],
+        "coco:{}",
+        r"test, train, valid are no classes, and test/_annotations\.coco\.json has "
+        r"annotations: give coco:",
+    ),
+    "COCO 2017": (
+        [
+            *("train2017/1.png", "val2017/2.png"),
+            "annotations/instances_train2017.json",
+        ],
+        "coco:{}",
+        "train2017, val2017 are no classes, .* give coco:",
+    ),
+    "Label Studio's COCO": (
+        ["images/1.png", "result.json"],
+        "coco:{}/result.json",
+        "images is no class, and result.json has annotations: give coco:.*result.json",
+    ),
+    "ultralytics": (
+        ["data.yaml", "train/images/1.png", "train/labels/1.txt"],
+        "yolo:{}",
+        "images is no class, .* give yolo:",
+    ),
+    "YOLO without names": (
+        ["images/train/1.png", "labels/train/1.txt", "images/val/1.png"],
+        "yolo:{}",
+        "images is no class, .* give yolo:",
+    ),
+    "masks": (
+        ["images/1.png", "masks/1.png"],
+        "masks:{}",
+        "images, masks are no classes, .* give masks:",
+    ),
+    "masks in each split": (
+        ["train/images/1.png", "train/masks/1.png", "val/images/1.png"],
+        "folder:{}",
+        r"a format that is not read \(masks by split: train/masks\): .*path, mask and",
+    ),
+    "a table beside splits": (
+        ["Train/1.png", "Test/2.png", "list.csv"],
+        "csv:{}/list.csv",
+        "Test, Train are no classes, and list.csv has annotations: give csv:",
+    ),
+    "a table of sounds": (["audio/1.wav", "list.csv"], "audio:{}/list.csv", ""),
+    "Pascal VOC": (
+        ["training/1.png", "training/1.xml", "validation/1.png"],
+        "folder:{}",
+        r"are no classes, .* not read \(Pascal VOC: training/1\.xml\): export them as",
+    ),
+    "no annotations": (
+        ["train/1.png", "val/2.png", "test1/3.png"],
+        "folder:{}",
+        "test1, train, val are no classes, and nothing tells .*, test1/CLASS, or list",
+    ),
+    "no training split": (
+        ["val/a/1.png", "val/b/2.png", "test/a/3.png"],
+        "folder:{}",
+        "test, val are no classes, but splits, of which none is for training: name one "
+        "train, or give folder:.*/test, of which parts",
+    ),
+    "classes in images": (
+        ["images/a/1.png", "images/b/2.png"],
+        "folder:{}",
+        "images is no class: if the folders in it are, give folder:.*/images",
+    ),
+    "classes": (["a/1.png", "train/2.png"], "folder:{}", None),
+    "splits of classes": (
+        ["Training/a/1.png", "Training/b/2.png", "val/a/1.png", "notes.csv"],
+        "folder:{}",
+        None,
+    ),
+}
+CONTENTS = {".csv": "path,label\n1.png,a\n", ".json": COCO_JSON, ".txt": "", ".xml": ""}
+
+
+@each_row("name", [*LAYOUTS])
+def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
+    files, source, message = LAYOUTS[name]
+    for file in files:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(1))
+    assert complete(str(tmp_path)) == source.format(tmp_path)
+    config = DataConfig(source=f"folder:{tmp_path}")
+    if message is None:
+        store, _ = open_store(config)
+        assert store.facts["num_classes"] == 2
+    elif message:
+        with pytest.raises(UserError, match=message):
+            open_store(config)
+
+
+@each_row(
+    ("source", "message"),
+    [
+        ("{}/none", "= '{}/none' is not there, seen from [^,]*$"),
+        ("none", "'none' is not there, seen from .*: expected digits"),
+        ("none.csv", "'none.csv' is not there, seen from [^,]*$"),
+        ("{}/set.zip", r"is a file of no kind that is read \(\.csv, \.json, \.npz\)"),
+        *(
+            (f"{kind}:{{}}/none", "none' is not there, seen from")
+            for kind in (
+                "folder",
+                "masks",
+                "csv",
+                "audio",
+                "arrays",
+                "idx",
+                "packed",
+                "coco",
+                "yolo",
+            )
+        ),
+    ],
+)
+def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
+    (tmp_path / "set.zip").touch()
+    with pytest.raises(UserError, match=message.replace("{}", str(tmp_path))):
+        open_store(DataConfig(source=source.format(tmp_path)))
