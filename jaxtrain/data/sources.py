@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import images, layouts
+from jaxtrain.data import images, layouts, sampled
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.coco import open_coco
@@ -33,6 +33,7 @@ from jaxtrain.data.slices import (
     NamedSplits,
     class_split,
     count_shared,
+    join,
     select,
     stratified_split,
 )
@@ -42,6 +43,8 @@ from jaxtrain.data.yolo import open_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
+# (H, W, C) of stored images; None where they differ.
+StoredShape = tuple[int | None, int | None, int]
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
@@ -117,8 +120,11 @@ def load_splits(
     config: DataConfig, seed: int, store: Store, splits: NamedSplits
 ) -> Splits:
     """Do what `load` does with a store that is open."""
-    on_device = _fits_on_device(config, store)
-    open_named = functools.partial(open_split, config, store, splits, on_device)
+    shape = stored_shape(config, store, splits)
+    on_device = _fits_on_device(config, shape)
+    open_named = functools.partial(
+        open_split, config, store, splits, on_device, shape=shape
+    )
     train = open_named(config.train_split)
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
@@ -183,11 +189,26 @@ def load_splits(
     return Splits(train, validation, test, config.image_size, fit, seen_size)
 
 
-def _fits_on_device(config: DataConfig, store: Store) -> bool:
+def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> StoredShape:
+    """Return the (H, W, C) of the images of a store, measured where it matters.
+
+    A store of files does not know their sizes: a run needs them where nothing is
+    resized, and where images of one size are put on the device for random windows.
+    """
+    shape, augment = store.image_shape, config.augment
+    on_device = augment.random_resized_crop and config.cache == "device"
+    if None not in shape or not (config.seen_size is None or on_device):
+        return shape
+    examples = join([part for some in splits.values() for part in some])
+    size = sampled.common_size(store, examples, config.max_pixels)
+    return shape if size is None else (*size, shape[-1])
+
+
+def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
     """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may reach beyond an image.
-    height, width, _ = store.image_shape
+    height, width, _ = shape
     differ = None in (height, width)
     if differ and config.cache == "device":
         raise UserError(
@@ -303,6 +324,7 @@ def open_split(
     splits: NamedSplits,
     on_device: bool,
     text: str,
+    shape: StoredShape | None = None,
 ) -> Source:
     """Return the examples that a text such as train[:90%] names, or `all`.
 
@@ -312,21 +334,26 @@ def open_split(
       splits: of the set.
       on_device: leave it to the step to give them their size.
       text: in TFDS syntax.
+      shape: of the stored images, as `stored_shape` returns it; None: measured here.
 
     Raises:
       UserError: there is no such split, or its images cannot be converted.
     """
     indices = select(text, splits, config.source)
-    shape = images.converted_shape(store.image_shape, config.seen_size, config.channels)
+    stored = shape or stored_shape(config, store, splits)
+    converted = images.converted_shape(stored, config.seen_size, config.channels)
     fit = _make_fit(config)
     if on_device:
-        height, width, _ = store.image_shape
+        height, width, _ = stored
         assert height is not None and width is not None
-        shape = height, width, shape[-1]
+        converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
     # Missing files are told at once.
     store.read(indices[[0, -1]])
-    return Source(store, indices, shape, config.max_pixels, fit)
+    measured = None if stored == store.image_shape else stored[:2]
+    return Source(
+        store, indices, converted, config.max_pixels, fit, stored_size=measured
+    )
 
 
 def _hold_out(

@@ -61,7 +61,7 @@ def check(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}") from None
-    loaded = _load(config, store, named)
+    loaded = _load(config, store, named, sized=sized)
     splits = {name: source.indices for name, source in loaded.items()}
     scanned = scan(loaded["train"], splits, config.data.source)
     same = checks.find_equal(scanned)
@@ -122,14 +122,18 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
 
 
-def _load(config: Config, store: Store, named: NamedSplits) -> dict[str, Source]:
+def _load(
+    config: Config, store: Store, named: NamedSplits, *, sized: bool
+) -> dict[str, Source]:
     """Return the splits as a run takes them.
 
     Raises:
       UserError: a run could not open them, either.
     """
     data = config.data
-    if None in store.image_shape[:2] and data.image_size is None:
+    # A recipe without a size takes images that all have one.
+    shape = sources.stored_shape(data, store, named) if sized else store.image_shape
+    if None in shape and data.image_size is None:
         data = dataclasses.replace(data, image_size=_ANY_SIZE)
     return sources.load_splits(data, config.seed, store, named).named()
 

@@ -91,15 +91,26 @@ class Form:
 
 
 def make_form(
-    store: Store, format: Literal["jpeg", "raw"], size: int | None, max_pixels: int
+    store: Store,
+    format: Literal["jpeg", "raw"],
+    size: int | None,
+    max_pixels: int,
+    shape: tuple[int | None, int | None, int],
 ) -> Form:
     """Return how the images of a store are packed.
+
+    Args:
+      store: Images to pack.
+      format: As files, or as arrays.
+      size: See `Form`.
+      max_pixels: A larger image is unreadable.
+      shape: (H, W, C) of the stored images; None where they differ in size.
 
     Raises:
       UserError: they cannot be packed so.
     """
     (image,) = store.read(np.zeros(1, np.int64))[0]
-    height, width, channels = store.image_shape
+    height, width, channels = shape
     if size is not None and size < 1:
         raise UserError(f"--size {size}: expected a number of pixels above 0")
     if size is not None and channels not in (1, 3):

@@ -66,7 +66,10 @@ def pack(
         )
     sources.refuse_sounds(store, "data --pack")
     examples = _examples(splits, config.source)
-    form = make_form(store, format, size, config.max_pixels)
+    shape = store.image_shape
+    if format == "raw" and size is None:
+        shape = sources.stored_shape(config, store, splits)
+    form = make_form(store, format, size, config.max_pixels, shape)
     facts = _facts(store.facts, config.source)
     parts = _cut(examples, form)
     plan = {
