@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.problems import Problems
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.errors import UserError
 
 # The names of the splits that people write -> what they are called here.
@@ -61,8 +61,7 @@ def facts(
       UserError: there is one class only, there is nothing to train on, or another split
         has a class that the training split lacks.
     """
-    if "train" not in splits:
-        raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    check_train(source, splits)
     if len(class_names) < 2:
         raise UserError(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "
