@@ -243,6 +243,7 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     if data["num_unreadable"]:
         images += f", {data['num_unreadable']} unreadable"
     rows = {"checkpoint": f"step {result['run']['step']}", "images": images}
+    rows |= data["remarks"]
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():

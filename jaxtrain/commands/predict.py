@@ -76,6 +76,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():
+        from jaxtrain.data import formats
         from jaxtrain.inference import predict, temperature
         from jaxtrain.inference.found import find
         from jaxtrain.inference.load import load_model
@@ -86,7 +87,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
-    found = find(arguments.images, kind=model.kind)
+    unread = list[bytes]()
+    found = find(arguments.images, kind=model.kind, unread=unread)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read(arguments.workdir, model.origin)
@@ -124,7 +126,10 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         _show(shown, layout)
     left = 0 if layout.empty else len(found) - len(shown)
     problems = _problems(errors, len(names))
-    _tell(arguments, len(names), left, problems, seconds)
+    passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
+    _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
+    if any(map(formats.lacks_plugin, unread)):  # Images to predict, which others read.
+        problems += passed_over
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")
 
@@ -269,7 +274,7 @@ def _tell(
     if names := ", ".join(map(str, _written(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:
-        print(problem)
+        print(printable(problem))
     if arguments.out is None and left:
         looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
         print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")

@@ -80,6 +80,7 @@ def to_store(
     names: Sequence[str],
     category_ids: Sequence[int],
     problems: Problems,
+    remarks: tuple[Remark, ...] = (),
 ) -> Opened:
     """Return the store of images with boxes, and the splits.
 
@@ -90,6 +91,7 @@ def to_store(
       names: Names of the classes.
       category_ids: What the list calls each class.
       problems: What is wrong already.
+      remarks: What was passed over.
 
     Raises:
       UserError: something is wrong: one message has all of it.
@@ -102,7 +104,7 @@ def to_store(
         start += len(some)
     sizes = _file_sizes(Folder(root, config), every, problems)
     _check_counts(config, every, problems)
-    remarks, names, numbers = _used(config, images, names, problems)
+    left_out, names, numbers = _used(config, images, names, problems)
     problems.check()
     boxes = [box for one in every for box in one.boxes]
     kinds = np.array([box.kind for box in boxes], np.int64)
@@ -125,7 +127,7 @@ def to_store(
         ends=np.cumsum(counts),
         sizes=np.array([one.size for one in every], np.int32) if in_pixels else None,
         facts=facts,
-        remarks=remarks,
+        remarks=(*remarks, *left_out),
     )
     return store, splits
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from jaxtrain.data import formats
 from jaxtrain.data.csv_rows import LABEL, MASK, PATH, SEPARATORS
-from jaxtrain.data.formats import ENDINGS
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.read_files import MAX_FILE_BYTES
@@ -202,8 +201,7 @@ def _kind_of_files(place: str) -> str | None:
     for _, folders, files in os.walk(place):
         folders.sort()
         names = [os.fsencode(name) for name in sorted(files)]
-        # An image that is not read here is one, too.
-        known = (n for n in names if is_sound(n) or formats.ending(n) in ENDINGS)
+        known = (n for n in names if is_sound(n) or formats.may_be_image(n))
         first = next((n for n in known if not n.startswith(b".")), None)
         if first is not None:
             return "audio" if is_sound(first) else "folder"

@@ -12,6 +12,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import formats
 from jaxtrain.data.box_lists import ListedBox, ListedImage, corners, to_store
 from jaxtrain.data.classes import SPLITS
+from jaxtrain.data.folder_scan import IMAGES as PICTURES
 from jaxtrain.data.image_files import Folder, shown
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.read_files import read_file
@@ -41,17 +42,19 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     folder, problems = Folder(os.path.expanduser(name), config), Problems(config.source)
     names = _names(config.source, folder.root)
     places, images = _places(folder), dict[str, list[ListedImage]]()
+    unread = list[bytes]()
     for place, labels in places:
         split = SPLITS[_split_of(place)]
         if split in images:
             problems.add(f"{shown(place)}: another {split} split", "move one away")
             continue
-        images[split] = list(_images(folder, place, labels, names, problems))
+        images[split] = list(_images(folder, place, labels, names, problems, unread))
     if not any(images.values()):
         problems.check()
-        raise UserError(f"{config.source} holds no image: expected {LAYOUT}")
-    ids = range(len(names))
-    return to_store(config, folder.root, images, names, ids, problems)
+        passed = "".join(f"; {r.title}: {r.text}" for r in PICTURES.passed_over(unread))
+        raise UserError(f"{config.source} holds no image: expected {LAYOUT}{passed}")
+    ids, remarks = range(len(names)), PICTURES.passed_over(unread)
+    return to_store(config, folder.root, images, names, ids, problems, remarks)
 
 
 def _split_of(place: bytes) -> str:
@@ -161,16 +164,23 @@ def _images(
     labels: bytes,
     names: list[str],
     problems: Problems,
+    unread: list[bytes],
 ) -> Iterator[ListedImage]:
-    """Yield the images of a split; what is wrong goes to `problems`."""
+    """Yield the images of a split; what is wrong goes to `problems`.
+
+    Images of formats that are not read here go to `unread`.
+    """
     texts = set[bytes]()
     if os.path.isdir(os.path.join(os.fsencode(folder.root), labels)):
         found = problems.attempt(folder.entries, labels) or []
         texts = {one.name for one in found if one.name.endswith(b".txt")}
     for entry in problems.attempt(folder.entries, place) or []:
+        text = os.path.splitext(entry.name)[0] + b".txt"
+        if formats.is_unread(entry.name):
+            unread.append(os.path.join(place, entry.name))
+            texts.discard(text)
         if not formats.is_image(entry.name):
             continue
-        text = os.path.splitext(entry.name)[0] + b".txt"
         boxes: list[ListedBox] = []
         if text in texts:
             texts.remove(text)

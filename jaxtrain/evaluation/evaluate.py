@@ -11,6 +11,7 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.sources import Source
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, outliers, resampling, robustness
 from jaxtrain.evaluation.attacked import FOOLED_BY, ThreatModel
@@ -93,6 +94,8 @@ def evaluate(
     if asked.corruptions:  # Before all that takes long: it may be no error.
         robustness.error(subject.task.main_goal, found.values)
     result = _describe(subject, data, asked, found)
+    told = {remark.title: remark.text for remark in remarks_of(source.store)}
+    result["data"]["remarks"] = told
     if subject.task.one_class_an_image:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:

@@ -1,11 +1,14 @@
 """Layouts of folders: the source that each is read by, and what is no class."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data import formats
 from jaxtrain.data.sources import complete, open_store
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey
 from tests.helpers.rows import each_row
@@ -92,13 +95,17 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
 CONTENTS = {".csv": "path,label\n1.png,a\n", ".json": COCO_JSON, ".txt": "", ".xml": ""}
 
 
+def write(root: Path, files: list[str]) -> None:
+    for file in files:
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(0))
+
+
 @each_row("name", [*LAYOUTS])
 def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
     files, source, message = LAYOUTS[name]
-    for file in files:
-        path = tmp_path / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(1))
+    write(tmp_path, files)
     assert complete(str(tmp_path)) == source.format(tmp_path)
     config = DataConfig(source=f"folder:{tmp_path}")
     if message is None:
@@ -136,3 +143,48 @@ def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
     (tmp_path / "set.zip").touch()
     with pytest.raises(UserError, match=message.replace("{}", str(tmp_path))):
         open_store(DataConfig(source=source.format(tmp_path)))
+
+
+@each_row(
+    ("kind", "files", "names"),
+    [
+        ("folder", ["a/1.png", "b/3.png", "a/2.heic"], ["a/1.png", "b/3.png"]),
+        (
+            "masks",
+            ["images/1.png", "masks/1.png", "images/2.HEIC", "masks/2.png"],
+            ["images/1.png"],
+        ),
+        (
+            "yolo",
+            [
+                *("images/train/1.png", "labels/train/1.txt", "images/train/2.heic"),
+                *("labels/train/2.txt", "images/val/3.png"),
+            ],
+            ["images/train/1.png", "images/val/3.png"],
+        ),
+    ],
+)
+def test_images_of_formats_that_a_library_would_read_are_told(
+    kind: str,
+    files: list[str],
+    names: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(formats, "is_read", lambda name: name != "HEIF")
+    write(tmp_path, files)
+    (tmp_path / "classes.txt").write_text("ground\nthing\n")
+    for label in tmp_path.glob("labels/train/*.txt"):
+        label.write_text("0 0.5 0.5 0.5 0.5")
+    assert complete(str(tmp_path)) == f"{kind}:{tmp_path}"
+    store: Any
+    store, _ = open_store(DataConfig(source=f"{kind}:{tmp_path}"))
+    stored = getattr(store, "file_names", None) or store.names
+    assert sorted(stored[i].decode() for i in range(len(stored))) == names
+    (remark,) = (r for r in remarks_of(store) if r.title == "passed over")
+    assert "1 .heic" in remark.text and "pip install -e '.[heic]'" in remark.text
+    assert remark.serious
+    for path in tmp_path.rglob("[13].*"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"1 \.heic.*pip install -e"):
+        open_store(DataConfig(source=f"{kind}:{tmp_path}"))

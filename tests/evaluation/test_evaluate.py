@@ -83,7 +83,7 @@ def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
     assert whole["metrics"] == read_summary(folder / "run")["eval"]
     assert whole["run"]["step"] == read_summary(folder / "run")["model"]["step"] == 20
     data = {"source": "digits", "split": "test", "num_examples": 360}
-    assert whole["data"] == {**data, "num_unreadable": 0}
+    assert whole["data"] == {**data, "num_unreadable": 0, "remarks": {}}
 
 
 def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):

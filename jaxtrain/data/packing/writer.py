@@ -27,6 +27,7 @@ from jaxtrain.data.packing.convert import Form, make_form
 from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 
@@ -65,6 +66,8 @@ def pack(
             "it is"
         )
     sources.refuse_sounds(store, "data --pack")
+    for remark in remarks_of(store):
+        tell(f"{remark.title}: {remark.text}")
     examples = _examples(splits, config.source)
     shape = store.image_shape
     if format == "raw" and size is None:
