@@ -357,7 +357,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
             "--data.validation-fraction 0",
             "synthetic:8x8x1/10 has no validation split",
         ),
-        ("--data.source nothing", "data.source = 'nothing': expected"),
+        ("--data.source nothing", "data.source = 'nothing' is not there, seen from"),
         ("--workdir nowhere", "nowhere is not there: give the folder of a run or of a"),
         ("--out nowhere/found.json", "cannot write in nowhere (No such file or"),
         (f"--out {300 * 'a'}", "cannot write in . (File name too long)"),
