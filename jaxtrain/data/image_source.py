@@ -231,7 +231,7 @@ class Source:
           UnreadableError: see `files.open_file`; or where all images of the store have
             one size, which is kept, this one has another.
         """
-        file = files.open_file(stored.data, self.max_pixels)
+        file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
         if self._same_size and (file.height, file.width) != (height, width):
             raise UnreadableError(

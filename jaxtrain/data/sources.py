@@ -233,7 +233,8 @@ def _make_fit(config: DataConfig) -> images.Fit:
         assert config.seen_size is not None, "windows are resized"
         window = images.Jitter(chosen.scale_jitter, config.seen_size)
     size = (config.training_sizes or (config.image_size,))[-1]
-    return images.Fit(*config.fit, window, size if window else None)
+    white = config.white_level
+    return images.Fit(*config.fit, window, size if window else None, white)
 
 
 def open_store(config: DataConfig) -> Opened:

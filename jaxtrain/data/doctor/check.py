@@ -12,6 +12,7 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
 from jaxtrain.data import sources
+from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.doctor import checks, page, report
 from jaxtrain.data.doctor.boxes import check_boxes
 from jaxtrain.data.doctor.columns import check_columns
@@ -71,7 +72,7 @@ def check(
     else:
         sizes = checks.check_sizes(scanned, config.data, sized=sized)
     found = [
-        *checks.check_remarks(store),
+        *checks.check_remarks(store, lost_detail(loaded["train"], config.data)),
         *checks.check_files(scanned, config.data),
         *sizes,
         *checks.check_blank(scanned),

@@ -1,5 +1,7 @@
 """What is wrong, or unusual: single images, sizes of classes, the same image twice."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jaxtrain.config import DataConfig, SoundConfig
@@ -7,7 +9,7 @@ from jaxtrain.data import defects
 from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
-from jaxtrain.data.stores import Store, remarks_of
+from jaxtrain.data.stores import Remark, Store, remarks_of
 from jaxtrain.errors import counted
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
@@ -54,15 +56,15 @@ def check_files(scan: Scan, config: DataConfig) -> list[Finding]:
     return found + of_rows(kind, "note", title, [*odd], odd, scan.noun)
 
 
-def check_remarks(store: Store) -> list[Finding]:
-    """Report the files that were passed over when the set was opened."""
+def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
+    """Report the files that were passed over when the set was opened, and `more`."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
             "warning" if remark.serious else "note",
             f"{remark.title}: {remark.text}",
         )
-        for remark in remarks_of(store)
+        for remark in (*remarks_of(store), *more)
     ]
 
 

@@ -26,6 +26,11 @@ ADVICE = {
     "read, move those that lie in no class into one, and leave the rest.",
     "nested": "The class of an image is the folder that its split begins with, however "
     "deep it lies: if the inner folders are the classes, list them in a csv: file.",
+    "grey_levels": "A run sees 8 bits: the option says which value becomes white.",
+    "bands": "Files are read as grey or colour: what is known of more bands is in "
+    "arrays alone.",
+    "cut_away": "Evaluations and predictions see the centred square: keep the whole "
+    "image with data.crop_mode = border, or stretch it with squash.",
     "extension": "They are read by what they hold; rename them, so that nothing else "
     "trips over them.",
     "animated": "Only the first picture is used: save the one that is meant.",

@@ -6,6 +6,7 @@ are there: a folder without one is no packed set.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -73,12 +74,14 @@ def pack(
     if format == "raw" and size is None:
         shape = sources.stored_shape(config, store, splits)
     form = make_form(store, format, size, config.max_pixels, shape)
+    form = dataclasses.replace(form, white_level=config.white_level)
     facts = _facts(store.facts, config.source)
     parts = _cut(examples, form)
     plan = {
         "source": config.source,
         "include": config.include,
         **({"options": config.options} if config.options else {}),
+        **({"white_level": config.white_level} if config.white_level else {}),
         # What the source was: labels, names and sizes of its files.
         "digest": facts.get("digest"),
         "max_pixels": config.max_pixels,
