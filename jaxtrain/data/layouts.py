@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtrain.data import formats
-from jaxtrain.data.csv_rows import LABEL, MASK, PATH, SEPARATORS
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.read_files import MAX_FILE_BYTES
@@ -28,6 +27,12 @@ SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
     r"([ _-]?(set|data|images|imgs|\d+))?"
 )
+# Columns of a table that lists images, in small letters, and what separates them.
+PATHS = {
+    *("path", "filepath", "file_path", "image_path"),
+    *("filename", "file_name", "file", "image"),
+}
+TARGETS, SEPARATORS = {"label", "mask"}, ",;\t"
 # Bytes of a JSON file or of a table that are looked at.
 START_BYTES = 2**16
 COCO, COCO_KEYS = "COCO JSON", (b'"images"', b'"file_name"')
@@ -181,11 +186,10 @@ def _unread(place: str) -> Annotations | None:
 
 def _lists_images(file: str) -> bool:
     """Whether the header of a table has the columns of a list of images."""
-    header = _start(file).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    header = _start(file).partition(b"\n")[0].decode("utf-8-sig", "replace").lower()
     for separator in SEPARATORS:
-        fields = header.decode("utf-8", "replace").split(separator)
-        found = {field.strip().strip('"') for field in fields}
-        if PATH in found and found & {LABEL, MASK}:
+        found = {field.strip().strip('"') for field in header.split(separator)}
+        if found & PATHS and found & TARGETS:
             return True
     return False
 
