@@ -188,3 +188,17 @@ def test_images_of_formats_that_a_library_would_read_are_told(
         path.unlink()
     with pytest.raises(UserError, match=r"1 \.heic.*pip install -e"):
         open_store(DataConfig(source=f"{kind}:{tmp_path}"))
+
+
+def test_problems_come_before_a_missing_training_split(tmp_path: Path):
+    write(tmp_path, ["images/val/1.png", "labels/val/1.txt"])
+    (tmp_path / "images" / "train").mkdir()
+    (tmp_path / "classes.txt").write_text("thing\n")
+    source = DataConfig(source=f"yolo:{tmp_path}")
+    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 x")
+    with pytest.raises(UserError, match=r"labels/val/1\.txt, line 1: .* is no box"):
+        open_store(source)
+    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 0.5")
+    told = "has the splits validation, and no train: name one of them train"
+    with pytest.raises(UserError, match=told):
+        open_store(source)
