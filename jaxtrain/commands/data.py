@@ -39,7 +39,7 @@ ACTIONS = {
         "data_actions",
         "pack",
         ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
-        ("data.options", "data.max_pixels"),
+        ("data.options", "data.max_pixels", "data.white_level"),
     ),
     "verify": Action("data_actions", "verify", ()),
 }

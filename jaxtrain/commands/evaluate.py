@@ -248,6 +248,7 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     if absent := data["absent_classes"]:
         told = counted(len(absent), "class", "classes")
         rows["no images"] = f"of {told}: {first_of(absent, NUM_NAMED)}"
+    rows |= data["remarks"]
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():

@@ -80,6 +80,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():
+        from jaxtrain.data import formats
         from jaxtrain.inference import coco_ids, predict, temperature
         from jaxtrain.inference.found import find
         from jaxtrain.inference.load import load_model
@@ -90,7 +91,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         trust(arguments.workdir)
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
-    found = find(arguments.images, kind=model.kind)
+    unread = list[bytes]()
+    found = find(arguments.images, kind=model.kind, unread=unread)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read_for(model, arguments.workdir)
@@ -132,9 +134,12 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         _show(shown, layout)
     left = 0 if layout.empty else len(found) - len(shown)
     problems = _problems(errors, len(names))
-    _tell(arguments, len(names), left, problems, seconds)
+    passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
+    _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
     if ids is not None:
         print(printable(f"{arguments.coco}: image_id is {ids.origin}"))
+    if any(map(formats.lacks_plugin, unread)):  # Images to predict, which others read.
+        problems += passed_over
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")
 
@@ -285,7 +290,7 @@ def _tell(
     if names := ", ".join(map(str, _written(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:
-        print(problem)
+        print(printable(problem))
     if arguments.out is None and left:
         looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
         print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")

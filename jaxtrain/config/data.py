@@ -256,6 +256,9 @@ class DataConfig(Section):
     interpolation: Literal["bilinear", "bicubic"] | None = None
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
+    # Value of images of 16 bits a channel that is white, such as 4095 of those with 12
+    # bits of data; None: 65535.
+    white_level: int | None = None
     # An image file of more pixels is unreadable: it could fill the memory.
     max_pixels: int = 2**26
     # Part of a split's images, rounded up, that may be unreadable: in training others
@@ -283,6 +286,8 @@ class DataConfig(Section):
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
         self._positive("repeats", "echo", "train_image_size", "max_boxes")
+        white = self.white_level
+        self._check("white_level", white is None or 0 < white < 2**16, "1 to 65535")
         self._check_training_sizes()
         self._check_sliding()
         self._fraction("validation_fraction", "max_bad_fraction")

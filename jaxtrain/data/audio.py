@@ -17,7 +17,13 @@ from jaxtrain.data.sound_files import ENDINGS_OF_SOUNDS
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
-SOUNDS = FileKind("sound", sound_files.is_sound, lambda: ENDINGS_OF_SOUNDS, "sound.wav")
+SOUNDS = FileKind(
+    "sound",
+    sound_files.is_sound,
+    lambda: ENDINGS_OF_SOUNDS,
+    "sound.wav",
+    sound_files.is_unread,
+)
 
 
 @dataclasses.dataclass(frozen=True)

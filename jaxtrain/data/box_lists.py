@@ -12,7 +12,7 @@ from jaxtrain.data import upright
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES, BoxFileStore
 from jaxtrain.data.image_files import FileNames, Folder, digest, listed, shown
 from jaxtrain.data.problems import Problems, UnusableError
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.data.stores import Opened, Remark
 from jaxtrain.errors import UserError
 
@@ -197,9 +197,9 @@ def _used(
 
     Classes of which no split has a box, as the heads of some exports, are left out.
     """
-    if "train" not in images or not images["train"]:
-        there = ", ".join(images) or "none"
-        raise UserError(f"{config.source} has the splits {there}, and no train")
+    if not images.get("train"):
+        problems.check()
+    check_train(config.source, [split for split, some in images.items() if some])
     counts = {
         split: np.bincount(
             [box.kind for one in some for box in one.boxes], minlength=len(names)

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.problems import Problems
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.data.unlabelled import NO_LABEL, missing_numbers
 from jaxtrain.errors import UserError
 
@@ -90,8 +90,7 @@ def facts(
       UserError: there is one class only, there is nothing to train on, or another split
         has a class that the training split lacks.
     """
-    if "train" not in splits:
-        raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    check_train(source, splits)
     if not class_names:
         raise UserError(f"{source} has no label at all: there is nothing to learn")
     if len(class_names) < 2 and not _MAY_BE_ONE.get():

@@ -50,7 +50,7 @@ def find_files(source: str, place: str) -> list[CocoFile]:
         name = match[1] if match else os.path.basename(os.path.dirname(place))
         return [CocoFile("train", place, _places(name, _split_of(name) or ""))]
     found: dict[str, CocoFile] = {}
-    there = _annotation_files(place)
+    there = annotation_files(place)
     for name, path in there:
         split = _split_of(name)
         if split is None and (len(there) == 1 or name.lower() == WHOLE):
@@ -111,7 +111,7 @@ def in_any_case(root: bytes, place: str) -> bytes | None:
     return found if os.path.isdir(os.path.join(root, found)) else None
 
 
-def _annotation_files(place: str) -> list[tuple[str, str]]:
+def annotation_files(place: str) -> list[tuple[str, str]]:
     """Name of a split, perhaps with more, and path of each file of a set."""
     for name in ANNOTATIONS:
         within = in_any_case(os.fsencode(place), name)
@@ -130,7 +130,7 @@ def _annotation_files(place: str) -> list[tuple[str, str]]:
 
 
 def _named(folder: str) -> list[tuple[str, str]]:
-    """Files of one folder, as `_annotation_files` returns them."""
+    """Files of one folder, as `annotation_files` returns them."""
     files = _json(folder)
     instances = [(INSTANCES.fullmatch(name), name) for name in files]
     named = [(match[1], name) for match, name in instances if match is not None]

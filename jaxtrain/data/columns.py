@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import UnusableError
-from jaxtrain.data.slices import NamedSplits
+from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.errors import UserError
 
 # What a task finds the names of the columns under, among the facts of a set.
@@ -114,8 +114,7 @@ def facts(
     Raises:
       UserError: there is nothing to train on, or two columns have one name.
     """
-    if "train" not in splits:
-        raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    check_train(source, splits)
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{source} has two target columns {shown(twice[0])!r}")
     parts = digest, *names, *map(repr, origin)

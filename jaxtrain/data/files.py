@@ -10,7 +10,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from jaxtrain.data import decode_limits, exif, formats
+from jaxtrain.data import decode_limits, depth, exif, formats
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.data.read_files import (
@@ -89,6 +89,7 @@ class ImageFile:
       width: of the upright image, in pixels.
       mode: of its pixels, as Pillow calls it.
       orientation: of the stored pixels, as EXIF numbers it; 1 is upright.
+      white_level: Value of 16 bits that becomes 255; None: the largest.
     """
 
     data: bytes = field(repr=False)
@@ -97,6 +98,7 @@ class ImageFile:
     width: int
     mode: str
     orientation: int
+    white_level: int | None = None
 
     @property
     def transpose(self) -> Image.Transpose | None:
@@ -202,19 +204,26 @@ class ImageFile:
 
     def _decode_any(self, channels: int) -> Image.Image:
         known = formats.candidates(self.data)
+        if self.white_level is not None:
+            stored = depth.values(self.data, known)
+            if stored is not None:
+                return convert(depth.to_8_bits(stored, self.white_level), channels)
         with Image.open(io.BytesIO(self.data), formats=known) as image:
             picture = convert(image, channels)
             picture.load()
         return picture
 
 
-def open_file(data: FileData, max_pixels: int) -> ImageFile:
+def open_file(
+    data: FileData, max_pixels: int, white_level: int | None = None
+) -> ImageFile:
     """Read the header of an image file; no pixel is decoded.
 
     Args:
       data: the file, why it could not be read, or where it is if it is large: it is
         then read once its header is known to be that of an image of this size.
       max_pixels: a larger image is refused.
+      white_level: value of 16 bits that becomes 255; None: the largest.
 
     Raises:
       UnreadableError: it is no image, too large, or would take very long to decode.
@@ -234,7 +243,9 @@ def open_file(data: FileData, max_pixels: int) -> ImageFile:
     orientation = header.orientation if header.orientation in UPRIGHT else 1
     if orientation >= FIRST_TURNED and header.format not in TURNED_WHEN_DECODED:
         height, width = width, height
-    return ImageFile(data, header.format, height, width, header.mode, orientation)
+    return ImageFile(
+        data, header.format, height, width, header.mode, orientation, white_level
+    )
 
 
 def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
@@ -290,6 +301,8 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
                 size = size[1], size[0]
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
+        if bands := depth.unknown_bands(file):
+            raise UnreadableError(bands) from None
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
         raise UnreadableError(f"it is no image of a known format ({known})") from None
     except Exception as error:

@@ -1,11 +1,12 @@
 """`folder:DIR`: image files, in one folder for each class."""
 
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes, formats
+from jaxtrain.data import classes, formats, layouts
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.folder_scan import IMAGES, Classes, FileKind, FolderScan
 from jaxtrain.data.image_files import (
@@ -44,6 +45,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     found = {split: scan.classes(place) for split, place in places.items()}
     if not problems:
         include.check_all_met()
+    if not problems:
+        _check_classes(source, folder.root, found.values())
     _check_train(source, found["train"], places["train"], scan, problems)
     used = sorted({c for of in found.values() for c, files in of.items() if files})
     # macOS and other systems may write one name in different bytes.
@@ -112,6 +115,13 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
         else:
             places[split] = name
     return places
+
+
+def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
+    """Raise UserError if all folders of files are called like splits, or parts."""
+    names = sorted({name for one in found for name, files in one.items() if files})
+    if names and all(map(layouts.is_no_class, names)):
+        raise UserError(layouts.not_classes(source, root, names))
 
 
 def _check_train(

@@ -29,12 +29,22 @@ class FileKind:
       is_read: Whether a file is taken for one that is read here, by its name.
       endings: Function that returns the endings of their names.
       example: Name of such a file.
+      is_unread: Whether a file is one of a format that is not read here, by its name.
     """
 
     noun: str
     is_read: Callable[[bytes], bool]
     endings: Callable[[], Sequence[str]]
     example: str
+    is_unread: Callable[[bytes], bool] = lambda name: False
+
+    def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
+        """Return the remark on files of formats that are not read here, if any."""
+        if not unread:
+            return ()
+        counts = formats.describe_counts(formats.count_endings(unread))
+        text = f"{counts}, of formats that are not read here"
+        return (Remark("passed over", text, serious=True),)
 
     @property
     def layout(self) -> str:
@@ -43,7 +53,13 @@ class FileKind:
         return f"{place} or, with splits, train/{place}, validation/... , test/..."
 
 
-IMAGES = FileKind("image", formats.is_image, formats.readable_endings, "image.jpg")
+IMAGES = FileKind(
+    "image",
+    formats.is_image,
+    formats.readable_endings,
+    "image.jpg",
+    formats.is_unread,
+)
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
@@ -100,6 +116,10 @@ class FolderScan:
         """Whether folders with images lie inside the folder of a class."""
         start = os.path.join(place, b"")
         return any(name.startswith(start) for name in self._nested)
+
+    def unread(self) -> list[bytes]:
+        """Return the files of the kind whose formats are not read here."""
+        return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:
         """Return remarks on ignored files, and on images deeper than usual."""

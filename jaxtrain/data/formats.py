@@ -72,6 +72,22 @@ def is_image(name: bytes) -> bool:
     return found is not None and is_read(found)
 
 
+def may_be_image(name: bytes) -> bool:
+    """Whether a file is taken for an image, of a format that is read here or not."""
+    return ending(name) in (*ENDINGS, *UNKNOWN_IMAGES)
+
+
+def is_unread(name: bytes) -> bool:
+    """Whether a file is taken for an image of a format that is not read here."""
+    return may_be_image(name) and not is_image(name)
+
+
+def lacks_plugin(name: bytes) -> bool:
+    """Whether a file would be read if a library were installed."""
+    found = ENDINGS.get(ending(name))
+    return found is not None and not is_read(found)
+
+
 def readable_endings() -> list[str]:
     """Return the endings of the images that are read here."""
     return [text for text, name in ENDINGS.items() if is_read(name)]

@@ -50,6 +50,8 @@ class Source:
       fit: how images get this shape; without a window `read` takes no crop_seeds.
       change: function of what was read and of the numbers of the examples, whose result
         `read` returns instead.
+      stored_size: height and width of the stored images, where these were measured;
+        None: as the store says.
     """
 
     store: Store
@@ -58,6 +60,7 @@ class Source:
     max_pixels: int
     fit: Fit = FIT
     change: Callable[[dict[str, Any], np.ndarray], dict[str, Any]] | None = None
+    stored_size: tuple[int | None, int | None] | None = None
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
@@ -107,7 +110,9 @@ class Source:
 
     @property
     def _same_size(self) -> bool:
-        return self.store.image_shape[:2] == self.image_shape[:2]
+        """Whether images keep their size, which all have."""
+        stored = self.stored_size or self.store.image_shape[:2]
+        return stored == self.image_shape[:2]
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -226,7 +231,7 @@ class Source:
           UnreadableError: see `files.open_file`; or where all images of the store have
             one size, which is kept, this one has another.
         """
-        file = files.open_file(stored.data, self.max_pixels)
+        file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
         if self._same_size and (file.height, file.width) != (height, width):
             raise UnreadableError(

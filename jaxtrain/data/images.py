@@ -76,6 +76,7 @@ class Fit:
         `Jitter` are cut on the host alone.
       window_size: height and width that the step resizes them to, or the largest; None:
         those of other images.
+      white_level: Value of 16 bits that becomes 255; None: the largest.
     """
 
     centre_part: float = 224 / 256
@@ -83,6 +84,7 @@ class Fit:
     crop_mode: str = "center"
     window: Window | Jitter | None = None
     window_size: int | None = None
+    white_level: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
         """Return the box that is resized to `size` x `size`: a centred square.

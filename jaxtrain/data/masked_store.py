@@ -23,7 +23,7 @@ from jaxtrain.data.pixel_classes import (
     StoredMask,
 )
 from jaxtrain.data.placed import Placed
-from jaxtrain.data.slices import NamedSplits, join
+from jaxtrain.data.slices import NamedSplits, check_train, join
 from jaxtrain.data.stores import Images, Opened, Remark, Store
 from jaxtrain.errors import UserError
 
@@ -164,8 +164,7 @@ def make_masked(
         hold something else than it says.
     """
     source = config.source
-    if "train" not in splits:
-        raise UserError(f"{source} has the splits {', '.join(splits)}, and no train")
+    check_train(source, splits)
     if classes is None:
         raise UserError(
             f"{source}: nothing tells which classes its masks have: write their names "

@@ -82,7 +82,10 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     masks = _splits(mask_scan, masks_place, problems)
     pairs = {
         split: _pairs(
-            of_split, masks.get(split), problems, every=config.include is None
+            of_split,
+            _without(masks.get(split), of_split, scan.unread()),
+            problems,
+            every=config.include is None,
         )
         for split, of_split in images.items()
     }
@@ -96,6 +99,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     if not pairs["train"]:
         raise UserError(
             f"{source} holds no image to train on{include.told}: expected {LAYOUT}"
+            + "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         )
     files: list[tuple[SizedFile, SizedFile]] = []
     splits = {}
@@ -171,6 +175,19 @@ def _by_stem(
                 "rename one of them: an image and its mask are matched by their names",
             )
     return found
+
+
+def _without(
+    masks: SplitFolder | None, images: SplitFolder, unread: Iterable[bytes]
+) -> SplitFolder | None:
+    """Return the masks of a split but for those of images that are not read here."""
+    if masks is None:
+        return None
+    stems = {
+        os.path.splitext(os.path.relpath(name, images.place))[0] for name in unread
+    }
+    files = {stem: file for stem, file in masks.files.items() if stem not in stems}
+    return masks._replace(files=files)
 
 
 def _pairs(

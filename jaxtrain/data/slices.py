@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +138,16 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
     if unit == "%" and abs(bound) > 100:
         raise ValueError(f"{part!r} goes beyond 100 %")
     return bound
+
+
+def check_train(source: str, splits: Collection[str]) -> None:
+    """Raise UserError if none of the splits of a set is called train."""
+    if "train" not in splits:
+        there = f"the splits {', '.join(splits)}" if splits else "no images"
+        raise UserError(
+            f"{source} has {there}, and no train: name one of them train, of which "
+            "parts are held out where there are no others"
+        )
 
 
 def join(shards: Iterable[np.ndarray]) -> np.ndarray:

@@ -23,6 +23,11 @@ from jaxtrain.errors import UserError
 
 # Endings of names, in lower case.
 ENDINGS_OF_SOUNDS = (".wav", ".flac")
+# Endings of sounds in formats that are never read.
+UNKNOWN_SOUNDS = (
+    *(".aac", ".aif", ".aiff", ".amr", ".au", ".m4a", ".mp3", ".oga", ".ogg"),
+    *(".opus", ".wma"),
+)
 # Samples of a file, of all channels: five hours at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
@@ -52,6 +57,11 @@ def check_installed() -> None:
 def is_sound(name: bytes) -> bool:
     """Whether a file is taken for a sound that is read here, by its ending."""
     return formats.ending(name) in ENDINGS_OF_SOUNDS
+
+
+def is_unread(name: bytes) -> bool:
+    """Whether a file is taken for a sound of a format that is not read."""
+    return formats.ending(name) in UNKNOWN_SOUNDS
 
 
 class SoundLook(NamedTuple):

@@ -17,49 +17,39 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import formats, images
+from jaxtrain.data import images, layouts, sampled
 from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.audio import open_audio
 from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.coco import open_coco
-from jaxtrain.data.coco_layouts import is_coco
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_folder
-from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.hf import open_hf
 from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
-from jaxtrain.data.masks import IMAGES, MASKS, open_masks
-from jaxtrain.data.packed.index import INDEX
+from jaxtrain.data.masks import open_masks
 from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
     NamedSplits,
     count_shared,
+    join,
     select,
 )
-from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
 from jaxtrain.data.tfds import open_tfds
 from jaxtrain.data.unlabelled import NO_LABEL, set_aside
 from jaxtrain.data.yolo import open_yolo
-from jaxtrain.data.yolo_layout import is_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
+# (H, W, C) of stored images; None where they differ.
+StoredShape = tuple[int | None, int | None, int]
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
-# Ending of a file -> kind of source.
-KIND_BY_ENDING = {
-    ".csv": "csv",
-    ".json": "coco",
-    ".npz": "arrays",
-    ".yaml": "yolo",
-    ".yml": "yolo",
-}
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
@@ -132,8 +122,11 @@ def load_splits(
     config: DataConfig, seed: int, store: Store, splits: NamedSplits
 ) -> Splits:
     """Do what `load` does with a store that is open."""
-    on_device = _fits_on_device(config, store)
-    open_named = functools.partial(open_split, config, store, splits, on_device)
+    shape = stored_shape(config, store, splits)
+    on_device = _fits_on_device(config, shape)
+    open_named = functools.partial(
+        open_split, config, store, splits, on_device, shape=shape
+    )
     hold_out = HoldOut(config, open_named(config.train_split))
     # Its own other splits have the classes that are trained on.
     anew = config.hold_out == "classes"
@@ -200,11 +193,26 @@ def load_splits(
     return Splits(train, validation, test, config.image_size, fit, seen_size)
 
 
-def _fits_on_device(config: DataConfig, store: Store) -> bool:
+def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> StoredShape:
+    """Return the (H, W, C) of the images of a store, measured where it matters.
+
+    A store of files does not know their sizes: a run needs them where nothing is
+    resized, and where images of one size are put on the device for random windows.
+    """
+    shape, augment = store.image_shape, config.augment
+    on_device = augment.random_resized_crop and config.cache == "device"
+    if None not in shape or not (config.seen_size is None or on_device):
+        return shape
+    examples = join([part for some in splits.values() for part in some])
+    size = sampled.common_size(store, examples, config.max_pixels)
+    return shape if size is None else (*size, shape[-1])
+
+
+def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
     """Whether the step cuts windows: of images of one size; else the host cuts them."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may reach beyond an image.
-    height, width, _ = store.image_shape
+    height, width, _ = shape
     differ = None in (height, width)
     if differ and config.cache == "device":
         raise UserError(
@@ -229,7 +237,8 @@ def _make_fit(config: DataConfig) -> images.Fit:
         assert config.seen_size is not None, "windows are resized"
         window = images.Jitter(chosen.scale_jitter, config.seen_size)
     size = (config.training_sizes or (config.image_size,))[-1]
-    return images.Fit(*config.fit, window, size if window else None)
+    white = config.white_level
+    return images.Fit(*config.fit, window, size if window else None, white)
 
 
 def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
@@ -246,19 +255,19 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         return _open_own(config)
     kind, _, name = config.source.partition(":")
     if kind not in SOURCES:
-        if (meant := _guess(config.source)) is not None:
+        if (meant := layouts.guess(config.source)) is not None:
             raise UserError(
                 f"data.source = {config.source!r} has no kind: write {meant}"
             )
-        forms = ", ".join(row.form for row in SOURCES.values())
-        raise UserError(
-            f"data.source = {config.source!r}: expected {forms} or {own.FORMS}"
-            f"{nearest(kind, SOURCES)}"
-        )
+        raise _unknown(config.source, kind)
     row = SOURCES[kind]
     # Those two say themselves what a name is like.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
         raise UserError(f"data.source = {config.source!r}: expected {row.form}")
+    if row.is_path and not os.path.lexists(os.path.expanduser(name)):
+        raise UserError(
+            f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
+        )
     check_no_options("data", config.source, config.options)
     with may_be_one(not to_train):
         opened = row.open(name, config)
@@ -290,43 +299,27 @@ def refuse_sounds(store: Store, what: str) -> None:
 def complete(text: str) -> str:
     """Return a source in full: a path alone stands for a folder or a file of images."""
     known = text.partition(":")[0] in SOURCES or own.is_own(text)
-    return text if known else _guess(text) or text
+    return text if known else layouts.guess(text) or text
 
 
-def _guess(path: str) -> str | None:
-    """Return the source that a path stands for, such as folder:photos for photos."""
-    place = os.path.expanduser(path)
-    if os.path.isdir(place):
-        names = [name for name in os.listdir(place) if not name.startswith(".")]
-        if INDEX in names:
-            return f"packed:{path}"
-        if holds_folders(place, IMAGES, MASKS):
-            return f"masks:{path}"
-        if any("idx3-ubyte" in name.lower() for name in names):
-            return f"idx:{path}"
-        kind = _kind_of_boxes(place, names) or _kind_of_files(place)
-        return f"{kind}:{path}"
-    kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
-    return f"{kind}:{path}" if kind and os.path.isfile(place) else None
-
-
-def _kind_of_files(place: str) -> str:
-    """Return audio if the first sound or image in a folder is a sound; else folder."""
-    for _, folders, files in os.walk(place):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        names = [os.fsencode(name) for name in sorted(files)]
-        known = (n for n in names if is_sound(n) or formats.is_image(n))
-        first = next((n for n in known if not n.startswith(b".")), None)
-        if first is not None:
-            return "audio" if is_sound(first) else "folder"
-    return "folder"
-
-
-def _kind_of_boxes(place: str, names: list[str]) -> str | None:
-    """Return the kind of a folder of images with boxes; None: it is none."""
-    if is_coco(place, names):
-        return "coco"
-    return "yolo" if is_yolo(place) else None
+def _unknown(source: str, kind: str) -> UserError:
+    """Return the error for a source that is none of `SOURCES`."""
+    near, where = nearest(kind, SOURCES), f"seen from {os.getcwd()}"
+    is_path = not near and (":" not in source or os.sep in kind)
+    if is_path and os.path.exists(os.path.expanduser(source)):
+        known = ", ".join(layouts.KIND_BY_ENDING)
+        return UserError(
+            f"data.source = {source!r} is a file of no kind that is read ({known}): "
+            "give a folder of images, or unpack it"
+        )
+    ending = os.path.splitext(source)[1].lower()
+    if is_path and (os.sep in source or ending in layouts.KIND_BY_ENDING):
+        return UserError(f"data.source = {source!r} is not there, {where}")
+    forms = ", ".join(row.form for row in SOURCES.values())
+    there = f" is not there, {where}, and no other source" if is_path else ""
+    return UserError(
+        f"data.source = {source!r}{there}: expected {forms} or {own.FORMS}{near}"
+    )
 
 
 def _open_own(config: DataConfig) -> Opened:
@@ -346,6 +339,7 @@ def open_split(
     splits: NamedSplits,
     on_device: bool,
     text: str,
+    shape: StoredShape | None = None,
 ) -> Source:
     """Return the examples that a text such as train[:90%] names, or `all`.
 
@@ -355,21 +349,26 @@ def open_split(
       splits: of the set.
       on_device: leave it to the step to give them their size.
       text: in TFDS syntax.
+      shape: of the stored images, as `stored_shape` returns it; None: measured here.
 
     Raises:
       UserError: there is no such split, or its images cannot be converted.
     """
     indices = select(text, splits, config.source)
-    shape = images.converted_shape(store.image_shape, config.seen_size, config.channels)
+    stored = shape or stored_shape(config, store, splits)
+    converted = images.converted_shape(stored, config.seen_size, config.channels)
     fit = _make_fit(config)
     if on_device:
-        height, width, _ = store.image_shape
+        height, width, _ = stored
         assert height is not None and width is not None
-        shape = height, width, shape[-1]
+        converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
     # Missing files are told at once.
     store.read(indices[[0, -1]])
-    return Source(store, indices, shape, config.max_pixels, fit)
+    measured = None if stored == store.image_shape else stored[:2]
+    return Source(
+        store, indices, converted, config.max_pixels, fit, stored_size=measured
+    )
 
 
 def _describe_shared(named: dict[str, Source]) -> list[str]:
@@ -460,6 +459,11 @@ class Kind(NamedTuple):
 
     open: Callable[[str, DataConfig], Opened]
     form: str
+
+    @property
+    def is_path(self) -> bool:
+        """Whether a file or a folder is named."""
+        return self.form.partition(":")[2].startswith(("DIR", "FILE"))
 
 
 # What stands before the colon -> the kind of source.

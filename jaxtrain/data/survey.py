@@ -1,5 +1,6 @@
 """A look at a data set before there is a recipe: how many, how large, of what kind."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import files, sound_files
+from jaxtrain.data import conversions, files, sound_files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.image_source import SOUND
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
+from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Images whose headers are read, and those of them that are decoded.
-NUM_HEADERS = 1000
+# Images whose pixels are looked at, of those whose headers are read.
 NUM_DECODED = 50
-READ = 64
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Survey:
       colour: whether any of those shows colours.
       num_unreadable: Number of those that cannot be read.
       remarks: What the set says of how it was found.
+      white_level: Value of images of 16 bits that is white; None: 65535, or 8 bits.
     """
 
     counts: Mapping[str, int]
@@ -46,6 +47,7 @@ class Survey:
     facts: Mapping[str, Any]
     groups: np.ndarray
     remarks: tuple[Remark, ...] = ()
+    white_level: int | None = None
 
     @property
     def hears(self) -> bool:
@@ -102,23 +104,21 @@ def survey(config: DataConfig) -> Survey:
             f"{config.source} has no split `train`, only {', '.join(splits)}"
         )
     train = np.concatenate(splits["train"])
-    number = min(len(train), NUM_HEADERS)
-    some = train[np.arange(number) * len(train) // number]
+    some = evenly(train, NUM_HEADERS)
+    number = len(some)
     sizes, num_colour, num_unreadable = [], 0, 0
     decoded = set(some[:: max(1, number // NUM_DECODED)].tolist())
-    for start in range(0, number, READ):
-        part = some[start : start + READ]
-        for index, image in zip(part.tolist(), store.read(part)[0], strict=True):
-            try:
-                if noun == "sound":
-                    size, colour = _listen(image), False
-                else:
-                    size, colour = _look(image, config.max_pixels, index in decoded)
-            except UnreadableError:
-                num_unreadable += 1
-                continue
-            sizes.append(size)
-            num_colour += colour
+    for index, image in stored_images(store, some):
+        try:
+            if noun == "sound":
+                size, colour = _listen(image), False
+            else:
+                size, colour = _look(image, config.max_pixels, index in decoded)
+        except UnreadableError:
+            num_unreadable += 1
+            continue
+        sizes.append(size)
+        num_colour += colour
     if not sizes:
         raise UserError(f"{config.source}: none of {number} {noun}s can be read")
     groups = store.strata(train)
@@ -134,6 +134,9 @@ def survey(config: DataConfig) -> Survey:
     else:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
         _, class_counts = np.unique(known, return_counts=True)
+    seen = conversions.look(store, train, config.max_pixels)
+    # A recipe will name the level that fits.
+    levelled = dataclasses.replace(config, white_level=seen.white_level)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},
         class_counts=class_counts,
@@ -142,7 +145,8 @@ def survey(config: DataConfig) -> Survey:
         num_unreadable=num_unreadable,
         facts=store.facts,
         groups=groups,
-        remarks=remarks_of(store),
+        remarks=(*remarks_of(store), *conversions.remarks(seen, levelled)),
+        white_level=seen.white_level,
     )
 
 

@@ -84,7 +84,8 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     }
     if not any(images.values()):
         problems.check()
-        raise UserError(f"{source} holds no image: expected {LAYOUT}")
+        passed = "".join(f"; {r.title}: {r.text}" for r in _passed_over(scan, texts))
+        raise UserError(f"{source} holds no image: expected {LAYOUT}{passed}")
     for what, num in unread.items():
         remarks.append(Remark("columns not read", f"{what}, of {num:,} rows", False))
     remarks += [*layout.remarks, *_passed_over(scan, texts)]

@@ -134,10 +134,13 @@ class LabelFiles:
         """Refuse label files without an image."""
         labels = self.folder_of_labels(part.place)
         found = [] if labels is None else self._texts.images(labels)
+        unread = {
+            os.path.splitext(os.path.basename(n))[0] for n in self._images.unread()
+        }
         for name, _ in found:
             base = os.path.basename(name).lower()
             stem = os.path.splitext(base)[0]
-            is_other = base in CLASSES or shown(stem) in SPLITS
+            is_other = base in CLASSES or shown(stem) in SPLITS or stem in unread
             if name not in taken and not is_other and not base.startswith(b"readme"):
                 self._problems.add(
                     f"{shown(name)} is of no image in {shown(part.place) or 'the set'}",

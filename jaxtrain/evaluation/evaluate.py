@@ -13,6 +13,7 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.sources import Source
+from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.evaluation import calibration, outliers, resampling, robustness
 from jaxtrain.evaluation.attacked import FOOLED_BY, ThreatModel
@@ -98,6 +99,8 @@ def evaluate(
         robustness.error(subject.task.main_goal, found.values)
     result = _describe(subject, data, asked, found)
     result["data"]["absent_classes"] = absent_classes(source)
+    told = describe_remarks(remarks_of(source.store))
+    result["data"]["remarks"] = told
     if subject.task.one_class_an_image:
         result["calibration"] = calibration.calibration(found.kept["scores"])
     if fitted is not None:

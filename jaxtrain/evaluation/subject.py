@@ -101,6 +101,8 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
             "interpolation": about.interpolation,
             "crop_mode": about.crop_mode,
         }
+    if about.white_level is not None:
+        fixed["white_level"] = about.white_level
     for name, value in fixed.items():
         if getattr(data, name) is not None:
             raise UserError(
@@ -211,7 +213,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
       UserError: it cannot be opened, or has images of another shape.
     """
     same = ("crop_pct", "interpolation", "crop_mode", "batch_size", "eval_batch_size")
-    same += ("max_bad_fraction", "max_pixels")
+    same += ("max_bad_fraction", "max_pixels", "white_level")
     data = DataConfig(
         source=name,
         data_dir=own.data_dir if name.startswith("tfds:") else None,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxtrain.config.recipe import CONFIG, is_run, read_run
+from jaxtrain.console import tell
 from jaxtrain.data import sources
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Unreadable
@@ -84,9 +85,12 @@ def of_folder(
       UserError: there are none, or one cannot be read.
     """
     try:
-        names, found = find([str(folder)], kind=model.kind), []
+        unread, found = list[bytes](), []
+        names = find([str(folder)], kind=model.kind, unread=unread)
     except UserError as error:
         raise UserError(f"--images {error}") from None
+    for remark in model.kind.passed_over(unread):
+        tell(f"--images {folder}: {remark.title}: {remark.text}")
     num = calibration or CHECKED
     for index, window in _choose(model, len(names), num):
         path = os.fsdecode(names[index])

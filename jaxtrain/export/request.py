@@ -172,6 +172,7 @@ class Request:
             "interpolation": given.interpolation,
             **({} if sound is None else {"sound": vars(sound)}),
             "crop_mode": given.crop_mode,
+            "white_level": given.white_level,
             **_sliding(given),
             "origin": self.model.origin,
             "jaxtrain": given.jaxtrain,

@@ -36,7 +36,7 @@ def pictures(
         try:
             if isinstance(data, OSError):
                 return
-            file = files.open_file(data, MAX_PIXELS)
+            file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
         except UnreadableError:  # It was another file a moment ago.
             return

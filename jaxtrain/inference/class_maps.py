@@ -70,7 +70,7 @@ def draw_masks(
     Raises:
       UnreadableError: the file is no image.
     """
-    file = files.open_file(data, MAX_PIXELS)
+    file = files.open_file(data, MAX_PIXELS, fit.white_level)
     mask = mask_of_image(logits, fit, (file.height, file.width))
     seen = np.where(mask == IGNORED, 0, mask)
     return in_colours(mask), Image.fromarray(overlay(file.decode(3), seen, PALETTE[1:]))

@@ -34,6 +34,7 @@ ANEW = (
 # Fields that are not written where they have these values.
 ABSENT = {
     "crop_mode": "center",
+    "white_level": None,
     "output_spec": None,
     "column_names": None,
     "chosen": {},
@@ -62,6 +63,7 @@ class Description:
       crop_pct: of the shorter side, what is kept of images that are made smaller.
       interpolation: how images are resized, bilinear or bicubic.
       crop_mode: How images of other shapes become square.
+      white_level: Value of images of 16 bits that becomes 255; None: the largest.
       output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: of the numbers that it was trained to predict, if any.
@@ -90,6 +92,7 @@ class Description:
     crop_pct: float
     interpolation: str
     crop_mode: str = "center"
+    white_level: int | None = None
     output_spec: Any = None
     column_names: tuple[str, ...] | None = None
     num_centres: int = 0
@@ -105,7 +108,8 @@ class Description:
     @property
     def fit(self) -> Fit:
         """How images of other sizes get the size of the model."""
-        return Fit(self.crop_pct, self.interpolation, self.crop_mode)
+        how = self.crop_pct, self.interpolation, self.crop_mode
+        return Fit(*how, white_level=self.white_level)
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
@@ -241,6 +245,10 @@ class Description:
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
             "crop_mode": (self.crop_mode in CROP_MODES, " or ".join(CROP_MODES)),
+            "white_level": (
+                self.white_level is None or 0 < self.white_level < 2**16,
+                "1 to 65535",
+            ),
         }
         for name, (good, what) in expected.items():
             if not good:

@@ -16,7 +16,10 @@ STDIN = "-"
 
 
 def find(
-    words: Sequence[str], stdin: BinaryIO | None = None, kind: FileKind = IMAGES
+    words: Sequence[str],
+    stdin: BinaryIO | None = None,
+    kind: FileKind = IMAGES,
+    unread: list[bytes] | None = None,
 ) -> FileNames:
     """Return the names of image files, in the order of the words, sorted within each.
 
@@ -27,6 +30,7 @@ def find(
       stdin: standard input: names one a line, or as `find -print0` writes them. They
         are taken as they are: whether the files are there is seen when they are read.
       kind: Kind of files that are taken from folders.
+      unread: takes the files in folders that are of the kind, but not read here.
 
     Raises:
       UserError: a word stands for no image, or two for the same.
@@ -38,9 +42,9 @@ def find(
         )
     if words.count(STDIN) > 1:
         raise UserError("- is given twice: standard input is read once")
-    found: list[bytes] = []
+    found, unread = list[bytes](), [] if unread is None else unread
     for word in words:
-        found += _of_stdin(stdin) if word == STDIN else _of_word(word, kind)
+        found += _of_stdin(stdin) if word == STDIN else _of_word(word, kind, unread)
     _check_distinct(found)
     return FileNames.join(found)
 
@@ -55,11 +59,11 @@ def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
     return names
 
 
-def _of_word(word: str, kind: FileKind) -> list[bytes]:
+def _of_word(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     # A file may be called like a pattern.
     if os.path.lexists(word):
         path = os.fsencode(word)
-        return _of_folder(path, kind) if os.path.isdir(path) else [path]
+        return _of_folder(path, kind, unread) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
             f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
@@ -75,31 +79,37 @@ def _of_word(word: str, kind: FileKind) -> list[bytes]:
             found.append(path)
         # `**` matches folders and what lies in them: once is enough.
         elif "**" not in word:
-            found += _files_below(path, kind)
+            found += _files_below(path, kind, unread)
     if not found:
-        raise UserError(f"{shown(word)} matches folders without {kind.noun}s alone")
-    return found
-
-
-def _of_folder(path: bytes, kind: FileKind) -> list[bytes]:
-    found = _files_below(path, kind)
-    if not found:
-        known = " ".join(kind.endings())
         raise UserError(
-            f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
+            f"{shown(word)} matches folders without {kind.noun}s alone"
+            f"{_instead(kind, unread)}"
         )
     return found
 
 
-def _files_below(path: bytes, kind: FileKind) -> list[bytes]:
+def _of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
+    found = _files_below(path, kind, unread)
+    if not found:
+        known = " ".join(kind.endings())
+        raise UserError(
+            f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
+            f"{_instead(kind, unread)}"
+        )
+    return found
+
+
+def _instead(kind: FileKind, unread: list[bytes]) -> str:
+    return "".join(f"; {r.title}: {r.text}" for r in kind.passed_over(unread))
+
+
+def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     found = []
     for folder, folders, names in os.walk(path, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(b".")]
-        found += [
-            os.path.join(folder, name)
-            for name in names
-            if not name.startswith(b".") and kind.is_read(name)
-        ]
+        files = [name for name in names if not name.startswith(b".")]
+        found += [os.path.join(folder, name) for name in files if kind.is_read(name)]
+        unread += [os.path.join(folder, name) for name in files if kind.is_unread(name)]
     return sorted(found)
 
 

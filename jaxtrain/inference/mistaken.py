@@ -59,7 +59,7 @@ def _of_file(place: Path) -> Mistaken | None:
     known = (*files.SAFETENSORS, *files.TORCH)
     if place.suffix in known:
         return None
-    if formats.is_image(bytes(place)):
+    if formats.may_be_image(bytes(place)):
         return Mistaken("an image", f"{MODEL_OR_RUN}, and images to predict alone")
     elsewhere = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
     kinds = {
@@ -116,9 +116,9 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 def _has_images(entries: list[Path]) -> bool:
     """Whether a folder or one in it has an image."""
-    if any(formats.is_image(bytes(path)) for path in entries):
+    if any(formats.may_be_image(bytes(path)) for path in entries):
         return True
     folders = [path for path in entries if path.is_dir()]
     return any(
-        formats.is_image(bytes(path)) for one in folders for path in _entries(one)
+        formats.may_be_image(bytes(path)) for one in folders for path in _entries(one)
     )

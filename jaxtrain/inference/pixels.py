@@ -143,7 +143,7 @@ def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
 def _of_file(
     data: bytes | LargeFile, shape: tuple[int, int, int], fit: Fit, max_pixels: int
 ) -> np.ndarray:
-    file = files.open_file(data, max_pixels)
+    file = files.open_file(data, max_pixels, fit.white_level)
     height, width, channels = shape
     if height == width:
         return images.fit_file(file, height, channels, fit=fit)

@@ -71,6 +71,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         crop_pct=crop_pct,
         interpolation=interpolation,
         crop_mode=crop_mode,
+        white_level=config.data.white_level,
         sliding_size=config.data.sliding_size,
         sliding_overlap=config.data.sliding_overlap,
     )

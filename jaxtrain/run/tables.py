@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
+from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted, first_of
@@ -39,7 +40,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
     # What was passed over when the data were opened.
-    remarks = remarks_of(splits.train.store)
+    remarks = (*remarks_of(splits.train.store), *lost_detail(splits.train, config.data))
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",

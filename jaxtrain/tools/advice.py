@@ -12,6 +12,7 @@ import numpy as np
 from jaxtrain import own, tasks
 from jaxtrain.config import DataConfig
 from jaxtrain.config.detection import DetectionOptions
+from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.data.survey import Survey
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
@@ -92,10 +93,11 @@ def advise(
       UserError: There are too few images.
     """
     num_train = found.counts["train"]
-    size = weights.size if weights else _image_size(found, num_train)
+    task = tasks.kind(suitable_task(found, data))
+    whole = _keep_whole(found, task)
+    size = weights.size if weights else _image_size(found, num_train, bool(whole))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
-    task = tasks.kind(suitable_task(found, data))
     if task.finds_boxes:
         size = -(-size // BOX_STRIDE) * BOX_STRIDE
     held_out = _held_out(found, num_train)
@@ -110,6 +112,10 @@ def advise(
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
+        "white_level": (
+            found.white_level,
+            f"the values of 16 bits looked at reach {found.white_level} at most",
+        ),
         "targets": (data.targets or None, "a column each"),
         "classes": (data.classes, "of the masks"),
         "label_separator": (
@@ -122,12 +128,13 @@ def advise(
     if found.hears:
         augment = SPEC_AUGMENT
     elif not task.whole_images:
-        augment = _augmentation(found, size, task)
+        augment = _augmentation(found, size, task, bool(whole))
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
             **({} if found.hears else _sizes(found, size, weights)),
+            **whole,
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
         },
         **(_of_sounds(found) if found.hears else {}),
@@ -187,8 +194,23 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     }
 
 
-def _image_size(found: Survey, num_train: int) -> int:
-    shorter = int(np.median(found.sizes.min(axis=1)))
+def _keep_whole(found: Survey, task: type[Task]) -> dict[str, tuple[str, str]]:
+    """Return the option that keeps wide, or high, images whole; {} for others.
+
+    Tasks of boxes and of masks keep all images whole.
+    """
+    if found.hears or task.finds_boxes or task.class_maps:
+        return {}
+    part = cut_away(found.sizes)
+    if part <= MUCH:
+        return {}
+    return {"crop_mode": ("border", f"{part:.0%} lies beyond the centred square")}
+
+
+def _image_size(found: Survey, num_train: int, whole: bool) -> int:
+    # Of images in borders the longer side becomes the size.
+    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
+    shorter = int(np.median(sides))
     if shorter <= SMALL_SIZE:
         return max(shorter, SMALLEST_SIZE)
     limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
@@ -246,9 +268,10 @@ def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
 
 
 def _augmentation(
-    found: Survey, size: int, task: type[Task]
+    found: Survey, size: int, task: type[Task], whole: bool
 ) -> dict[str, tuple[Any, str]]:
-    small = size <= SMALL_SIZE
+    # A window of a wide image would be stretched, as no evaluation sees it.
+    small = size <= SMALL_SIZE or whole
     if task.finds_boxes:
         same = "boxes go along; False, if left and right make classes differ"
         return {"horizontal_flip": (True, same)}
@@ -264,7 +287,7 @@ def _augmentation(
         advice["crop_scale"] = SMALLEST_WINDOW, reason
     same = "a mirrored photograph shows the same"
     letters = "True, if a mirrored image is still of its class; letters are not"
-    flip = found.colour and not small
+    flip = found.colour and size > SMALL_SIZE
     return {**advice, "horizontal_flip": (flip, same if flip else letters)}
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import DataConfig
+from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.data import sampled
 from jaxtrain.data.files import StoredFile, UnreadableError, open_file
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import FileNames, ImageFileStore
+from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import check_folder
@@ -387,10 +389,37 @@ def test_links_that_meet_in_a_circle_end(tmp_path: Path):
     check_folder(root)
 
 
-def test_sizes_that_differ_need_a_size(tmp_path: Path):
-    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
+def test_images_of_one_size_need_no_size(tmp_path: Path):
+    write_folder(tmp_path / "set", {f"{c}/{i}.png": i for c in "ab" for i in range(9)})
+    fields: dict[str, Any] = {"source": f"folder:{tmp_path / 'set'}", "channels": 1}
+    splits = load_images(**fields)
+    assert splits.input_shape == (6, 4, 1)
+    for source in splits.named().values():
+        batch = read_all(source)["image"]
+        assert batch.shape[1:] == (6, 4, 1) and (batch == batch[:, :1, :1]).all()
+    # The host cuts windows of files; of one size they may be on the device, too.
+    augment = AugmentConfig(random_resized_crop=True)
+    cut = load_images(**fields, image_size=4, cache="device", augment=augment)
+    assert cut.input_shape == (4, 4, 1) and cut.train.image_shape == (6, 4, 1)
+    index = pack(DataConfig(**fields), tmp_path / "packed", format="raw")
+    assert index.image_shape == (6, 4, 3)
+    (tmp_path / "set" / "a" / "9.png").write_bytes(grey(9, 5, 4))
     with pytest.raises(UserError, match=r"differ in size: set data\.image_size"):
-        load_images(source=f"folder:{tmp_path}")
+        load_images(**fields)
+    with pytest.raises(UserError, match="differ in size: give --size"):
+        pack(DataConfig(**fields), tmp_path / "no", format="raw")
+
+
+def test_an_image_of_another_size_that_was_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_folder(tmp_path, {f"{c}/{i}.png": i for c in "ab" for i in range(9)})
+    monkeypatch.setattr(sampled, "NUM_HEADERS", 2)
+    (tmp_path / "b" / "8.png").write_bytes(grey(9, 5, 4))
+    unreadable = []
+    for source in load_images(source=f"folder:{tmp_path}").named().values():
+        source.read(np.arange(len(source)), unreadable=unreadable)
+    assert [bad.reason for bad in unreadable] == ["it has 4x5 pixels, expected 4x6"]
 
 
 def test_odd_names_are_read_and_shown_in_one_line(tmp_path: Path):

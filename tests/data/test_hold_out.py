@@ -120,7 +120,7 @@ def test_classes_without_images_are_named():
     result: dict[str, Any] = {
         **dict.fromkeys(("tta", "class_names", "calibration", "temperature")),
         **dict.fromkeys(("out_of_distribution", "adversarial", "corruptions")),
-        "data": {**data, "absent_classes": absent_classes(found.test)},
+        "data": {**data, "absent_classes": absent_classes(found.test), "remarks": {}},
         "intervals": {"metrics": {}},
         "run": {"step": 8},
         "metrics": {},

@@ -83,7 +83,8 @@ def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
     assert whole["metrics"] == read_summary(folder / "run")["eval"]
     assert whole["run"]["step"] == read_summary(folder / "run")["model"]["step"] == 20
     data = {"source": "digits", "split": "test", "num_examples": 360}
-    assert whole["data"] == {**data, "num_unreadable": 0, "absent_classes": []}
+    left_out = {"num_unreadable": 0, "absent_classes": [], "remarks": {}}
+    assert whole["data"] == {**data, **left_out}
 
 
 def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):
@@ -361,7 +362,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
             "--data.validation-fraction 0",
             "synthetic:8x8x1/10 has no validation split",
         ),
-        ("--data.source nothing", "data.source = 'nothing': expected"),
+        ("--data.source nothing", "data.source = 'nothing' is not there, seen from"),
         ("--workdir nowhere", "nowhere is not there: give the folder of a run or of a"),
         ("--out nowhere/found.json", "cannot write in nowhere (No such file or"),
         (f"--out {300 * 'a'}", "cannot write in . (File name too long)"),

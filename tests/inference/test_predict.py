@@ -26,6 +26,7 @@ from pyarrow import parquet
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
+from jaxtrain.data import formats
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference import (
@@ -162,6 +163,35 @@ def test_rows_features_and_pictures_of_a_folder(
     assert {p.name for p in here.iterdir()} == {
         *("there", "f.npy", "seen", "model", "photos")
     }
+
+
+@each_row(
+    ("ending", "told"),
+    [(".heic", r"pip install -e '.[heic]'"), (".avif", "needs a Pillow built with it")],
+)
+def test_images_that_a_missing_library_would_read_are_told(
+    ending: str,
+    told: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    root = here / ending[1:]
+    (root / "a").mkdir(parents=True)
+    for name in ("a/1.png", f"2{ending}", f"a/3{ending.upper()}", "4.cr2", "5.txt"):
+        (root / name).write_bytes(encode(np.zeros(SHAPE, np.uint8)))
+    monkeypatch.setattr(formats, "is_read", lambda name: name not in ("HEIF", "AVIF"))
+    assert run(f"{root.name} --out p.csv") == 0
+    line = f"passed over: 2 {ending}, 1 .cr2 ("
+    text = capsys.readouterr().out
+    assert line in text and told in text
+    assert run(f"{root.name} --out q.csv --strict") == 1
+    assert f"--strict: {line}" in capsys.readouterr().err
+    (root / "a" / "1.png").unlink()
+    for words in (root.name, f"{root.name[0]}?{root.name[2:]}"):
+        assert run(words) == 2
+        err = capsys.readouterr().err
+        assert line in err and told in err
 
 
 def test_the_likeliest_classes_in_other_formats(here: Path, model: TrainedModel):

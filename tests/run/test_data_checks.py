@@ -33,6 +33,7 @@ from tests.helpers import waves
 from tests.helpers.any_set import SOURCE, write_set
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco
+from tests.helpers.deep_images import png, tiff
 from tests.helpers.images import encode, write_tfds
 from tests.helpers.masked import SIDE, write_masks
 from tests.helpers.messy import make_messy
@@ -88,6 +89,17 @@ def messy(folder: Path) -> Config:
     root = make_messy(folder / "birds", num=12).root
     source, size = f"folder:{root}", 16
     return run_config(source, image_size=size, test_fraction=0.2, max_bad_fraction=0.1)
+
+
+def deep(folder: Path) -> Config:
+    grey = np.random.default_rng(0).integers(0, 4096, (16, 80, 1), np.uint16)
+    bands = np.random.default_rng(1).integers(0, 256, (16, 80, 5), np.uint8)
+    for i in range(20):
+        place = folder / "deep" / "ab"[i // 10]
+        place.mkdir(parents=True, exist_ok=True)
+        data = png(grey + i) if i % 2 else tiff(bands + i, 2)
+        (place / f"{i}.{'png' if i % 2 else 'tif'}").write_bytes(data)
+    return run_config(f"folder:{folder / 'deep'}", image_size=16, test_fraction=0.2)
 
 
 def lost_class(folder: Path) -> Config:
@@ -252,6 +264,7 @@ FILES: list[tuple[Callable[[Path], Config], Kinds]] = [
     (partial(zoo, max_bad_fraction=0.2), SHAPED | warnings("unreadable")),
     (zoo, SHAPED | errors("unreadable")),
     (partial(zoo, max_bad_fraction=0.2, image_size=None), errors("sizes")),
+    (deep, warnings("grey_levels", "bands", "cut_away")),
     (messy, warnings("passed_over", "unreadable", "nested")),
     (
         boxes,

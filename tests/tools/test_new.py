@@ -99,7 +99,18 @@ def test_a_recipe_grows_with_the_set():
     many = values(1_281_167, (375, 500), [1281] * 1000)
     assert (many["image_size"], many["name"]) == (224, "adamw")
     assert many["batch_size"] == 128 and many["label_smoothing"] == 0.1
-    assert values(30_000, (100, 2000), [3000] * 10)["image_size"] == 96
+    assert values(30_000, (100, 150), [3000] * 10)["image_size"] == 96
+
+
+def test_images_far_from_a_square_are_kept_whole():
+    """A centred square would cut 80 % away, of strips as of columns."""
+    for size in ((48, 240), (240, 48)):
+        found = values(400, size, [320, 80])
+        assert (found["crop_mode"], found["image_size"]) == ("border", 128)
+        assert found["crop_padding"] == 16 and "random_resized_crop" not in found
+    assert "crop_mode" not in values(400, (240, 360), [320, 80])
+    seen = dataclasses.replace(survey_of(400, (64, 64), [320, 80]), white_level=4095)
+    assert fields(advise(seen, DATA))["white_level"] == 4095
 
 
 @each_row("num_train", [10, 11, 19, 160])

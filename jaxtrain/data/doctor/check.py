@@ -11,6 +11,7 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config, replace
 from jaxtrain.data import images, sources
+from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.doctor import checks, page, report
 from jaxtrain.data.doctor.boxes import check_boxes
 from jaxtrain.data.doctor.columns import check_columns
@@ -21,7 +22,6 @@ from jaxtrain.data.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.data.doctor.scan import Scan, scan
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import Splits
-from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 
 JSON, PAGE = "data_report.json", "data_report.html"
@@ -65,7 +65,11 @@ def check(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}") from None
-    complete = _complete(config, store)
+    # A recipe without a size takes images that all have one.
+    shape = store.image_shape
+    if sized:
+        shape = sources.stored_shape(config.data, store, named)
+    complete = _complete(config, shape)
     loaded = sources.load_splits(complete.data, config.seed, store, named)
     parts, train = loaded.named(), loaded.train
     splits = {name: source.indices for name, source in parts.items()}
@@ -75,11 +79,11 @@ def check(
     if train.sound is not None:
         sizes = checks.check_lengths(scanned, train.sound)
     else:
-        sizes = checks.check_sizes(scanned, store.image_shape, config.data, sized=sized)
+        sizes = checks.check_sizes(scanned, shape, config.data, sized=sized)
     task, refused = (None, []) if judge is None else judge(complete, loaded)
     found = [
         *(Finding(kind, "error", text) for kind, text in refused),
-        *checks.check_remarks(store),
+        *checks.check_remarks(store, lost_detail(train, config.data)),
         *checks.check_files(scanned, config.data, targets if train.is_placed else ""),
         *sizes,
         *checks.check_blank(scanned),
@@ -134,9 +138,9 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
 
 
-def _complete(config: Config, store: Store) -> Config:
+def _complete(config: Config, stored: sources.StoredShape) -> Config:
     """Return the config with a size of the images, whether it names one or not."""
-    if not images.lacks_size(store.image_shape, config.data.image_size):
+    if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)
 

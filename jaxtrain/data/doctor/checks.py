@@ -10,7 +10,7 @@ from jaxtrain.data.doctor.near import equal_ones, find_near
 from jaxtrain.data.doctor.report import Finding, Level, of_rows
 from jaxtrain.data.doctor.scan import SPLITS, Scan
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.stores import Store, remarks_of
+from jaxtrain.data.stores import Remark, Store, remarks_of
 from jaxtrain.errors import counted
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
@@ -75,15 +75,15 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
     return found + of_rows(kind, "note", title, [*odd], odd, scan.noun)
 
 
-def check_remarks(store: Store) -> list[Finding]:
-    """Report the files that were passed over when the set was opened."""
+def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
+    """Report the files that were passed over when the set was opened, and `more`."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
             "warning" if remark.serious else "note",
             f"{remark.title}: {remark.text}",
         )
-        for remark in remarks_of(store)
+        for remark in (*remarks_of(store), *more)
         if remark.title != upright.TITLE  # All images are looked at here.
     ]
 
@@ -120,7 +120,7 @@ def check_sizes(
 
     Args:
       scan: Scan of the set.
-      stored: Shape of its images as stored (`Store.image_shape`).
+      stored: Shape of its images as stored, measured where there is a recipe.
       config: Data section of the run.
       sized: whether there is a recipe, which must then set data.image_size.
     """

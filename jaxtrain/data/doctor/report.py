@@ -36,6 +36,11 @@ ADVICE = {
     "deep it lies: if the inner folders are the classes, list them in a csv: file.",
     "classes_left_out": "The model has no output for them: leave it so, or add what is "
     "missing.",
+    "grey_levels": "A run sees 8 bits: the option says which value becomes white.",
+    "bands": "Files are read as grey or colour: what is known of more bands is in "
+    "arrays alone.",
+    "cut_away": "Evaluations and predictions see the centred square: keep the whole "
+    "image with data.crop_mode = border, or stretch it with squash.",
     "extension": "They are read by what they hold; rename them, so that nothing else "
     "trips over them.",
     "animated": "Only the first picture is used: save the one that is meant.",

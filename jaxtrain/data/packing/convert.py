@@ -7,7 +7,7 @@ import numpy as np
 import simplejpeg
 
 from jaxtrain.data import images
-from jaxtrain.data.files import StoredFile, UnreadableError, open_file
+from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError, open_file
 from jaxtrain.data.packed.index import Column
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
@@ -26,12 +26,14 @@ class Form:
       size: of the shorter side of files; of both sides of arrays; None: as stored.
       image_shape: of the packed images.
       max_pixels: a larger image is unreadable.
+      white_level: value of 16 bits that becomes 255; None: the largest.
     """
 
     format: Literal["jpeg", "raw"]
     size: int | None
     image_shape: tuple[int | None, int | None, int]
     max_pixels: int
+    white_level: int | None = None
 
     @property
     def column(self) -> Column | None:
@@ -52,7 +54,7 @@ class Form:
             assert isinstance(image, StoredFile)
             return self._file(image)
         if isinstance(image, StoredFile):
-            file = open_file(image.data, self.max_pixels)
+            file = self._open(image)
             image = file.decode(self.image_shape[-1])
         if self.size is not None:
             image = images.centre_fit(image, self.size, SQUARE)
@@ -64,13 +66,16 @@ class Form:
             )
         return image.tobytes()
 
+    def _open(self, stored: StoredFile) -> ImageFile:
+        return open_file(stored.data, self.max_pixels, self.white_level)
+
     def _file(self, stored: StoredFile) -> bytes:
         """Return an image file as it is, or as a JPEG whose shorter side is `size`.
 
         With a size, a JPEG that is not larger stays as it is, and other formats become
         JPEGs. All are decoded, to see that they can be.
         """
-        file, channels = open_file(stored.data, self.max_pixels), self.image_shape[-1]
+        file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)
         shorter = min(file.height, file.width)
         if self.size is None or (file.format == "JPEG" and shorter <= self.size):
@@ -91,15 +96,26 @@ class Form:
 
 
 def make_form(
-    store: Store, format: Literal["jpeg", "raw"], size: int | None, max_pixels: int
+    store: Store,
+    format: Literal["jpeg", "raw"],
+    size: int | None,
+    max_pixels: int,
+    shape: tuple[int | None, int | None, int],
 ) -> Form:
     """Return how the images of a store are packed.
+
+    Args:
+      store: Images to pack.
+      format: As files, or as arrays.
+      size: Size in pixels; see `Form`.
+      max_pixels: A larger image is unreadable.
+      shape: (H, W, C) of the stored images; None where they differ in size.
 
     Raises:
       UserError: they cannot be packed so.
     """
     (image,) = store.read(np.zeros(1, np.int64))[0]
-    height, width, channels = store.image_shape
+    height, width, channels = shape
     if size is not None and size < 1:
         raise UserError(f"--size {size}: expected a number of pixels above 0")
     if size is not None and channels not in (1, 3):

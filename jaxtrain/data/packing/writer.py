@@ -6,6 +6,7 @@ are there: a folder without one is no packed set.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -27,6 +28,7 @@ from jaxtrain.data.packing.convert import Form, make_form
 from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 
@@ -65,14 +67,21 @@ def pack(
             "it is"
         )
     sources.refuse_sounds(store, "data --pack")
+    for remark in remarks_of(store):
+        tell(f"{remark.title}: {remark.text}")
     examples = _examples(splits, config.source)
-    form = make_form(store, format, size, config.max_pixels)
+    shape = store.image_shape
+    if format == "raw" and size is None:
+        shape = sources.stored_shape(config, store, splits)
+    form = make_form(store, format, size, config.max_pixels, shape)
+    form = dataclasses.replace(form, white_level=config.white_level)
     facts = _facts(store.facts, config.source)
     parts = _cut(examples, form)
     plan = {
         "source": config.source,
         "include": config.include,
         **({"options": config.options} if config.options else {}),
+        **({"white_level": config.white_level} if config.white_level else {}),
         # What the source was: labels, names and sizes of its files.
         "digest": facts.get("digest"),
         "max_pixels": config.max_pixels,

@@ -1,0 +1,135 @@
+"""Remarks on what images lose when they get the size and the 8 bits of a run."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import depth, files, formats
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.image_source import SOUND, Source
+from jaxtrain.data.sampled import evenly, stored_images
+from jaxtrain.data.stores import Remark, Store
+from jaxtrain.errors import UserError
+
+# Images that are looked at.
+NUM_LOOKED = 64
+# Part of the area that is much to cut away: more than of photographs of 3:2, a third.
+MUCH = 0.4
+
+
+class Converted(NamedTuple):
+    """Images as they are stored, some of many.
+
+    Attributes:
+      sizes: Height and width of each, (n, 2).
+      largest: Largest value of those of 16 bits; None: there are none.
+      num_deep: Number of those of 16 bits.
+      bands: Number of bands of those that have more than are used.
+      unused: Number of bands of each of these that are not used.
+    """
+
+    sizes: np.ndarray
+    largest: int | None
+    num_deep: int
+    bands: list[int]
+    unused: list[int]
+
+    @property
+    def white_level(self) -> int | None:
+        """White level that fits the values; None: that of 16 bits."""
+        return None if self.largest is None else depth.fitting_level(self.largest)
+
+
+def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
+    """Look at some of the images of a store."""
+    sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
+    examples = evenly(examples, 0 if SOUND in store.facts else NUM_LOOKED)
+    for _, image in stored_images(store, examples):
+        if not isinstance(image, StoredFile):
+            sizes.append(image.shape[:2])
+            continue
+        try:
+            file = files.open_file(image.data, max_pixels)
+            sizes.append((file.height, file.width))
+            if file.format in ("PNG", "TIFF"):
+                known = formats.candidates(file.data)
+                stored = depth.values(file.data, known)
+                deep += [] if stored is None else [int(stored.max())]
+                num, unused = depth.bands_beyond(file.data, known)
+                bands += [(num, unused)] if unused else []
+        except UnreadableError:
+            continue
+        except Exception:  # A damaged file, which is counted when it is read.
+            continue
+    return Converted(
+        sizes=np.array(sizes).reshape(-1, 2),
+        largest=max(deep, default=None),
+        num_deep=len(deep),
+        bands=[num for num, _ in bands],
+        unused=[unused for _, unused in bands],
+    )
+
+
+def remarks(seen: Converted, config: DataConfig) -> tuple[Remark, ...]:
+    """Return what images lose by the options of a run, and which option keeps it.
+
+    Raises:
+      UserError: `data.white_level` has no effect.
+    """
+    return (*_of_depth(seen, config), *_of_bands(seen), *_of_size(seen, config))
+
+
+def lost_detail(train: Source, config: DataConfig) -> tuple[Remark, ...]:
+    """Return the remarks on the training split of a run."""
+    return remarks(look(train.store, train.indices, config.max_pixels), config)
+
+
+def cut_away(sizes: np.ndarray) -> float:
+    """Return the part of the images' area beyond the centred square, on average."""
+    return float(np.mean(1 - sizes.min(axis=1) / sizes.max(axis=1)))
+
+
+def _of_depth(seen: Converted, config: DataConfig) -> Iterator[Remark]:
+    num, white = len(seen.sizes), config.white_level
+    if white is not None and seen.largest is None and num:
+        raise UserError(
+            f"data.white_level = {white} has no effect: none of the {num} images "
+            "looked at has 16 bits a channel; leave it out"
+        )
+    if seen.largest is None:
+        return
+    told = f"{seen.num_deep} of {num} images looked at have 16 bits and values up to "
+    told += f"{seen.largest:,}"
+    fitting = seen.white_level
+    if white is not None and seen.largest > white:
+        text = f"{told}: those above data.white_level = {white:,} become white"
+        yield Remark("grey levels", text, serious=True)
+    elif white is None and fitting is not None:
+        levels = seen.largest // 256 + 1
+        text = f"{told}, of which 8 bits keep {levels} levels: set data.white_level = "
+        yield Remark("grey levels", f"{text}{fitting}", serious=True)
+
+
+def _of_bands(seen: Converted) -> Iterator[Remark]:
+    if seen.bands:
+        text = (
+            f"{len(seen.bands)} of {len(seen.sizes)} images looked at have "
+            f"{max(seen.bands)} bands, of which the last {max(seen.unused)} are not "
+            "used: give arrays (arrays:FILE.npz) to train on all"
+        )
+        yield Remark("bands", text, serious=True)
+
+
+def _of_size(seen: Converted, config: DataConfig) -> Iterator[Remark]:
+    if config.seen_size is None or config.fit[2] != "center" or not len(seen.sizes):
+        return
+    part = cut_away(seen.sizes)
+    if part > MUCH:
+        height, width = np.median(seen.sizes, axis=0).astype(int).tolist()
+        text = (
+            f"{part:.0%} of the area of the images ({width}x{height} pixels in the "
+            "median) lies beyond the centred square: data.crop_mode = border keeps all"
+        )
+        yield Remark("cut away", text, serious=True)

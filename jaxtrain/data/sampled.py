@@ -1,0 +1,50 @@
+"""Images of a store that are looked at before a run: some of many, evenly spaced."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxtrain.data import files
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.stores import Store
+
+# Images whose headers are read.
+NUM_HEADERS = 1000
+READ = 64
+
+
+def evenly(examples: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many examples, evenly spaced."""
+    number = min(len(examples), most)
+    return examples[np.arange(number) * len(examples) // max(number, 1)]
+
+
+def stored_images(
+    store: Store, examples: np.ndarray
+) -> Iterator[tuple[int, np.ndarray | StoredFile]]:
+    """Yield examples of a store with their images."""
+    for start in range(0, len(examples), READ):
+        part = examples[start : start + READ]
+        yield from zip(part.tolist(), store.read(part)[0], strict=True)
+
+
+def common_size(
+    store: Store, examples: np.ndarray, max_pixels: int
+) -> tuple[int, int] | None:
+    """Return the height and width that all image files looked at have.
+
+    None means that they differ, that none can be read, or that they are no files.
+    """
+    found: tuple[int, int] | None = None
+    for _, image in stored_images(store, evenly(examples, NUM_HEADERS)):
+        if not isinstance(image, StoredFile):
+            return None
+        try:
+            file = files.open_file(image.data, max_pixels)
+        except UnreadableError:
+            continue
+        size = file.height, file.width
+        if found not in (None, size):
+            return None
+        found = size
+    return found

@@ -1,0 +1,204 @@
+"""Layouts of folders: the source that each is read by, and what is no class."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import formats
+from jaxtrain.data.sources import complete, open_store
+from jaxtrain.data.stores import remarks_of
+from jaxtrain.errors import UserError
+from tests.helpers.images import grey
+from tests.helpers.rows import each_row
+
+COCO_JSON = '{"images": [{"id": 1, "file_name": "1.png"}], "annotations": []}'
+ROBOFLOW = "_annotations.coco.json"
+THREE = ("train", "valid", "test")
+# Name -> files below the folder; the source that `new` takes, where {} is the folder;
+# what folder:DIR is refused with, None where it is read.
+LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
+    "Roboflow's COCO": (
+        [f"{split}/{name}" for split in THREE for name in ("1.png", ROBOFLOW)],
+        "coco:{}",
+        r"test, train, valid are no classes, and test/_annotations\.coco\.json has "
+        r"annotations: give coco:",
+    ),
+    "COCO 2017": (
+        [
+            *("train2017/1.png", "val2017/2.png"),
+            "annotations/instances_train2017.json",
+        ],
+        "coco:{}",
+        "train2017, val2017 are no classes, .* give coco:",
+    ),
+    "Label Studio's COCO": (
+        ["images/1.png", "result.json"],
+        "coco:{}/result.json",
+        "images is no class, and result.json has annotations: give coco:.*result.json",
+    ),
+    "ultralytics": (
+        ["data.yaml", "train/images/1.png", "train/labels/1.txt"],
+        "yolo:{}",
+        "images is no class, .* give yolo:",
+    ),
+    "YOLO without names": (
+        ["images/train/1.png", "labels/train/1.txt", "images/val/1.png"],
+        "yolo:{}",
+        "images is no class, .* give yolo:",
+    ),
+    "masks": (
+        ["images/1.png", "masks/1.png"],
+        "masks:{}",
+        "images, masks are no classes, .* give masks:",
+    ),
+    "masks in each split": (
+        ["train/images/1.png", "train/masks/1.png", "val/images/1.png"],
+        "folder:{}",
+        r"a format that is not read \(masks by split: train/masks\): .*path, mask and",
+    ),
+    "a table beside splits": (
+        ["Train/1.png", "Test/2.png", "list.csv"],
+        "csv:{}/list.csv",
+        "Test, Train are no classes, and list.csv has annotations: give csv:",
+    ),
+    "a table of sounds": (["audio/1.wav", "list.csv"], "audio:{}/list.csv", ""),
+    "Pascal VOC": (
+        ["training/1.png", "training/1.xml", "validation/1.png"],
+        "folder:{}",
+        r"are no classes, .* not read \(Pascal VOC: training/1\.xml\): export them as",
+    ),
+    "no annotations": (
+        ["train/1.png", "val/2.png", "test1/3.png"],
+        "folder:{}",
+        "test1, train, val are no classes, and nothing tells .*, test1/CLASS, or list",
+    ),
+    "no training split": (
+        ["val/a/1.png", "val/b/2.png", "test/a/3.png"],
+        "folder:{}",
+        "test, val are no classes, but splits, of which none is for training: name one "
+        "train, or give folder:.*/test, of which parts",
+    ),
+    "classes in images": (
+        ["images/a/1.png", "images/b/2.png"],
+        "folder:{}",
+        "images is no class: if the folders in it are, give folder:.*/images",
+    ),
+    "classes": (["a/1.png", "train/2.png"], "folder:{}", None),
+    "splits of classes": (
+        ["Training/a/1.png", "Training/b/2.png", "val/a/1.png", "notes.csv"],
+        "folder:{}",
+        None,
+    ),
+}
+CONTENTS = {".csv": "path,label\n1.png,a\n", ".json": COCO_JSON, ".txt": "", ".xml": ""}
+
+
+def write(root: Path, files: list[str]) -> None:
+    for file in files:
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(0))
+
+
+@each_row("name", [*LAYOUTS])
+def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
+    files, source, message = LAYOUTS[name]
+    write(tmp_path, files)
+    assert complete(str(tmp_path)) == source.format(tmp_path)
+    config = DataConfig(source=f"folder:{tmp_path}")
+    if message is None:
+        store, _ = open_store(config)
+        assert store.facts["num_classes"] == 2
+    elif message:
+        with pytest.raises(UserError, match=message):
+            open_store(config)
+
+
+@each_row(
+    ("source", "message"),
+    [
+        ("{}/none", "= '{}/none' is not there, seen from [^,]*$"),
+        ("none", "'none' is not there, seen from .*: expected digits"),
+        ("none.csv", "'none.csv' is not there, seen from [^,]*$"),
+        ("{}/set.zip", r"is a file of no kind that is read \(\.csv, .*\.yml\)"),
+        *(
+            (f"{kind}:{{}}/none", "none' is not there, seen from")
+            for kind in (
+                "folder",
+                "masks",
+                "csv",
+                "audio",
+                "arrays",
+                "idx",
+                "packed",
+                "coco",
+                "yolo",
+            )
+        ),
+    ],
+)
+def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
+    (tmp_path / "set.zip").touch()
+    with pytest.raises(UserError, match=message.replace("{}", str(tmp_path))):
+        open_store(DataConfig(source=source.format(tmp_path)))
+
+
+@each_row(
+    ("kind", "files", "names"),
+    [
+        ("folder", ["a/1.png", "b/3.png", "a/2.heic"], ["a/1.png", "b/3.png"]),
+        (
+            "masks",
+            ["images/1.png", "masks/1.png", "images/2.HEIC", "masks/2.png"],
+            ["images/1.png"],
+        ),
+        (
+            "yolo",
+            [
+                *("images/train/1.png", "labels/train/1.txt", "images/train/2.heic"),
+                *("labels/train/2.txt", "images/val/3.png", "labels/val/3.txt"),
+            ],
+            ["images/train/1.png", "images/val/3.png"],
+        ),
+    ],
+)
+def test_images_of_formats_that_a_library_would_read_are_told(
+    kind: str,
+    files: list[str],
+    names: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(formats, "is_read", lambda name: name != "HEIF")
+    write(tmp_path, files)
+    (tmp_path / "classes.txt").write_text("ground\nthing\n")
+    for label in tmp_path.glob("labels/*/*.txt"):
+        label.write_text("0 0.5 0.5 0.5 0.5")
+    assert complete(str(tmp_path)) == f"{kind}:{tmp_path}"
+    store: Any
+    store, _ = open_store(DataConfig(source=f"{kind}:{tmp_path}"))
+    stored = getattr(store, "file_names", None) or store.names
+    assert sorted(stored[i].decode() for i in range(len(stored))) == names
+    (remark,) = (r for r in remarks_of(store) if r.title == "passed over")
+    assert "1 .heic" in remark.text and "pip install -e '.[heic]'" in remark.text
+    assert remark.serious
+    for path in tmp_path.rglob("[13].*"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"1 \.heic.*pip install -e"):
+        open_store(DataConfig(source=f"{kind}:{tmp_path}"))
+
+
+def test_problems_come_before_a_missing_training_split(tmp_path: Path):
+    write(tmp_path, ["images/val/1.png", "labels/val/1.txt"])
+    (tmp_path / "images" / "train").mkdir()
+    (tmp_path / "classes.txt").write_text("thing\n")
+    source = DataConfig(source=f"yolo:{tmp_path}")
+    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 x")
+    with pytest.raises(UserError, match=r"labels/val/1\.txt, line 1: .* is no box"):
+        open_store(source)
+    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 0.5")
+    told = "has the splits validation, and no train: name one of them train"
+    with pytest.raises(UserError, match=told):
+        open_store(source)
