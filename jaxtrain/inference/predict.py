@@ -262,6 +262,8 @@ class TableLayout:
     def _values(self, found: dict[str, Any], i: int) -> Row:
         if self.model.finder is not None:
             return found_boxes.row(found["found"], i, self.model.finder)
+        if self.empty:
+            return {}
         if self.class_names is None:
             row, readout = found["output"][i], self.model.readout
             row = row if readout is None else readout.whole(row)
