@@ -8,11 +8,12 @@ import resource
 from collections.abc import Iterator
 
 from jaxtrain.errors import UserError, is_out_of_memory
+from jaxtrain.invocation import command
 
 MEMORY = (
     "set a smaller data.batch_size or --batch-size, fewer members of an ensemble, or "
-    "more devices; main.py plan tells what a config takes, main.py find-batch the "
-    "largest batch that fits"
+    "more devices; {plan} tells what a config takes, {find_batch} the largest batch "
+    "that fits"
 )
 SPACE = "free some space there, or choose another folder"
 PERMISSION = "change the permissions, or choose another folder"
@@ -48,7 +49,8 @@ def as_user_error(error: BaseException) -> UserError | None:
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
         reason = reason or type(error).__name__
-        return UserError(f"the memory was used up ({reason}): {MEMORY}")
+        fix = MEMORY.format(plan=command("plan"), find_batch=command("find-batch"))
+        return UserError(f"the memory was used up ({reason}): {fix}")
     messages = map(_describe, _causes(error))
     message = next(filter(None, messages), None)
     return None if message is None else UserError(message)

@@ -24,7 +24,7 @@ class FindBatchArguments:
     # train.accumulate_steps, for the fastest micro-batch.
     vary: Literal["batch_size", "accumulate_steps"] = "batch_size"
     # here: run a few steps on this machine; cpu, cpux8: on its CPU; a GPU that need not
-    # be here, as h100 or h100x8 (those of main.py plan): compile the step for it.
+    # be here, as h100 or h100x8 (those of the command plan): compile the step for it.
     target: str = "here"
     # Nodes of so many GPUs.
     nodes: int = 1

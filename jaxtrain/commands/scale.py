@@ -29,7 +29,7 @@ class ScaleArguments:
     # Compile the step and do not run it: bytes and collectives, no times.
     compile_only: bool = False
     # A GPU to compile for, with --compile-only; it need not be here: v100, a100,
-    # a100-40, h100, h200, b200, l4 or rtx6000pro (main.py plan tells more of one).
+    # a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells more of one).
     target: str | None = None
     # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
     out: Path | None = None

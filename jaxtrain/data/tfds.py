@@ -7,7 +7,6 @@ TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
 import contextlib
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from jaxtrain.data.shard_files import RecordFiles, allow_open_files
 from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.invocation import command
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_text
 
@@ -201,12 +201,9 @@ def _check_known(name: str) -> None:
 
 
 def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
-    given = data_dir is not None
-    option = f" --data-dir {shlex.quote(str(data_dir))}" if given else ""
-    return (
-        f"Prepare it with\n  python main.py data --prepare tfds:{name}{option}\n"
-        f"which needs the extra: {INSTALL}"
-    )
+    option = () if data_dir is None else ("--data-dir", data_dir)
+    how = command("data", "--prepare", f"tfds:{name}", *option)
+    return f"Prepare it with\n  {how}\nwhich needs the extra: {INSTALL}"
 
 
 def _label(examples: list[Any]) -> np.ndarray:

@@ -5,13 +5,13 @@ stays, and so does the accuracy.
 """
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.invocation import command
 from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 
 # In the folder of a run.
@@ -95,7 +95,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
       UserError: none was fitted to this model, or the file is damaged.
     """
     path = workdir / TEMPERATURE
-    fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
+    fit = command("evaluate", "--workdir", workdir, "--calibrate")
     anew = f"make it anew with {fit}"
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jaxtrain.invocation import command
+
 # Accounts that took less than this bound nothing that a person would wait for.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
@@ -25,8 +27,8 @@ RULES = (
         "data_wait",
         "waiting for data",
         0.1,
-        "raise data.workers, pack the images (main.py data --pack) or, if they fit, "
-        "set data.cache to device",
+        "raise data.workers, pack the images ({pack}) or, if they fit, set data.cache "
+        "to device",
     ),
     Rule(
         "compile",
@@ -60,7 +62,7 @@ RULES = (
         "start",
         0.3,
         "a longer run pays for it once; a folder of many images opens faster once it "
-        "is packed (main.py data --pack)",
+        "is packed ({pack})",
     ),
 )
 
@@ -90,7 +92,11 @@ def advise(
         and seconds[rule.account] >= MIN_SECONDS
     ]
     rules.sort(key=lambda rule: -found[rule.account])
-    told = [f"{r.name}, {found[r.account]:.0%} of the time: {r.text}" for r in rules]
+    pack = command("data", "--pack")
+    told = [
+        f"{r.name}, {found[r.account]:.0%} of the time: {r.text.format(pack=pack)}"
+        for r in rules
+    ]
     slow = mfu is not None and mfu < LOW_MFU
     if slow and found.get("step", 0.0) > MANY_STEPS:
         half = "" if "16" in precision else ", precision = bf16"

@@ -12,6 +12,7 @@ from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import counted
+from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
@@ -261,5 +262,5 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     if readout is not None or named or task.finds_boxes:
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
-    lines += ["next:", *(f"  python main.py {command}" for command in commands)]
+    lines += ["next:", *(f"  {program()} {command}" for command in commands)]
     print("\n".join(map(printable, lines)))
