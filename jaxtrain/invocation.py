@@ -43,5 +43,5 @@ def _on_path(path: str) -> str:
     """The name of a program that the shell finds by it; else its path, quoted."""
     name = os.path.basename(path)
     found = shutil.which(name)
-    same = found is not None and os.path.abspath(found) == os.path.abspath(path)
-    return name if same or name == path else shlex.quote(path)
+    same = found is not None and os.path.normpath(found) == os.path.normpath(path)
+    return name if same else shlex.quote(path)

@@ -11,10 +11,11 @@ import tyro
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
-from jaxtrain.errors import IncompleteError, UserError
+from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.system_errors import remedy
 
 if TYPE_CHECKING:
     from jaxtrain.evaluation.attacked import ThreatModel
@@ -136,10 +137,10 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
         for path, values in files.items():
             write_digested(path, values)
     except OSError as error:
-        raise IncompleteError(
+        raise UserError(
             f"cannot write {' and '.join(map(str, files))} "
-            f"({error.strerror or error}); what was found is shown above. Free some "
-            "space, or choose another place with --out, and evaluate again"
+            f"({error.strerror or error}); {remedy(error.errno)}. What was found is "
+            "shown above; --out FILE is another place"
         ) from None
 
 

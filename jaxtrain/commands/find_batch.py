@@ -47,6 +47,7 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     from jaxtrain.performance import find_batch
     from jaxtrain.performance.memory import parse_bytes
     from jaxtrain.performance.targets import parse_target
+    from jaxtrain.records.workdir import folder_of_results
 
     target = parse_target(arguments.target, arguments.nodes)
     memory = arguments.memory
@@ -57,11 +58,13 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
         )
     if arguments.trust:
         trust_pretrained(arguments.overrides)
-    find_batch.carry_out(
-        arguments.overrides,
-        target,
-        vary=arguments.vary,
-        memory=None if memory is None else parse_bytes("--memory", memory),
-        largest=arguments.largest,
-        path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
-    )
+    out = arguments.out or Path("runs") / arguments.config.stem
+    with folder_of_results(out):
+        find_batch.carry_out(
+            arguments.overrides,
+            target,
+            vary=arguments.vary,
+            memory=None if memory is None else parse_bytes("--memory", memory),
+            largest=arguments.largest,
+            path=out / RESULT,
+        )

@@ -54,20 +54,23 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
             compiler.enter_context(gpu_compiler.ready(target))
             from jaxtrain.inference.trust import trust_pretrained
             from jaxtrain.performance import planning
+            from jaxtrain.records.workdir import folder_of_results
 
         if arguments.price is not None and arguments.price < 0:
             raise UserError(f"--price {arguments.price}: expected 0 or more")
         if arguments.trust:
             trust_pretrained(arguments.overrides)
-        planning.carry_out(
-            arguments.overrides,
-            target,
-            batch=arguments.batch,
-            presets=parse_presets(arguments.compare),
-            price=arguments.price,
-            check=arguments.check,
-            path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
-        )
+        out = arguments.out or Path("runs") / arguments.config.stem
+        with folder_of_results(out):
+            planning.carry_out(
+                arguments.overrides,
+                target,
+                batch=arguments.batch,
+                presets=parse_presets(arguments.compare),
+                price=arguments.price,
+                check=arguments.check,
+                path=out / RESULT,
+            )
 
 
 def parse_presets(text: str | None) -> list[Preset]:

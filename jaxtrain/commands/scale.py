@@ -45,7 +45,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`."""
     from jaxtrain.inference.trust import trust_pretrained
     from jaxtrain.performance import scale
-    from jaxtrain.records.workdir import make_folder, write_json
+    from jaxtrain.records.workdir import folder_of_results, write_json
 
     if arguments.trust:
         trust_pretrained(arguments.overrides)
@@ -54,16 +54,16 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     if arguments.preset is not None:
         config = replace(config, "parallel.preset", arguments.preset)
     out = arguments.out or Path("runs") / arguments.config.stem
-    make_folder(out)
-    result = scale.scale(
-        config,
-        counts,
-        arguments.mode,
-        arguments.platform,
-        timed=not arguments.compile_only,
-        target=arguments.target,
-    )
-    result = {"config": arguments.config.stem, **result}
-    write_json(out / RESULT, result)
-    scale.plot(out / PLOT, result)
+    with folder_of_results(out):
+        result = scale.scale(
+            config,
+            counts,
+            arguments.mode,
+            arguments.platform,
+            timed=not arguments.compile_only,
+            target=arguments.target,
+        )
+        result = {"config": arguments.config.stem, **result}
+        write_json(out / RESULT, result)
+        scale.plot(out / PLOT, result)
     print(f"wrote {out / RESULT} and {out / PLOT}")

@@ -59,7 +59,7 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
     _check(arguments)
     with collector.held_back():
         from jaxtrain.inference.trust import trust_pretrained
-        from jaxtrain.records.workdir import follow, make_folder
+        from jaxtrain.records.workdir import folder_of_results, follow
         from jaxtrain.tools.sweep.options import SweepOptions
         from jaxtrain.tools.sweep.processes import work_together
         from jaxtrain.tools.sweep.results import finish
@@ -84,11 +84,11 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         platform=arguments.platform,
         together=together,
     )
-    make_folder(options.folder)
-    if arguments.processes == 1:
-        work(options, signals)
-    else:
-        work_together(options, arguments.processes, signals)
+    with folder_of_results(options.folder):
+        if arguments.processes == 1:
+            work(options, signals)
+        else:
+            work_together(options, arguments.processes, signals)
     finish(options)
 
 

@@ -73,6 +73,7 @@ def test_a_path_is_one_word(option: str, tmp_path: Path):
         ("/else/bin/jaxtrain", "/else/bin/python", "/else/bin/jaxtrain"),
         ("main.py", "python", "python main.py"),
         ("main.py", f"{BIN}/python", "python main.py"),
+        ("main.py", "python3", "python3 main.py"),
         ("../a b/main.py", ".venv/bin/python", ".venv/bin/python '../a b/main.py'"),
         ("/x/jaxtrain/__main__.py", "python3", "python3 -m jaxtrain"),
     ],

@@ -57,11 +57,11 @@ def check(
             f"--write-clean: the images of {config.data.source} are no files that "
             "data.include could name; leave it out"
         )
+    loaded = _load(config, store, named)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror}") from None
-    loaded = _load(config, store, named)
     splits = {name: source.indices for name, source in loaded.items()}
     scanned = scan(loaded["train"], splits, config.data.source)
     same = checks.find_equal(scanned)
