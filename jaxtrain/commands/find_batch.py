@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -43,7 +44,7 @@ class FindBatchArguments:
 
 def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     """Find it, show what was tried, and write `find_batch.json`."""
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.performance import find_batch
     from jaxtrain.performance.memory import parse_bytes
     from jaxtrain.performance.targets import parse_target
@@ -57,8 +58,8 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
             f"--vary {arguments.vary}; leave it out"
         )
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
-    out = arguments.out or Path("runs") / arguments.config.stem
+        trust_recipe(arguments.config, arguments.overrides)
+    out = arguments.out or default_folder(arguments.config)
     with folder_of_results(out):
         find_batch.carry_out(
             arguments.overrides,

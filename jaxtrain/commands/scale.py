@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config, Preset, replace
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
@@ -43,17 +44,17 @@ class ScaleArguments:
 
 def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`."""
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.performance import scale
     from jaxtrain.records.workdir import folder_of_results, write_json
 
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     counts = scale.parse_counts(arguments.devices)
     config = arguments.overrides
     if arguments.preset is not None:
         config = replace(config, "parallel.preset", arguments.preset)
-    out = arguments.out or Path("runs") / arguments.config.stem
+    out = arguments.out or default_folder(arguments.config)
     with folder_of_results(out):
         result = scale.scale(
             config,
@@ -63,7 +64,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
             timed=not arguments.compile_only,
             target=arguments.target,
         )
-        result = {"config": arguments.config.stem, **result}
+        result = {"config": default_folder(arguments.config).name, **result}
         write_json(out / RESULT, result)
         scale.plot(out / PLOT, result)
     print(f"wrote {out / RESULT} and {out / PLOT}")

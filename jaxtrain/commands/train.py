@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import MAX_COUNT, Config
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -21,9 +22,10 @@ EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
 class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a Python file that defines get_config() -> Config, or the config.json
+    # of a run; left out: that of the run in --workdir.
     config: Path
-    # Folder of the run; None: runs/<name of the config>.
+    # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
     workdir: Path | None = None
     # Move an old run in the workdir aside and start anew.
     fresh: bool = False
@@ -57,14 +59,14 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     _check_profile(arguments)
     with collector.held_back():
         from jaxtrain.checkpoints.folder import newest_step
-        from jaxtrain.inference.trust import trust_pretrained
+        from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.processes import distributed, hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
         from jaxtrain.tools.end_report import write_report
 
-    workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
+    workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
     faults = hooks.parse_faults(os.environ.get(hooks.FAULTS_VARIABLE, ""))
@@ -89,7 +91,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         connect=connect,
     )
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     train(
         arguments.overrides,
         workdir,
