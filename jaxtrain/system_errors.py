@@ -11,7 +11,7 @@ from jaxtrain.errors import UserError, is_out_of_memory
 from jaxtrain.invocation import command
 
 MEMORY = (
-    "set a smaller data.batch_size or --batch-size, fewer members of an ensemble, or "
+    "set a smaller data.batch_size (of images for a trained model, --batch-size), or "
     "more devices; {plan} tells what a config takes, {find_batch} the largest batch "
     "that fits"
 )

@@ -234,11 +234,9 @@ def _epsilon(text: str, norm: str | None) -> float:
 
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
-    from jaxtrain.tasks import says_something
     from jaxtrain.tasks.members import OF_MEMBERS
 
     names, metrics = result["class_names"], result["metrics"]
-    num_classes = None if names is None else len(names)
     data, intervals = result["data"], result["intervals"]["metrics"]
     images = f"{data['source']}, {data['split']}: {data['num_examples']:,}"
     if data["num_unreadable"]:
@@ -247,7 +245,7 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():
-        if isinstance(value, float) and says_something(name, num_classes):
+        if isinstance(value, float):
             rows[name] = _with_interval(value, intervals.get(name))
     for name, value in metrics.items():
         if name.startswith(OF_MEMBERS) and isinstance(value, list):

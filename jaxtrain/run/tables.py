@@ -191,10 +191,11 @@ def describe_result(
     return {
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
-        **_describe_weights(setup.best.metric, summary),
+        **_describe_weights(setup, summary),
         **_describe_zeros(summary),
+        # Of all starts, as the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
-        f"{short_duration(summary['compile_seconds'])} to compile",
+        f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
         "workdir": workdir,
     }
@@ -215,13 +216,14 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
     found = advice.shares(seconds).items()
     large = [f"{name} {share:.0%}" for name, share in found if share >= SMALL_SHARE]
     rows = {"seconds": f"{', '.join(large)} of {short_duration(sum(seconds.values()))}"}
-    told = advice.advise(seconds, mfu, config.precision)
+    told = advice.advise(seconds, mfu, config)
     return rows | ({"bound by": "\n".join(told)} if told else {})
 
 
-def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
+def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
     """Name the weights that were tested, and the last and the best if others."""
     model, last, best = summary["model"], summary["last"], summary["best"]
+    metric = setup.best.metric
 
     def told(weights: dict[str, Any]) -> str:
         value = formatted(weights["validation"] or {}, (metric,)).get(metric)
@@ -232,8 +234,12 @@ def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
     if last["step"] != model["step"]:
         rows["last weights"] = told(last)
     if best is not None and best["step"] != model["step"]:
-        gone = {**best, "validation": {metric: best["value"]}}
-        rows["best weights"] = f"{told(gone)}, not kept"
+        found = told({**best, "validation": {metric: best["value"]}})
+        if setup.config.checkpoint.keep_best:
+            rows["best weights"] = f"{found}: its checkpoint is gone"
+        else:
+            rows["best evaluation"] = f"{found}; by checkpoint.keep_best = 0 the last"
+            rows["best evaluation"] += " weights are the model"
     return rows
 
 
