@@ -43,6 +43,7 @@ from jaxtrain.report.again import write_recipe
 from jaxtrain.report.compare import make_comparison
 from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample, Shown
 from jaxtrain.report.history import History
+from jaxtrain.report.overview import subject
 from jaxtrain.report.page import make_page
 from jaxtrain.report.reliability import reliability
 from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
@@ -429,3 +430,12 @@ def test_names_beside_a_matrix_are_cut_by_their_width():
     assert words[0].startswith("WWWWW") and words[0].endswith("…")
     assert words[1:] == ["i" * 30, "Gebrauchtwagen"]
     assert all(font().getlength(word) < margin - 6 for word in words)
+
+
+def test_names_of_what_is_found_are_whole(tmp_path: Path):
+    """Of a detector and of a regression, which have names and no classes."""
+    run = a_run(tmp_path / "run")
+    run.model.clear()
+    run.model["column_names"] = ["bolt", "nut"]
+    assert subject(run)[-1] == "bolt, nut"
+    assert b"bolt, nut</div>" in make_page(run, Examples())
