@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import re
 import runpy
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -221,9 +222,10 @@ def load_config(path: Path) -> Config:
     if is_saved(path):
         return _read_saved(path)
     if (path / CONFIG).is_file():
+        folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
         raise UserError(
-            f"--config {path} is the folder of a run: --workdir {path} goes on with "
-            f"it, and --config {path / CONFIG} takes its config"
+            f"--config {path} is the folder of a run: --workdir {folder} goes on with "
+            f"it, and --config {config} takes its config"
         )
     get_config = load_function("--config", path, "get_config")
     with running(path):

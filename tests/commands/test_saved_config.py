@@ -49,7 +49,7 @@ def test_a_run_goes_on_with_its_own_config(words: str, run: Path):
     ("words", "message"),
     [
         ("--workdir {none}", "holds no run to go on with: give the folder of one, or"),
-        ("--config {run}", "is the folder of a run: --workdir {run} goes on with it"),
+        ("--config {run}", "is the folder of a run: --workdir '{run}' goes on with"),
         ("--config {none}/config.json", "config.json: no such file"),
         ("--config code.json", "--config code.json is no config of a run: code.json"),
     ],
