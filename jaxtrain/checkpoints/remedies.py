@@ -26,8 +26,8 @@ def remedy_of(error: CheckpointError) -> str:
         return "free some memory of this machine"
     version = importlib.metadata.version(LIBRARY)
     return (
-        f"the disk is not the cause, but an error of {LIBRARY} {version}: install a "
-        "version that jaxtrain was tested with (constraints.txt)"
+        f"install a version of {LIBRARY} that jaxtrain was tested with "
+        f"(constraints.txt): {version} raised this, and the disk is not the cause"
     )
 
 

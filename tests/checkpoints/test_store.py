@@ -197,7 +197,10 @@ def test_failed_save_is_told(tmp_path: Path):
         (OSError(errno.EACCES, "Denied"), "change the permissions"),
         (OSError(errno.ENODEV, "No such device"), "mend the disk"),
         (DamagedError("step 5 is not what was saved"), "mend the disk"),
-        (TypeError("got an unexpected keyword"), "an error of orbax-checkpoint"),
+        (
+            TypeError("got an unexpected keyword"),
+            "install a version of orbax-checkpoint",
+        ),
     ],
 )
 def test_a_save_that_failed_names_its_own_remedy(cause: Exception, named: str):
