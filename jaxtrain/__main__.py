@@ -5,7 +5,7 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from jaxtrain import console, system_errors
+from jaxtrain import console, invocation, system_errors
 from jaxtrain.cli import main
 from jaxtrain.errors import OutputError
 from jaxtrain.processes import signals
@@ -13,6 +13,7 @@ from jaxtrain.processes import signals
 
 def run() -> NoReturn:
     """Run the command line, and end the process with its exit code."""
+    invocation.note(sys.argv[0], sys.orig_argv[0])
     console.guard()
     console.require_output()
     system_errors.raise_file_limit()

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jaxtrain import starting
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
 from jaxtrain.console import guarded
@@ -67,7 +68,8 @@ def train(
     )
     folder = Path(workdir)
     try:
-        with guarded(), StopSignals() as signals:
+        opening = starting.showing(f"opening the data: {config.data.source}")
+        with guarded(), StopSignals() as signals, opening:
             signals.grace.limit(
                 config.checkpoint.grace_seconds,
                 lambda: newest_step(folder / CHECKPOINTS),

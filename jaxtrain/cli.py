@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from jaxtrain import console, own
+from jaxtrain import console, invocation, own
 from jaxtrain.config import help as help_lib
 from jaxtrain.config import recipe
 from jaxtrain.console import tell
@@ -84,11 +84,11 @@ def parse(name: str, words: list[str]) -> Any:
     """
     command = load(name)
     kind = options_of(command)
-    prog = "main.py" if name == DEFAULT else f"main.py {name}"
-    text = f"{kind.__doc__}\n\nExample:\n  python {prog} {command.EXAMPLE}"
+    prog = invocation.command(*([] if name == DEFAULT else [name]))
+    text = f"{kind.__doc__}\n\nExample:\n  {prog} {command.EXAMPLE}"
     if name == DEFAULT:
-        text += "\n\nCommands (without one: train), whose options main.py COMMAND "
-        text += "--help shows:"
+        text += "\n\nCommands (without one: train), whose options "
+        text += f"{prog} COMMAND --help shows:"
         for other in COMMANDS:
             text += f"\n  {other:<12}{options_of(load(other)).__doc__}"
     fields = inspect.signature(kind).parameters

@@ -8,11 +8,12 @@ import resource
 from collections.abc import Iterator
 
 from jaxtrain.errors import UserError, is_out_of_memory
+from jaxtrain.invocation import command
 
 MEMORY = (
-    "set a smaller data.batch_size or --batch-size, fewer members of an ensemble, or "
-    "more devices; main.py plan tells what a config takes, main.py find-batch the "
-    "largest batch that fits"
+    "set a smaller data.batch_size (of images for a trained model, --batch-size), or "
+    "more devices; {plan} tells what a config takes, {find_batch} the largest batch "
+    "that fits"
 )
 SPACE = "free some space there, or choose another folder"
 PERMISSION = "change the permissions, or choose another folder"
@@ -32,6 +33,8 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
+# Limits of the system, which say nothing of the files that could not be opened.
+LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems let a process open 1,024 files, and let it ask for more.
 MAX_OPEN = 2**16
 # Messages of Python's.
@@ -48,7 +51,8 @@ def as_user_error(error: BaseException) -> UserError | None:
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
         reason = reason or type(error).__name__
-        return UserError(f"the memory was used up ({reason}): {MEMORY}")
+        fix = MEMORY.format(plan=command("plan"), find_batch=command("find-batch"))
+        return UserError(f"the memory was used up ({reason}): {fix}")
     messages = map(_describe, _causes(error))
     message = next(filter(None, messages), None)
     return None if message is None else UserError(message)
@@ -68,12 +72,8 @@ def _describe(error: BaseException) -> str | None:
     if not isinstance(error, OSError):
         return None
     path, reason = error.filename, error.strerror or str(error)
-    if error.errno == errno.EMFILE:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return (
-            f"too many open files, of which this process may have {limit:,}: raise the "
-            "limit (ulimit -n 4096), or set a smaller data.workers"
-        )
+    if error.errno in LIMITS:
+        return f"too many open files: {remedy(error.errno)}"
     if error.errno == errno.ENOENT and path is None:
         if not _current_folder():
             return "the current folder was removed: change to one that is there (cd)"
@@ -82,7 +82,23 @@ def _describe(error: BaseException) -> str | None:
     if error.errno not in FIXES:
         return None
     place = "" if path is None else f"{os.fsdecode(path)}: "
-    return f"{place}{reason}: {FIXES[error.errno]}"
+    return f"{place}{reason}: {remedy(error.errno)}"
+
+
+def remedy(number: int | None, otherwise: str = SPACE) -> str:
+    """Advice, as an imperative, after an error of the system.
+
+    Args:
+      number: Number of the error (errno).
+      otherwise: Advice for any that is not known.
+    """
+    if number == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (
+            f"raise the limit of open files, of which this process may have {limit:,} "
+            "(ulimit -n 4096), or set a smaller data.workers"
+        )
+    return otherwise if number is None else FIXES.get(number, otherwise)
 
 
 def _current_folder() -> str | None:

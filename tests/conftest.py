@@ -30,6 +30,7 @@ os.environ.setdefault("XLA_FLAGS", quick.FLAGS)
 # A command that starts JAX in this process must not decide it for all tests.
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 
+from jaxtrain import invocation  # noqa: E402
 from jaxtrain.parallel import devices  # noqa: E402
 from tests.helpers.needs import missing  # noqa: E402
 from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
@@ -38,6 +39,8 @@ from tests.helpers.tiers import share  # noqa: E402
 
 # Also for what runs before the first command, and for single operations.
 devices._enable_compilation_cache()
+# Commands that messages show are as for a user who calls `main.py`.
+invocation.note("main.py", "python")
 
 DISK_BYTES = 12_000_000
 

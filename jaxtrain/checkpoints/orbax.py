@@ -29,7 +29,10 @@ from jaxtrain.checkpoints.folder import remove_failed
 from jaxtrain.errors import DamagedError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import check_folder, read_bytes
+from jaxtrain.system_errors import LIMITS
 
+# The package, as pip knows it.
+LIBRARY = "orbax-checkpoint"
 # Orbax's JSON in a checkpoint, and the key of ours in it.
 METADATA, _INFO = "_CHECKPOINT_METADATA", "custom_metadata"
 # The folder of the arrays in a checkpoint.
@@ -173,10 +176,20 @@ def _silence_abandoned_work() -> None:
 
 @contextlib.contextmanager
 def reading(step: int) -> Iterator[None]:
-    """Turn whatever goes wrong while a step is read into DamagedError."""
+    """Turn whatever goes wrong while a step is read into DamagedError.
+
+    Raises:
+      OSError: Too many files are open.
+      MemoryError: The memory is used up. Neither says anything of the step.
+    """
     try:
         yield
+    except MemoryError:
+        raise
     except Exception as error:
+        number = system_error(error)
+        if number in LIMITS:
+            raise OSError(number, os.strerror(number)) from error
         raise DamagedError(
             f"could not read step {step}: {root_cause(error)}"
         ) from error

@@ -64,7 +64,7 @@ def preview(arguments: "DataArguments") -> None:
     """Draw the first training images of a recipe into a PNG file."""
     import jax
 
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
     from jaxtrain.records.whole import reported, whole
     from jaxtrain.run.setup import build_setup
@@ -76,7 +76,7 @@ def preview(arguments: "DataArguments") -> None:
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: the picture is a PNG file, such as {PREVIEW}")
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
     # What shares the work changes no image, and several may not be able to.
     plain = replace(arguments.overrides, parallel=ParallelConfig())

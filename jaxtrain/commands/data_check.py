@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxtrain.config import Config, check_own, differences, replace
+from jaxtrain.config.recipe import is_saved
 from jaxtrain.console import printable
 from jaxtrain.errors import UserError
 
@@ -57,16 +58,19 @@ def run(arguments: "DataArguments") -> None:
 
 def _trust(arguments: "DataArguments") -> None:
     """Allow the own parts of the run; without one nothing is opened that names any."""
-    from jaxtrain.inference.trust import trust, trust_pretrained
+    from jaxtrain.inference.trust import trust, trust_recipe
 
-    if arguments.workdir is None:
+    recipe, workdir = arguments.config, arguments.workdir
+    of_run = recipe is not None and is_saved(recipe)
+    if workdir is None and not of_run:
         raise UserError(
             "--trust has no effect without --workdir: what the recipe and the command "
             "line name is loaded in any case; leave it out"
         )
-    trust(arguments.workdir)
-    if arguments.overrides.model.pretrained is not None:
-        trust_pretrained(arguments.overrides)
+    if workdir is not None:
+        trust(workdir)
+    if of_run or arguments.overrides.model.pretrained is not None:
+        trust_recipe(recipe, arguments.overrides)
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:

@@ -11,10 +11,11 @@ import tyro
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
-from jaxtrain.errors import IncompleteError, UserError, counted, first_of
+from jaxtrain.errors import UserError, counted, first_of
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.system_errors import remedy
 
 if TYPE_CHECKING:
     from jaxtrain.evaluation.attacked import ThreatModel
@@ -138,10 +139,10 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
         for path, values in files.items():
             write_digested(path, values)
     except OSError as error:
-        raise IncompleteError(
+        raise UserError(
             f"cannot write {' and '.join(map(str, files))} "
-            f"({error.strerror or error}); what was found is shown above. Free some "
-            "space, or choose another place with --out, and evaluate again"
+            f"({error.strerror or error}); {remedy(error.errno)}. What was found is "
+            "shown above; --out FILE is another place"
         ) from None
 
 
@@ -235,11 +236,9 @@ def _epsilon(text: str, norm: str | None) -> float:
 
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
-    from jaxtrain.tasks import says_something
     from jaxtrain.tasks.members import OF_MEMBERS
 
     names, metrics = result["class_names"], result["metrics"]
-    num_classes = None if names is None else len(names)
     data, intervals = result["data"], result["intervals"]["metrics"]
     images = f"{data['source']}, {data['split']}: {data['num_examples']:,}"
     if data["num_unreadable"]:
@@ -252,7 +251,7 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     if result["tta"]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():
-        if isinstance(value, float) and says_something(name, num_classes):
+        if isinstance(value, float):
             rows[name] = _with_interval(value, intervals.get(name))
     for name, value in metrics.items():
         if name.startswith(OF_MEMBERS) and isinstance(value, list):

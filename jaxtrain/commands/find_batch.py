@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -24,7 +25,7 @@ class FindBatchArguments:
     # train.accumulate_steps, for the fastest micro-batch.
     vary: Literal["batch_size", "accumulate_steps"] = "batch_size"
     # here: run a few steps on this machine; cpu, cpux8: on its CPU; a GPU that need not
-    # be here, as h100 or h100x8 (those of main.py plan): compile the step for it.
+    # be here, as h100 or h100x8 (those of the command plan): compile the step for it.
     target: str = "here"
     # Nodes of so many GPUs.
     nodes: int = 1
@@ -43,10 +44,11 @@ class FindBatchArguments:
 
 def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     """Find it, show what was tried, and write `find_batch.json`."""
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.performance import find_batch
     from jaxtrain.performance.memory import parse_bytes
     from jaxtrain.performance.targets import parse_target
+    from jaxtrain.records.workdir import folder_of_results
 
     target = parse_target(arguments.target, arguments.nodes)
     memory = arguments.memory
@@ -56,12 +58,14 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
             f"--vary {arguments.vary}; leave it out"
         )
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
-    find_batch.carry_out(
-        arguments.overrides,
-        target,
-        vary=arguments.vary,
-        memory=None if memory is None else parse_bytes("--memory", memory),
-        largest=arguments.largest,
-        path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
-    )
+        trust_recipe(arguments.config, arguments.overrides)
+    out = arguments.out or default_folder(arguments.config)
+    with folder_of_results(out):
+        find_batch.carry_out(
+            arguments.overrides,
+            target,
+            vary=arguments.vary,
+            memory=None if memory is None else parse_bytes("--memory", memory),
+            largest=arguments.largest,
+            path=out / RESULT,
+        )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -40,7 +41,7 @@ class FindLrArguments:
 
 def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     """Print the learning rate; write the losses and their picture."""
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
@@ -57,8 +58,8 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
             f"--steps {arguments.steps}: expected {find_lr.MIN_STEPS} or more"
         )
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
-    out = arguments.out or Path("runs") / arguments.config.stem
+        trust_recipe(arguments.config, arguments.overrides)
+    out = arguments.out or default_folder(arguments.config)
     parallel = arguments.overrides.parallel
     devices.start(
         arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices

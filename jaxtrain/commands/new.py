@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig, own_references
 from jaxtrain.errors import UserError, first_of
+from jaxtrain.invocation import program
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -163,5 +164,5 @@ def next_commands(out: Path, own_parts: bool) -> list[str]:
         f"evaluate --workdir {workdir}{trust}": "measure the trained model",
     }
     width = max(map(len, commands))
-    lines = (f"  python main.py {c:<{width}}  # {why}" for c, why in commands.items())
+    lines = (f"  {program()} {c:<{width}}  # {why}" for c, why in commands.items())
     return ["next", *lines]

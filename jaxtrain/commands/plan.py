@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from jaxtrain.config import Config, Preset
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -52,22 +53,25 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
 
             target = parse_target(arguments.target, arguments.nodes)
             compiler.enter_context(gpu_compiler.ready(target))
-            from jaxtrain.inference.trust import trust_pretrained
+            from jaxtrain.inference.trust import trust_recipe
             from jaxtrain.performance import planning
+            from jaxtrain.records.workdir import folder_of_results
 
         if arguments.price is not None and arguments.price < 0:
             raise UserError(f"--price {arguments.price}: expected 0 or more")
         if arguments.trust:
-            trust_pretrained(arguments.overrides)
-        planning.carry_out(
-            arguments.overrides,
-            target,
-            batch=arguments.batch,
-            presets=parse_presets(arguments.compare),
-            price=arguments.price,
-            check=arguments.check,
-            path=(arguments.out or Path("runs") / arguments.config.stem) / RESULT,
-        )
+            trust_recipe(arguments.config, arguments.overrides)
+        out = arguments.out or default_folder(arguments.config)
+        with folder_of_results(out):
+            planning.carry_out(
+                arguments.overrides,
+                target,
+                batch=arguments.batch,
+                presets=parse_presets(arguments.compare),
+                price=arguments.price,
+                check=arguments.check,
+                path=out / RESULT,
+            )
 
 
 def parse_presets(text: str | None) -> list[Preset]:

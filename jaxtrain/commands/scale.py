@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config, Preset, replace
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
@@ -29,7 +30,7 @@ class ScaleArguments:
     # Compile the step and do not run it: bytes and collectives, no times.
     compile_only: bool = False
     # A GPU to compile for, with --compile-only; it need not be here: v100, a100,
-    # a100-40, h100, h200, b200, l4 or rtx6000pro (main.py plan tells more of one).
+    # a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells more of one).
     target: str | None = None
     # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
     out: Path | None = None
@@ -43,27 +44,27 @@ class ScaleArguments:
 
 def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`."""
-    from jaxtrain.inference.trust import trust_pretrained
+    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.performance import scale
-    from jaxtrain.records.workdir import make_folder, write_json
+    from jaxtrain.records.workdir import folder_of_results, write_json
 
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     counts = scale.parse_counts(arguments.devices)
     config = arguments.overrides
     if arguments.preset is not None:
         config = replace(config, "parallel.preset", arguments.preset)
-    out = arguments.out or Path("runs") / arguments.config.stem
-    make_folder(out)
-    result = scale.scale(
-        config,
-        counts,
-        arguments.mode,
-        arguments.platform,
-        timed=not arguments.compile_only,
-        target=arguments.target,
-    )
-    result = {"config": arguments.config.stem, **result}
-    write_json(out / RESULT, result)
-    scale.plot(out / PLOT, result)
+    out = arguments.out or default_folder(arguments.config)
+    with folder_of_results(out):
+        result = scale.scale(
+            config,
+            counts,
+            arguments.mode,
+            arguments.platform,
+            timed=not arguments.compile_only,
+            target=arguments.target,
+        )
+        result = {"config": default_folder(arguments.config).name, **result}
+        write_json(out / RESULT, result)
+        scale.plot(out / PLOT, result)
     print(f"wrote {out / RESULT} and {out / PLOT}")

@@ -9,6 +9,7 @@ import tyro
 from jaxtrain import extras
 from jaxtrain.config import MAX_COUNT, Config
 from jaxtrain.config.base import Options
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -58,8 +59,8 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         raise UserError(f"sweep needs Optuna: {extras.install('sweep')}")
     _check(arguments)
     with collector.held_back():
-        from jaxtrain.inference.trust import trust_pretrained
-        from jaxtrain.records.workdir import follow, make_folder
+        from jaxtrain.inference.trust import trust_recipe
+        from jaxtrain.records.workdir import folder_of_results, follow
         from jaxtrain.tools.sweep.options import SweepOptions
         from jaxtrain.tools.sweep.processes import work_together
         from jaxtrain.tools.sweep.results import finish
@@ -67,11 +68,12 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         from jaxtrain.tools.sweep.work import work
 
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     together = arguments.together
     if together > 1:
         check_config(arguments.overrides, together)
-    folder = arguments.workdir or Path("runs") / f"{arguments.config.stem}-sweep"
+    folder = default_folder(arguments.config)
+    folder = arguments.workdir or folder.with_name(f"{folder.name}-sweep")
     options = SweepOptions(
         config=arguments.overrides,
         space=arguments.space,
@@ -84,11 +86,11 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         platform=arguments.platform,
         together=together,
     )
-    make_folder(options.folder)
-    if arguments.processes == 1:
-        work(options, signals)
-    else:
-        work_together(options, arguments.processes, signals)
+    with folder_of_results(options.folder):
+        if arguments.processes == 1:
+            work(options, signals)
+        else:
+            work_together(options, arguments.processes, signals)
     finish(options)
 
 

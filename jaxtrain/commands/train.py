@@ -1,5 +1,6 @@
 """`main.py train`, and `main.py` without a command."""
 
+import contextlib
 import functools
 import os
 import time
@@ -9,21 +10,27 @@ from typing import Annotated, Literal
 
 import tyro
 
+from jaxtrain import starting
 from jaxtrain.config import MAX_COUNT, Config
+from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
 
+# Where SLURM and Open MPI say which of several processes this is.
+RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a Python file that defines get_config() -> Config, or the config.json
+    # of a run; left out: that of the run in --workdir.
     config: Path
-    # Folder of the run; None: runs/<name of the config>.
+    # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
     workdir: Path | None = None
     # Move an old run in the workdir aside and start anew.
     fresh: bool = False
@@ -55,16 +62,24 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     began = time.perf_counter()
     _check_rewind(arguments)
     _check_profile(arguments)
+    first = _first(arguments)
+    with starting.showing("loading JAX") if first else contextlib.nullcontext():
+        _run(arguments, signals, began)
+
+
+def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     with collector.held_back():
+        import jax
+
         from jaxtrain.checkpoints.folder import newest_step
-        from jaxtrain.inference.trust import trust_pretrained
+        from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.processes import distributed, hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
         from jaxtrain.tools.end_report import write_report
 
-    workdir = follow(arguments.workdir or Path("runs") / arguments.config.stem)
+    workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
     faults = hooks.parse_faults(os.environ.get(hooks.FAULTS_VARIABLE, ""))
@@ -88,8 +103,10 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         cpus=parallel.cpu_devices,
         connect=connect,
     )
+    if jax.process_index() != 0:
+        starting.end()
     if arguments.trust:
-        trust_pretrained(arguments.overrides)
+        trust_recipe(arguments.config, arguments.overrides)
     train(
         arguments.overrides,
         workdir,
@@ -101,6 +118,12 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
         began=began,
         write_report=write_report,
     )
+
+
+def _first(arguments: TrainArguments) -> bool:
+    """Whether this is the only process or the first, as far as it is known before."""
+    ranks = (os.environ.get(name, "0") for name in RANKS)
+    return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)
 
 
 def _check_profile(arguments: TrainArguments) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import re
 import runpy
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -65,18 +66,57 @@ def parse(
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = given_values(words)
     path = Path(given["config"]) if given.get("config") else None
+    if path is None and "config" in _required(kind):
+        path = _config_of_workdir(given)
     # Help without --config shows the defaults of the fields.
     starting: Callable[[dict[str, Any]], Config] | None
     starting = getattr(kind, "starting_config", None)
     config = Config() if starting is None else starting(given)
     if path is not None:
         config = load_config(path)
+        if is_saved(path):  # It was where that start was to end.
+            config = config_lib.replace(config, "train.stop_after_steps", None)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
     default = kind(**fields | ({"config": path} if path else {}))
     arguments: Any = _read_words(kind, words, default, prog, description)
-    config_lib.allow_own(arguments.overrides)
+    named = config_lib.own_references(arguments.overrides)
+    # What a saved config names is not allowed by that.
+    saved = path is not None and is_saved(path)
+    own.allow(name for field, name in named if not saved or field in given)
     return arguments
+
+
+def _config_of_workdir(given: dict[str, str]) -> Path | None:
+    """Return the config of the run that --workdir names, to go on with it.
+
+    Raises:
+      UserError: It is no folder of a run, and help is not asked for.
+    """
+    workdir = given.get("workdir")
+    if not workdir or {"help", "help_all"} & given.keys():
+        return None
+    path = Path(workdir) / CONFIG
+    if not (is_run(Path(workdir)) and path.is_file()):
+        raise UserError(
+            f"--workdir {workdir} holds no run to go on with: give the folder of one, "
+            "or the recipe with --config FILE"
+        )
+    return path
+
+
+def is_saved(config: Path) -> bool:
+    """Whether --config names the config.json of a run, which is data and no code."""
+    return config.suffix == ".json"
+
+
+def default_folder(config: Path) -> Path:
+    """Return the folder of a run without --workdir, and of results without --out.
+
+    Args:
+      config: As --config names it.
+    """
+    return config.parent if is_saved(config) else Path("runs") / config.stem
 
 
 def parse_of_run(
@@ -176,10 +216,20 @@ def read_run(workdir: Path) -> Config:
 def load_config(path: Path) -> Config:
     """Run a config file and return what its `get_config()` makes.
 
+    The `config.json` of a run is read, and never run.
+
     Raises:
       UserError: the file is missing, has no `get_config`, raises, or returns something
         else.
     """
+    if is_saved(path):
+        return _read_saved(path)
+    if (path / CONFIG).is_file():
+        folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
+        raise UserError(
+            f"--config {path} is the folder of a run: --workdir {folder} goes on with "
+            f"it, and --config {config} takes its config"
+        )
     get_config = load_function("--config", path, "get_config")
     with running(path):
         config = get_config()
@@ -188,6 +238,16 @@ def load_config(path: Path) -> Config:
             f"{path}: get_config() returned {type(config).__name__}, expected "
             "jaxtrain.config.Config"
         )
+    return config
+
+
+def _read_saved(path: Path) -> Config:
+    try:
+        config = config_lib.read_config(path)
+    except UserError as error:
+        raise UserError(f"--config {path} is no config of a run: {error}") from None
+    if config is None:
+        raise UserError(f"--config {path}: no such file")
     return config
 
 

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from jaxtrain.data.slices import SplitRanges, join, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.invocation import command
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_text
 
@@ -221,12 +221,10 @@ def _check_known(name: str) -> None:
 
 
 def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
-    given = data_dir is not None
-    option = f" --data-dir {shlex.quote(str(data_dir))}" if given else ""
-    return (
-        f"Prepare it with\n  python main.py data --prepare tfds:{name}{option}\n"
-        f"which needs the extra: {extras.install('tfds-prepare')}"
-    )
+    option = () if data_dir is None else ("--data-dir", data_dir)
+    how = command("data", "--prepare", f"tfds:{name}", *option)
+    extra = extras.install("tfds-prepare")
+    return f"Prepare it with\n  {how}\nwhich needs the extra: {extra}"
 
 
 def _label(examples: list[Any]) -> np.ndarray:

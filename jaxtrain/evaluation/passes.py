@@ -38,7 +38,7 @@ from jaxtrain.training.views import View, plain
 # What a program is for, and what takes less memory.
 PURPOSE = (
     "an evaluation",
-    "set a smaller data.eval_batch_size, or take an ensemble of fewer members",
+    "set a smaller data.eval_batch_size, {members}or more devices",
 )
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
@@ -184,14 +184,19 @@ class Pass:
             """Return the only batch of (1, B, ...), in the size that is shown."""
             return subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
+        def program(function: Callable[..., Any]) -> Compiled:
+            num = model.description.members
+            options: Any = {"members": num, "out_shardings": replicated}
+            return Compiled(function, *PURPOSE, together=False, **options)
+
         if self.threat is None:
 
             def whole(params: Any, model_state: Any, batches: Batch) -> Any:
                 return self._step(params, model_state, fitted(batches))
 
-            return Compiled(whole, *PURPOSE, together=False, out_shardings=replicated)
+            return program(whole)
         fit = jax.jit(fitted)
-        step = Compiled(self._step, *PURPOSE, together=False, out_shardings=replicated)
+        step = program(self._step)
         attacker = Attacker(model, task, self.view, self.threat)
 
         def attacked(params: Any, model_state: Any, batches: Batch) -> Any:

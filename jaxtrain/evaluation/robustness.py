@@ -6,6 +6,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from jaxtrain import invocation
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
 from jaxtrain.evaluation.corruptions.levels import SEVERITIES
@@ -109,7 +110,8 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     Raises:
       UserError: it has none, or of images of another size, or of another metric.
     """
-    make = "make one with main.py evaluate --corruptions --out FILE"
+    how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
+    make = f"make one with {how}"
     try:
         values = read_json(path, BaselineFile, advice=make)
     except UserError as error:

@@ -13,6 +13,7 @@ from jaxtrain.export import IN_INTEGERS, Precision
 from jaxtrain.export.check import Check, check
 from jaxtrain.export.formats import litert, onnx_file, onnx_weights, stablehlo
 from jaxtrain.export.request import Request, Runner
+from jaxtrain.invocation import command
 from jaxtrain.records.whole import reported, whole
 
 # What writes a request to a file, and what loads the file.
@@ -121,7 +122,8 @@ def _check_model(format: str, request: Request) -> None:
     if rounded is None and format == "litert" and request.precision == "int8":
         raise UserError(
             "--precision int8: --format litert writes the integers of a model that has "
-            "them; make one by main.py quantize, or train with model.quantize = 'int8'"
+            f"them; make one by {command('quantize')}, or train with model.quantize = "
+            "'int8'"
         )
     if model.finder is None and request.nms:
         raise UserError(

@@ -40,7 +40,7 @@ MAX_BATCH = 64
 # What a program of a model is for, and what takes less memory.
 PURPOSE = (
     "a batch of images",
-    "give fewer at a time, such as by --batch-size, or an ensemble of fewer members",
+    "give fewer at a time, such as by --batch-size, {members}or take a smaller model",
 )
 
 Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
@@ -400,8 +400,9 @@ class TrainedModel:
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
             return function(params, model_state, self.prepare(pixels[0]))
 
-        everywhere = sharding.replicated(self.mesh)
-        return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
+        everywhere, num = sharding.replicated(self.mesh), self.description.members
+        options: Any = {"members": num, "out_shardings": everywhere}
+        return Compiled(run, *PURPOSE, together=False, **options)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the shapes of what a function makes of one normalised image."""

@@ -5,7 +5,6 @@ stays, and so does the accuracy.
 """
 
 import math
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from jaxtrain.config.recipe import is_run
 from jaxtrain.errors import UserError
+from jaxtrain.invocation import command
 from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
       UserError: none was fitted to this model, or the file is damaged.
     """
     path = workdir / TEMPERATURE
-    fit = f"python main.py evaluate --workdir {shlex.quote(str(workdir))} --calibrate"
+    fit = command("evaluate", "--workdir", workdir, "--calibrate")
     anew = f"make it anew with {fit}"
     if not workdir.is_dir():
         raise UserError(f"--calibrated: {workdir} is no folder of a run: leave it out")

@@ -9,10 +9,11 @@ import os
 import py_compile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import Config, own_references
-from jaxtrain.config.recipe import WEIGHTS, is_run, read_run
+from jaxtrain.config.recipe import WEIGHTS, is_run, is_saved, read_run
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.inference import description, folder, foreign, mistaken
@@ -44,14 +45,35 @@ def trust(path: str | os.PathLike[str]) -> None:
         _decide(f"{field} = {name!r}", name, recorded, again)
 
 
+def trust_recipe(recipe: Path | None, config: Config) -> None:
+    """Do what `trust` does with all that a recipe takes from saved runs and models.
+
+    Args:
+      recipe: Path of the recipe; of a run's config.json, its run is trusted, too.
+      config: Config of the recipe.
+
+    Raises:
+      UserError: There is nothing.
+    """
+    if recipe is None or not is_saved(recipe):
+        trust_pretrained(config)
+        return
+    for path in (recipe.parent, *_begun_with(config)):
+        trust(path)
+
+
+def _begun_with(config: Config) -> list[Any]:
+    teacher = config.train.method_options.get("teacher")
+    return [path for path in (config.model.pretrained, teacher) if path is not None]
+
+
 def trust_pretrained(config: Config) -> None:
     """Do what `trust` does with the models that a recipe begins with, and asks.
 
     Raises:
       UserError: There are none.
     """
-    teacher = config.train.method_options.get("teacher")
-    paths = [path for path in (config.model.pretrained, teacher) if path is not None]
+    paths = _begun_with(config)
     if not paths:
         raise UserError(
             "--trust has no effect without model.pretrained, or a teacher: what the "

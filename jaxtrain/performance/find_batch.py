@@ -19,7 +19,7 @@ from jaxtrain.performance.memory import look
 from jaxtrain.performance.plan import Planner, make_planner
 from jaxtrain.performance.plan_table import binary
 from jaxtrain.performance.targets import Target
-from jaxtrain.records.workdir import make_folder, write_json
+from jaxtrain.records.workdir import write_json
 
 Vary = Literal["batch_size", "accumulate_steps"]
 
@@ -80,7 +80,6 @@ def carry_out(
       UserError: the config is wrong, cannot be compiled for the target, or no batch
         fits.
     """
-    make_folder(path.parent)
     finder, config = make_finder(config, target, memory)
     if vary == "batch_size":
         found = find_largest(finder, config, largest)

@@ -15,7 +15,7 @@ from jaxtrain.performance.batch_search import with_batch
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.performance.plan import Plan, Planner, make_planner
 from jaxtrain.performance.targets import HERE, Target
-from jaxtrain.records.workdir import make_folder, write_json
+from jaxtrain.records.workdir import write_json
 
 
 def carry_out(
@@ -36,7 +36,6 @@ def carry_out(
     """
     if check:
         _check_is_here(target)
-    make_folder(path.parent)
     planner, settled = make_planner(config, target)
     if batch == "max":
         plan = largest_batch(planner, settled)

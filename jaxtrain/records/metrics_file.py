@@ -15,6 +15,7 @@ from jaxtrain.json_files.read import parse_object
 from jaxtrain.records.workdir import METRICS, finite
 from jaxtrain.records.writer import APPEND, Appended, LoggedRun, MetricWriter
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
+from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 
@@ -86,8 +87,8 @@ def keep_until(path: Path, step: int) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"{path} cannot be read and written ({reason}): free some space, or move "
-            "it away to go on without it"
+            f"{path} cannot be read and written ({reason}): {remedy(error.errno)}, or "
+            "move it away to go on without it"
         ) from None
 
 

@@ -15,6 +15,8 @@ from rich.text import Text
 EVERY_SECONDS = 1.0
 # The share of the run after which the seconds of a step count half.
 HALF_LIFE = 0.1
+# The share of a step of its forward pass: the backward pass has twice the FLOPs.
+FORWARD_SHARE = 1 / 3
 
 
 class BarState(NamedTuple):
@@ -100,9 +102,17 @@ def make_bar(
 class Remaining:
     """Estimates the seconds a step takes, and those that are left.
 
-    Evaluations and saves between steps count as parts of the steps. What comes before
-    the first step, such as compilation, does not. Later steps weigh more than earlier
-    ones, so that the estimate follows a run that becomes slower or faster.
+    Saves between steps count as parts of the steps, evaluations by their examples. What
+    comes before the first step, such as compilation, does not count. Later steps weigh
+    more than earlier ones, so that the estimate follows a run that becomes slower or
+    faster.
+
+    Args:
+      step: Completed steps at the start.
+      total_steps: Steps of the whole run.
+      seconds: Clock, in seconds.
+      evaluated_after: Returns the number of examples that evaluations after a step
+        have, in units of a batch of training.
     """
 
     def __init__(
@@ -110,9 +120,13 @@ class Remaining:
         step: int,
         total_steps: int,
         seconds: Callable[[], float] = time.perf_counter,
+        evaluated_after: Callable[[int], float] = lambda step: 0.0,
     ):
         self.step = step
         self._total_steps, self._seconds = total_steps, seconds
+        self._evaluated_after = evaluated_after
+        # What a batch of an evaluation takes; None: not known yet.
+        self._batch_seconds: float | None = None
         self._at: float | None = None  # When `step` was done.
         self._num_steps = self._num_seconds = 0.0  # Weighted.
 
@@ -132,6 +146,18 @@ class Remaining:
             self._num_seconds = self._num_seconds * kept + now - self._at
         self.step, self._at = step, now
 
+    def evaluated(self, num_batches: float, seconds: float, pause: float) -> None:
+        """Note an evaluation between two steps.
+
+        Args:
+          num_batches: Number of its examples, in units of a batch of training.
+          seconds: Seconds it took, without compilation.
+          pause: Seconds between the steps, with all that it took.
+        """
+        self._batch_seconds = seconds / num_batches
+        if self._at is not None:
+            self._at += pause
+
     def step_seconds(self) -> float | None:
         """Return the seconds that a step takes; None until two were done."""
         return self._num_seconds / self._num_steps if self._num_steps else None
@@ -143,7 +169,11 @@ class Remaining:
             return None
         # A step that takes longer than the others is not done yet.
         begun = min(self._seconds() - self._at, one)
-        return max(0.0, one * (self._total_steps - self.step) - begun)
+        batch = FORWARD_SHARE * one
+        if self._batch_seconds is not None:
+            batch = self._batch_seconds
+        evaluations = batch * self._evaluated_after(self.step)
+        return max(0.0, one * (self._total_steps - self.step) - begun) + evaluations
 
 
 def duration(seconds: float | None) -> str:

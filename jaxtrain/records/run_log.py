@@ -40,6 +40,8 @@ class RunLog:
             run.total_steps,
             run.epoch,
             ("loss", *run.task.shown),
+            earlier_seconds=wall_seconds(),
+            evaluated_after=run.evaluated_after,
             console=None if first else silent,
         )
 

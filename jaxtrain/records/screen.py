@@ -42,7 +42,11 @@ class Screen:
 
     Args:
       step: Completed steps at the start.
+      total_steps: Steps of the whole run.
       epoch: Converts steps to epochs.
+      shown: Names of the metrics to show.
+      earlier_seconds: Seconds of the run before now, of all its starts.
+      evaluated_after: Examples of later evaluations, as `Remaining` takes them.
       console: Where to print. Defaults to standard output.
       seconds: Clock, in seconds.
     """
@@ -54,19 +58,23 @@ class Screen:
         epoch: Callable[[int], float],
         shown: Sequence[str],
         *,
+        earlier_seconds: float = 0.0,
+        evaluated_after: Callable[[int], float] = lambda step: 0.0,
         console: Console | None = None,
         seconds: Callable[[], float] = time.perf_counter,
     ):
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
-        self._seconds, self._began = seconds, seconds()
-        self._remaining = Remaining(step, total_steps, seconds)
+        self._seconds, self._began = seconds, seconds() - earlier_seconds
+        self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
         # The latest metrics; what is done beside training, and since when.
-        self._metrics = ""
+        self._metrics = self._first_loss = ""
         self._doing: str | None = BEGINNING
-        self._doing_since = self._line_at = self._began
+        self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None
         self._console = Console() if console is None else console
         self._bar = make_bar(self._console, self._look)
+        if self._bar is None:
+            self._print(BEGINNING)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         """Show a record: an event or an evaluation in a line that stays."""
@@ -108,6 +116,32 @@ class Screen:
         elif not first and self._seconds() - self._line_at >= QUIET_SECONDS:
             self._line(step, self._left())
 
+    @property
+    def wants_loss(self) -> bool:
+        """Whether a bar has no metrics to show yet."""
+        return self._bar is not None and not self._metrics
+
+    def first_loss(self, loss: float) -> None:
+        """Show the loss of a step in the bar, before there is a line of metrics."""
+        self._first_loss = f"loss {loss:.4f}"
+
+    @contextlib.contextmanager
+    def evaluating(
+        self, split: str, num_batches: float, seconds: Callable[[], float]
+    ) -> Iterator[None]:
+        """Show that a split is evaluated, and count its time apart from the steps.
+
+        Args:
+          split: Name of the split.
+          num_batches: Number of its examples, in units of a batch of training.
+          seconds: Returns the seconds of evaluations so far, without compilation.
+        """
+        began, before = self._seconds(), seconds()
+        with self.doing(f"evaluating on the {split} split"):
+            yield
+        pause = self._seconds() - began
+        self._remaining.evaluated(num_batches, seconds() - before, pause)
+
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """Show that the run does something else than training."""
@@ -128,7 +162,8 @@ class Screen:
 
     def _look(self) -> BarState:
         step, doing = self._remaining.step, self._doing
-        text = f"epoch {self._epoch(step):.1f}  {self._metrics}"
+        metrics = self._metrics or self._first_loss
+        text = f"epoch {self._epoch(step):.1f}  {metrics}"
         if doing is not None:
             text = f"{doing} {duration(self._seconds() - self._doing_since)}"
         times = f"{duration(self._seconds() - self._began)} so far  {self._left()}"
@@ -167,9 +202,20 @@ class Screen:
         self._print(f"{where}  {text}")
 
     def _print(self, text: str) -> None:
-        self._console.print(
-            printable(text), highlight=False, markup=False, soft_wrap=True
-        )
+        text = fold(printable(text), self._console.width)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def fold(text: str, width: int) -> str:
+    """Break a line between its parts, which two spaces separate; indent the rest."""
+    first, *others = text.split("  ")
+    lines = [first]
+    for part in others:
+        if len(lines[-1]) + 2 + len(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(f"  {part}")
+    return "\n".join(lines)
 
 
 def _describe_event(values: Values) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jaxtrain import atomic_file
 from jaxtrain.errors import UserError
+from jaxtrain.system_errors import LIMITS
 
 
 @contextlib.contextmanager
@@ -27,12 +28,30 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         with reported(option, path):
             _check(option, path, folder)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(made(path.parent))
             replacing = atomic_file.replacing(path, folder=folder)
             partial = stack.enter_context(replacing)
         yield partial
         with reported(option, path):
             stack.close()
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder, and those above it; if the block fails, remove them if empty.
+
+    Raises:
+      OSError: They could not be made.
+    """
+    new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:  # A signal, too.
+        with contextlib.suppress(OSError):
+            for path in new:
+                path.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -45,6 +64,8 @@ def reported(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in LIMITS:
+            raise
         raise UserError(
             f"{option} {path}: cannot write there ({error.strerror or error}): choose "
             "another place"

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -18,7 +19,7 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.read import with_digest
 from jaxtrain.json_files.run_id import RunId, read_of_run
-from jaxtrain.records import data_record
+from jaxtrain.records import data_record, whole
 from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import LOCK, cannot_write
 
@@ -178,19 +179,24 @@ def read_summary(
     return dict(summary) if finished else None
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder of the results, before hours are spent on them.
+@contextlib.contextmanager
+def folder_of_results(out: Path) -> Iterator[None]:
+    """Make a folder before hours are spent on what it will hold.
+
+    If the block fails, and has written nothing, the folder is removed.
 
     Raises:
-      UserError: nothing can be written there.
+      UserError: Nothing can be written there.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        writable = os.access(out, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
-        raise UserError(f"--out {out}: cannot write there; choose another folder")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(whole.made(out))
+            writable = os.access(out, os.W_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            raise UserError(f"--out {out}: cannot write there; choose another folder")
+        yield
 
 
 def write_digested(path: Path, values: dict[str, Any]) -> None:

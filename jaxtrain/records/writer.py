@@ -41,6 +41,8 @@ class LoggedRun:
       total_steps: Steps of the whole run.
       epoch: Converts a number of steps to epochs.
       task: Names the metrics to show, and draws the pictures of an evaluation.
+      evaluated_after: Returns the number of examples that evaluations after a step
+        have, in units of a batch of training.
     """
 
     workdir: Path
@@ -49,6 +51,7 @@ class LoggedRun:
     total_steps: int
     epoch: Callable[[int], float]
     task: Task
+    evaluated_after: Callable[[int], float] = lambda step: 0.0
 
 
 @runtime_checkable

@@ -20,7 +20,6 @@ from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.profile import PROFILE, StepProfile, read_profile
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
-from jaxtrain.tasks import says_something
 from jaxtrain.training.sparsity import ModelSparsity
 
 T = TypeVar("T")
@@ -122,9 +121,8 @@ class History:
 
     @property
     def test(self) -> dict[str, Any]:
-        """The metrics of the test split, at the end of the run, that say something."""
-        values, num = _inner(self.summary, "eval"), self.num_classes
-        return {k: v for k, v in values.items() if says_something(k, num)}
+        """The metrics of the test split, at the end of the run."""
+        return _inner(self.summary, "eval")
 
     @property
     def test_numbers(self) -> dict[str, float]:
@@ -182,11 +180,6 @@ class History:
     def class_names(self) -> Sequence[str] | None:
         return self.model.get("class_names") or self.summary.get("class_names")
 
-    @property
-    def num_classes(self) -> int | None:
-        names = self.class_names
-        return None if names is None else len(names)
-
     def events(self) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["kind"] == "event"]
 
@@ -198,8 +191,6 @@ class History:
                 continue
             part = "train" if line["kind"] == "train" else str(line.get("split"))
             for name, value in line.items():
-                if not says_something(name, self.num_classes):
-                    continue
                 if name not in PLACE and (value is None or is_number(value)):
                     points = found.setdefault(name, {}).setdefault(part, [])
                     # The final test may be of earlier weights than the last.

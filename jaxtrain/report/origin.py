@@ -87,7 +87,7 @@ def advice(history: History) -> list[str]:
     """Return what bounds the speed of the run, and what to try."""
     mfu, config = history.summary.get("mfu"), history.config
     known = mfu if is_number(mfu) else None
-    return advise(_seconds(history), known, config.precision if config else "")
+    return advise(_seconds(history), known, config)
 
 
 def _seconds(history: History) -> dict[str, float]:

@@ -64,7 +64,7 @@ def subject(history: History) -> list[str]:
     if model.get("class_names"):
         parts.append(f"{len(model['class_names']):,} classes")
     if history.column_names:
-        parts.append(", ".join(first_of(history.column_names, MAX_COLUMNS)))
+        parts.append(first_of(history.column_names, MAX_COLUMNS))
     return parts
 
 

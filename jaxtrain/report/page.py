@@ -2,6 +2,7 @@
 
 from jaxtrain import tasks
 from jaxtrain.errors import first_of
+from jaxtrain.invocation import command
 from jaxtrain.pages.templates import render
 from jaxtrain.report import origin, overview
 from jaxtrain.report.again import write_recipe
@@ -45,4 +46,5 @@ def make_page(history: History, examples: Examples) -> bytes:
         events=origin.events(history),
         fields=config and origin.fields(config),
         recipe=config and write_recipe(config),
+        make_again=command("--config", "again.py", "--workdir", "runs/again"),
     )

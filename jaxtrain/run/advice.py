@@ -1,7 +1,10 @@
 """What bounds the speed of a run, and what to try: a table over its figures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.invocation import command
 
 # Accounts that took less than this bound nothing that a person would wait for.
 MIN_SECONDS = 10.0
@@ -18,6 +21,9 @@ class Rule(NamedTuple):
     name: str
     above: float
     text: str
+    # More advice, for a config with which it helps.
+    more: str = ""
+    helps: Callable[[Config], bool] = lambda config: False
 
 
 RULES = (
@@ -25,16 +31,18 @@ RULES = (
         "data_wait",
         "waiting for data",
         0.1,
-        "raise data.workers, pack the images (main.py data --pack) or, if they fit, "
-        "set data.cache to device",
+        "raise data.workers, or set data.cache to device if the images fit there",
+        "; packed images ({pack}) are read faster",
+        lambda config: _of_files(config.data),
     ),
     Rule(
         "compile",
         "compilation",
         0.2,
         "programs are kept for the next run (docs/command-line.md, Compiled programs); "
-        "a longer run pays for them once, and each of data.progressive_sizes has its "
-        "own",
+        "a longer run pays for them once",
+        ", and each of data.progressive_sizes has its own",
+        lambda config: bool(config.data.progressive_sizes),
     ),
     Rule(
         "evaluation",
@@ -59,10 +67,16 @@ RULES = (
         "setup",
         "start",
         0.3,
-        "a longer run pays for it once; a folder of many images opens faster once it "
-        "is packed (main.py data --pack)",
+        "a longer run pays for it once",
+        "; a folder of many images opens faster once it is packed ({pack})",
+        lambda config: _of_files(config.data),
     ),
 )
+
+
+def _of_files(data: DataConfig) -> bool:
+    """Whether the images are files, which can be packed."""
+    return data.source.partition(":")[0] in ("folder", "csv", "masks", "coco", "yolo")
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -73,14 +87,14 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def advise(
-    seconds: Mapping[str, float], mfu: float | None, precision: str
+    seconds: Mapping[str, float], mfu: float | None, config: Config | None
 ) -> list[str]:
     """Return what stands out and what to try, the largest share first.
 
     Args:
       seconds: Seconds of each account (see `clock.ACCOUNTS`).
       mfu: Model FLOP utilization of the steps; None if it is not known.
-      precision: Precision of the run, as in the config.
+      config: Config of the run; None if it is not known.
     """
     found = shares(seconds)
     rules = [
@@ -90,9 +104,15 @@ def advise(
         and seconds[rule.account] >= MIN_SECONDS
     ]
     rules.sort(key=lambda rule: -found[rule.account])
-    told = [f"{r.name}, {found[r.account]:.0%} of the time: {r.text}" for r in rules]
+    pack = command("data", "--pack")
+    told = []
+    for rule in rules:
+        more = rule.more if config is not None and rule.helps(config) else ""
+        share = f"{rule.name}, {found[rule.account]:.0%} of the time"
+        told.append(f"{share}: {rule.text}{more.format(pack=pack)}")
     slow = mfu is not None and mfu < LOW_MFU
     if slow and found.get("step", 0.0) > MANY_STEPS:
+        precision = "" if config is None else config.precision
         half = "" if "16" in precision else ", precision = bf16"
         told.append(
             f"steps at {mfu:.0%} of the device's peak: try a larger data.batch_size"

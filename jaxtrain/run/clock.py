@@ -21,6 +21,8 @@ Account = Literal[
     "other",
 ]
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
+# Least time of an interval: the shortest that says something of the speed.
+MIN_SECONDS = 1e-3
 # What `train_seconds` does not count.
 NOT_TRAINING = ("setup", "compile", "lost")
 
@@ -88,7 +90,8 @@ class Clock:
           until: When they were done, in `step_seconds`.
         """
         seconds, self._told = until - self._told, until
-        return examples / max(seconds, 1e-9)
+        # Steps that are seen done together seem to take no time.
+        return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
         self, saved: Mapping[str, float], spent: float, since: Account = "lost"

@@ -143,8 +143,11 @@ def _pass_over(
         attempt.watchdog.beat()
         return attempt.job.signals.requested()
 
-    doing = f"evaluating on the {split} split"
-    with attempt.clock.charging("evaluation"), attempt.log.screen.doing(doing):
+    clock, size = attempt.clock, setup.timetable.batch_size
+    showing = attempt.log.screen.evaluating(
+        split, len(dataset.source) / size, lambda: clock.seconds()["evaluation"]
+    )
+    with clock.charging("evaluation"), showing:
         values = evaluate(
             programs.eval,
             programs.zero_sums,

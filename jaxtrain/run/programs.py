@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +31,7 @@ from jaxtrain.training.step import make_eval_step, make_train_step
 # What the programs are for that make the first state, and what takes less memory.
 FIRST_STATE = (
     "the first state of the run",
-    "set fewer members (train.ensemble), parallel.fsdp or a smaller model",
+    "set {members}parallel.fsdp or a smaller model",
 )
 # What creates the weights, begins a run with them, trains, by phases, and evaluates.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
@@ -200,6 +201,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     return Compiled(
         step,
         "a training step",
+        members=setup.members,
         out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
@@ -242,14 +244,15 @@ def _whole(
             setup.members,
         ),
         "an evaluation",
-        "set a smaller data.eval_batch_size, fewer members (train.ensemble) or more "
-        "devices",
+        "set a smaller data.eval_batch_size, {members}or more devices",
+        members=setup.members,
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
     )
+    first: Any = partial(Compiled, members=setup.members)
     return (
-        Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
-        Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
+        first(create.weights, *FIRST_STATE, out_shardings=weights),
+        first(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
         train,
         evaluate,
     )

@@ -163,6 +163,9 @@ class Reports:
             attempt.watchdog.step_done()
         if calls.done_step is not None:
             attempt.log.screen.done(calls.done_step)
+        if finished and attempt.log.screen.wants_loss:
+            losses = jax.device_get(finished[-1].metrics["loss"])
+            attempt.log.screen.first_loss(float(losses[-1]))
         # Where the device has nothing left to do, telling is no part of training.
         with contextlib.nullcontext() if calls else attempt.clock.charging("other"):
             for call in finished:

@@ -10,6 +10,7 @@ from functools import partial
 import jax
 
 from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
 from jaxtrain.checkpoints.retention import shown_size
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
@@ -33,8 +34,9 @@ class Saves:
         self._attempt, self._job, self._reports = attempt, attempt.job, reports
         self._step, self._at = attempt.step, time.monotonic()
         self._failures = 0
-        # Of the last save.
+        # Of the last save, and what helps.
         self._error: CheckpointError | None = None
+        self._remedy = ""
 
     def done(self) -> bool:
         """Whether this very step is saved, or being saved."""
@@ -159,12 +161,12 @@ class Saves:
             # A stop has little time; the next start reads what was saved.
             saved.finish() if self._job.signals.signum is None else saved.wait()
         except CheckpointError as error:
-            self._error = self._placed(error)
+            self._note(error)
         if self._error is not None:
             raise CheckpointError(
                 f"{self._error}: this was the last save, and the run is not finished "
-                "without it. Free some space, or mend the disk; the same command goes "
-                "on from the checkpoint before"
+                f"without it. To mend it: {self._remedy}; the same command goes on "
+                "from the checkpoint before"
             )
 
     @contextlib.contextmanager
@@ -175,10 +177,14 @@ class Saves:
         with attempt.clock.charging("checkpoint"), attempt.watchdog.saving(), doing:
             yield
 
-    def _placed(self, error: CheckpointError) -> CheckpointError:
+    def _note(self, error: CheckpointError) -> CheckpointError:
+        """Keep the error of the last save with its folder, and what helps."""
         folder = self._job.saved.directory
-        free = shown_size(shutil.disk_usage(folder).free)
-        return CheckpointError(f"{error} ({folder}, {free} free)")
+        place, self._remedy = str(folder), remedy_of(error)
+        if is_of_space(error):
+            place += f", {shown_size(shutil.disk_usage(folder).free)} free"
+        self._error = CheckpointError(f"{error} ({place})")
+        return self._error
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
@@ -187,8 +193,7 @@ class Saves:
             yield
         except CheckpointError as error:
             self._failures += 1
-            self._error = self._placed(error)
-            message = f"{self._error}: failure {self._failures} of {MAX_FAILURES}"
+            message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
             message += " in a row"
             if self._failures < MAX_FAILURES:
                 self._attempt.tell(f"{message}; training goes on, and tries again")
@@ -197,6 +202,6 @@ class Saves:
             steps = self._job.saved.listed()
             raise CheckpointError(
                 f"{message}. The last good checkpoint is "
-                f"{steps[-1] if steps else 'none'}: free some space, and the same "
-                "command goes on from there"
+                f"{steps[-1] if steps else 'none'}. To mend it: {self._remedy}; the "
+                "same command goes on from there"
             ) from error

@@ -14,6 +14,7 @@ from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted, first_of
+from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
@@ -210,10 +211,11 @@ def describe_result(
     return {
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
-        **_describe_weights(setup.best.metric, summary),
+        **_describe_weights(setup, summary),
         **_describe_zeros(summary),
+        # Of all starts, as the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
-        f"{short_duration(summary['compile_seconds'])} to compile",
+        f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
         "workdir": workdir,
     }
@@ -234,13 +236,14 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
     found = advice.shares(seconds).items()
     large = [f"{name} {share:.0%}" for name, share in found if share >= SMALL_SHARE]
     rows = {"seconds": f"{', '.join(large)} of {short_duration(sum(seconds.values()))}"}
-    told = advice.advise(seconds, mfu, config.precision)
+    told = advice.advise(seconds, mfu, config)
     return rows | ({"bound by": "\n".join(told)} if told else {})
 
 
-def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
+def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
     """Name the weights that were tested, and the last and the best if others."""
     model, last, best = summary["model"], summary["last"], summary["best"]
+    metric = setup.best.metric
 
     def told(weights: dict[str, Any]) -> str:
         value = formatted(weights["validation"] or {}, (metric,)).get(metric)
@@ -251,8 +254,12 @@ def _describe_weights(metric: str, summary: dict[str, Any]) -> dict[str, str]:
     if last["step"] != model["step"]:
         rows["last weights"] = told(last)
     if best is not None and best["step"] != model["step"]:
-        gone = {**best, "validation": {metric: best["value"]}}
-        rows["best weights"] = f"{told(gone)}, not kept"
+        found = told({**best, "validation": {metric: best["value"]}})
+        if setup.config.checkpoint.keep_best:
+            rows["best weights"] = f"{found}: its checkpoint is gone"
+        else:
+            rows["best evaluation"] = f"{found}; by checkpoint.keep_best = 0 the last"
+            rows["best evaluation"] += " weights are the model"
     return rows
 
 
@@ -281,5 +288,5 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
     if readout is not None or named or task.finds_boxes:
         commands.append(f"serve {run}")
     lines = [f"report: {report}"] if report.is_file() else []
-    lines += ["next:", *(f"  python main.py {command}" for command in commands)]
+    lines += ["next:", *(f"  {program()} {command}" for command in commands)]
     print("\n".join(map(printable, lines)))

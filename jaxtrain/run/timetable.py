@@ -42,6 +42,14 @@ class Timetable:
         """
         return 0 if self.pruning is None else self.pruning[1]
 
+    def evaluations_after(self, step: int) -> int:
+        """Return the number of evaluations on the validation split after a step."""
+        every, total = self.eval_every_steps, self.total_steps
+        if every is None:
+            return 0
+        at_the_end = total % every != 0 and step < total
+        return total // every - step // every + at_the_end
+
     def epoch(self, step: int) -> float:
         """Return the number of epochs that `step` steps are."""
         return round(step / self.steps_per_epoch, 4)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from jaxtrain import starting
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
@@ -77,6 +78,7 @@ def train(
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)
+    starting.begin(f"opening the data: {config.data.source}")
     setup = build_setup(config, workdir=None if fresh else workdir)
     start = plan_start(setup)
     with locked(workdir) as held:
@@ -97,6 +99,7 @@ def train(
             rewinds = Rewinds(workdir, saved, setup.timetable)
             if resume_step is not None:
                 rewinds.to_step(resume_step, skip_steps)
+            starting.begin("preparing the data, the model and its state")
             programs = make_programs(setup)
             if jax.process_index() == 0:
                 about = describe_model(setup, programs)
@@ -196,8 +199,10 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
         total_steps=setup.timetable.total_steps,
         epoch=setup.timetable.epoch,
         task=setup.task,
+        evaluated_after=setup.evaluated_after,
     )
     _count_earlier(job, step, progress, spiked=spiked)
+    starting.end()
     log, programs = RunLog(logged, job.clock.wall_seconds), job.programs
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:

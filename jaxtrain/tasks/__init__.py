@@ -65,12 +65,6 @@ def title(metric: str) -> str:
     return (known and known.title) or metric.replace("_", " ")
 
 
-def says_something(metric: str, num_classes: int | None) -> bool:
-    """Whether a metric is worth showing of so many classes; None: there are none."""
-    known = METRICS.get(metric)
-    return known is None or num_classes is None or num_classes >= known.min_classes
-
-
 def build(
     config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
 ) -> Task:

@@ -497,6 +497,21 @@ class Task:
         """
         return class_sections(values, names)
 
+    def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
+        """Return an image with its target on it, as `data --preview` shows it.
+
+        By default the image alone.
+
+        Args:
+          image: Prepared image, uint8 (H, W, C).
+          target: Its stored target, which has gone along with it, on the host.
+
+        Returns:
+          uint8 (H, W, C).
+        """
+        del target
+        return image
+
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:

@@ -239,9 +239,13 @@ class Classification(Task):
         return advice
 
     def metrics(self) -> Mapping[str, Metric]:
-        if self.num_outputs <= MAX_MATRIX_CLASSES:
-            return METRICS
-        return {n: m for n, m in METRICS.items() if m.add is not confusion}
+        most = self.num_outputs <= MAX_MATRIX_CLASSES
+        return {
+            name: metric
+            for name, metric in METRICS.items()
+            if metric.min_classes <= self.num_outputs
+            and (most or metric.add is not confusion)
+        }
 
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
         matrix = values.get("confusion_matrix")

@@ -153,6 +153,10 @@ class Detection(Task):
     def report_sections(values: Values, names: Sequence[str]) -> Markup:
         return box_sections(values, names)
 
+    def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
+        true = np.asarray(target["classes"]) >= 0
+        return outlines(image, np.asarray(target["boxes"])[true])
+
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:
@@ -160,10 +164,9 @@ class Detection(Task):
             self._finder.of(jax.tree.map(lambda x: jnp.asarray(x)[None], outputs))
         )
         sure = found["scores"][0] >= self._options.shown_score
-        true = np.asarray(target["classes"]) >= 0
         kinds = found["classes"][0][sure]
         return {
-            "true": outlines(image, np.asarray(target["boxes"])[true]),
+            "true": self.draw_target(image, target),
             "found": outlines(image, found["boxes"][0][sure]),
             "boxes": self._named(np.asarray(target["classes"])),
             "found boxes": self._named(kinds),

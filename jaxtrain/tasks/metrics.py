@@ -35,8 +35,8 @@ class Metric:
       resampled: Whether `value`, of what is kept, takes any examples, some of them
         several times, and so fast that 200 such resamples may give it an interval.
       title: What pages call it; None means its name.
-      min_classes: Fewest classes of which it says something: of five, all are among
-        the top five. It is not shown of fewer.
+      min_classes: Fewest classes for which it is computed: of five, all are among the
+        top five.
     """
 
     add: Callable[[Any, Any, jax.Array], jax.Array] | None = None

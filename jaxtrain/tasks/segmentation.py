@@ -219,12 +219,15 @@ class Segmentation(Task):
     def report_sections(values: Values, names: Sequence[str]) -> Markup:
         return pixel_sections(values, names)
 
+    def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
+        return overlay(image, np.where(self._counts(target), target, 0))
+
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:
         found, counts = outputs.argmax(-1), self._counts(target)
         return {
-            "true": overlay(image, np.where(counts, target, 0)),
+            "true": self.draw_target(image, target),
             "predicted": overlay(image, found),
             "errors": mistakes(image, counts & (found != target)),
             "classes": self.label(target),

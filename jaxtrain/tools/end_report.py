@@ -1,11 +1,10 @@
 """The report that a run writes at its end, which must not be able to fail the run."""
 
-import shlex
-
 import jax
 
 from jaxtrain import atomic_file
 from jaxtrain.console import tell
+from jaxtrain.invocation import command
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.report.history import read_history
@@ -36,8 +35,7 @@ def _write(job: Job) -> None:
         return job.signals.signum is not None
 
     path = job.workdir / REPORT
-    workdir = shlex.quote(str(job.workdir))
-    how = f"python main.py report --workdir {workdir} writes it"
+    how = f"{command('report', '--workdir', job.workdir)} writes it"
     try:
         history = read_history(job.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)

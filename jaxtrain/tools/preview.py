@@ -61,6 +61,8 @@ def first_images(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
     """Yield images before and after, uint8 (n, H, W, C) both, and their labels.
 
+    Targets that have a place, such as boxes and masks, are drawn on the images.
+
     Args:
       setup: Setup of the run.
       num_steps: Number of first steps to show.
@@ -88,7 +90,16 @@ def first_images(
 
     def show(preprocess: Any, batch: dict[str, Any], step: int) -> np.ndarray:
         prepared = preprocess({}, batch, keys.root_key(seed), np.int32(step))
-        return restored(prepared["image"], mean, std)[:num_images]
+        images = restored(prepared["image"], mean, std)[:num_images]
+        targets = jax.device_get(prepared["target"])
+        return np.stack(
+            [
+                setup.task.draw_target(
+                    image, jax.tree.map(lambda x, n=n: x[n], targets)
+                )
+                for n, image in enumerate(images)
+            ]
+        )
 
     for step, batch in enumerate(batches):
         stored = dict(batch)

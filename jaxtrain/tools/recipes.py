@@ -1,6 +1,5 @@
 """The text of a recipe: a Python file, each value under its reason."""
 
-import shlex
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from jaxtrain.config import Config
 from jaxtrain.console import printable
+from jaxtrain.invocation import command
 from jaxtrain.tools.advice import Advice
 
 CLASSES = {
@@ -42,7 +42,7 @@ def recipe_text(
     lines = [
         f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
         "",
-        f"    python main.py --config {_in_docstring(shlex.quote(str(out)))}",
+        f"    {_in_docstring(command('--config', out))}",
         "",
         *paragraphs,
         '"""',

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from jaxtrain.config.names import names_of_rows
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.invocation import command
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted
 from jaxtrain.zoo.published import PUBLISHED, Published, Result
@@ -68,8 +69,8 @@ def find(name: str) -> ListedModel:
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(
-            f"there is no model {name!r}{nearest(name, known)}; main.py models lists "
-            "all there are"
+            f"there is no model {name!r}{nearest(name, known)}; {command('models')} "
+            "lists all there are"
         )
     return known[name]
 

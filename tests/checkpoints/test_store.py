@@ -1,5 +1,6 @@
 """Saving and restoring: what is kept, what is compared, what a failure does."""
 
+import errno
 import resource
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints import manifest, orbax
 from jaxtrain.checkpoints.orbax import METADATA
+from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import CheckpointError, DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
@@ -185,3 +187,32 @@ def test_failed_save_is_told(tmp_path: Path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with opened(tmp_path) as saved:
         assert saved.steps() == [1]
+
+
+@each_row(
+    ("cause", "named"),
+    [
+        (OSError(errno.ENOSPC, "No space"), "free some space"),
+        (OSError(errno.EMFILE, "Too many"), "raise the limit of open files, of which"),
+        (OSError(errno.EACCES, "Denied"), "change the permissions"),
+        (OSError(errno.ENODEV, "No such device"), "mend the disk"),
+        (DamagedError("step 5 is not what was saved"), "mend the disk"),
+        (
+            TypeError("got an unexpected keyword"),
+            "install a version of orbax-checkpoint",
+        ),
+    ],
+)
+def test_a_save_that_failed_names_its_own_remedy(cause: Exception, named: str):
+    error = CheckpointError("could not save step 5")
+    error.__cause__ = cause
+    told = remedy_of(error)
+    assert named in told
+    space = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+    assert ("space" in told) == is_of_space(error) == space
+
+
+def test_a_step_that_a_limit_kept_from_being_read_is_not_damaged():
+    for error in (OSError(errno.EMFILE, "Too many open files"), MemoryError()):
+        with pytest.raises(type(error)), orbax.reading(5):
+            raise error

@@ -155,7 +155,7 @@ def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
     assert "['0', '1', '2'" in told and "[1, 8, 8, 1]" in told
     rows = {
         "--precision fp16": "--format litert has fp32, which GPUs",
-        "--precision int8": "make one by main.py quantize",
+        "--precision int8": "make one by python main.py quantize",
         "--batch dynamic": "takes one number of images",
     }
     # The program of the page.

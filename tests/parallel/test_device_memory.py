@@ -144,7 +144,9 @@ def test_members_that_do_not_fit_are_refused_before_they_are_trained(
     assert "set fewer members (train.ensemble), parallel.fsdp or a smaller" in told
     told = refused(40 * size, *words)
     assert "error: a training step needs" in told
-    assert "fewer members (train.ensemble) or more devices" in told
+    assert "train.remat, fewer members (train.ensemble), or more devices" in told
+    told = refused(4 * size, *words[:-1], 1, "--workdir", "again")
+    assert "needs" in told and "members" not in told
     told = refused(size, "evaluate", "--workdir", "one")
     assert "error: an evaluation needs" in told
     told = refused(size, "predict", "--workdir", "one", "image.png")

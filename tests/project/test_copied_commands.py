@@ -1,19 +1,26 @@
 """Commands in messages, which a shell takes as they are, whatever the folder's name."""
 
+import ast
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jaxtrain import invocation
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
 from jaxtrain.tools.recipes import recipe_text
+from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
+# Pages of the documentation, which are of a clone of the repository.
+OF_PAGES = {"zoo/listing.py", "config/reference.py"}
+BIN = "/opt/my env/bin"
 ORIGIN = {"step": 1, "views": None, "run": None}
 
 
@@ -57,3 +64,48 @@ def test_a_path_is_one_word(option: str, tmp_path: Path):
     (command,) = re.findall(r"python main\.py .*", told)
     words = shlex.split(command)
     assert words[words.index(option) + 1] == str(folder)
+
+
+@each_row(
+    ("script", "interpreter", "expected"),
+    [
+        (f"{BIN}/jaxtrain", f"{BIN}/python", "jaxtrain"),
+        ("/else/bin/jaxtrain", "/else/bin/python", "/else/bin/jaxtrain"),
+        ("main.py", "python", "python main.py"),
+        ("main.py", f"{BIN}/python", "python main.py"),
+        ("main.py", "python3", "python3 main.py"),
+        ("../a b/main.py", ".venv/bin/python", ".venv/bin/python '../a b/main.py'"),
+        ("/x/jaxtrain/__main__.py", "python3", "python3 -m jaxtrain"),
+    ],
+)
+def test_the_program_is_shown_as_it_was_called(
+    script: str, interpreter: str, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shutil, "which", lambda name: f"{BIN}/{name}")
+    monkeypatch.setattr(invocation, "_called", (script, interpreter))
+    folder = Path("my photos")
+    assert invocation.command("data", folder) == f"{expected} data 'my photos'"
+    monkeypatch.setattr(invocation, "_called", None)  # As in a notebook.
+    assert invocation.command("plan") == "jaxtrain plan"
+
+
+def test_all_messages_take_the_program_from_one_place():
+    found = []
+    for path in sorted((ROOT / "jaxtrain").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        own = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+            if node.body and isinstance(node.body[0], ast.Expr)
+        }
+        found += [
+            f"{path}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if node not in own and re.search(r"main\.py [\w-]", node.value)
+            if str(path.relative_to(ROOT / "jaxtrain")) not in OF_PAGES
+        ]
+    templates = (ROOT / "jaxtrain").rglob("*.j2")
+    found += [str(path) for path in templates if "main.py" in path.read_text()]
+    assert found == []

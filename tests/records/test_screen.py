@@ -1,28 +1,34 @@
 """What a run shows while it trains: the bar, the time left, and the lines that stay."""
 
+import contextlib
 import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
 import rich.console
 
+from jaxtrain import starting
 from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.progress_bar import Remaining, duration
 from jaxtrain.records.run_log import Interval
-from jaxtrain.records.screen import QUIET_SECONDS, Screen
+from jaxtrain.records.screen import BEGINNING, QUIET_SECONDS, Screen
+from tests.helpers.rows import each_row
 from tests.helpers.waiting import wait_until
 
 
 class Shown:
     """A screen of 100 steps in 10 epochs, its output, and its clock."""
 
-    def __init__(self, *, terminal: bool, step: int = 0):
+    def __init__(
+        self, *, terminal: bool, step: int = 0, width: int = 110, **options: Any
+    ):
         self.now, self.output = 0.0, io.StringIO()
         console = rich.console.Console(
-            file=self.output, force_terminal=terminal, width=100, color_system=None
+            file=self.output, force_terminal=terminal, width=width, color_system=None
         )
         self.screen = Screen(
             step,
@@ -31,6 +37,7 @@ class Shown:
             ("loss", "accuracy"),
             console=console,
             seconds=lambda: self.now,
+            **options,
         )
 
     def steps(self, start: int, stop: int, seconds: float) -> None:
@@ -40,7 +47,10 @@ class Shown:
 
     @property
     def lines(self) -> list[str]:
-        return self.output.getvalue().splitlines()
+        """What is printed after the line of the beginning."""
+        first, *lines = self.output.getvalue().splitlines()
+        assert first == BEGINNING or self.screen.wants_loss
+        return lines
 
 
 @pytest.fixture
@@ -79,6 +89,57 @@ def test_train_and_validation_loss_stay_side_by_side(start: int):
         f"epoch {step / 10:.2f}  step {step}/100  train: loss 0.5123  "
         "validation: loss 0.7000 accuracy 0.7500  20.0 s an epoch"
     ]
+
+
+def test_lines_fit_the_columns():
+    shown = Shown(terminal=False, width=80)
+    shown.steps(0, 10, seconds=2.0)
+    shown.screen.trained(0.51234)
+    values = {"split": "validation", "loss": 0.7, "accuracy": 0.75}
+    shown.screen.write("eval", 10, values)
+    assert shown.lines == [
+        "epoch 1.00  step 10/100  train: loss 0.5123",
+        "  validation: loss 0.7000 accuracy 0.7500  20.0 s an epoch",
+    ]
+
+
+def test_the_bar_has_a_loss_before_the_first_line_of_metrics(bar: Shown):
+    bar.steps(0, 1, seconds=1.0)
+    assert bar.screen.wants_loss
+    bar.screen.first_loss(2.30259)
+    wait_until(lambda: "epoch 0.1  loss 2.3026" in bar.output.getvalue())
+    values = {"loss": 1.5, "examples_per_second": 8.0}
+    bar.screen.write("train", 1, values)
+    wait_until(lambda: "epoch 0.1  loss 1.5000  8 images/s" in bar.output.getvalue())
+    assert not bar.screen.wants_loss
+
+
+def test_the_time_so_far_is_that_of_all_starts():
+    shown = Shown(terminal=True, step=20, earlier_seconds=3600.0)
+    shown.now += 5.0
+    wait_until(lambda: "1:00:05 so far" in shown.output.getvalue())
+    shown.screen.close()
+
+
+def test_time_left_counts_evaluations():
+    """Of three batches each after steps 50 and 100, and a test of six."""
+    now = 0.0
+    after = {True: 12.0, False: 9.0}
+    remaining = Remaining(0, 100, lambda: now, lambda step: after[step < 50])
+    for step in range(1, 41):
+        now += 1.0
+        remaining.done(step)
+    assert remaining.left() == pytest.approx(60 + 12 / 3)  # By a forward pass.
+    for step in range(41, 51):
+        now += 1.0
+        remaining.done(step)
+    now += 36.0  # 30 s to compile, and 2 s a batch.
+    remaining.evaluated(3.0, 6.0, 36.0)
+    assert remaining.step_seconds() == pytest.approx(1.0)
+    assert remaining.left() == pytest.approx(50 + 9 * 2)
+    now += 1.0
+    remaining.done(51)
+    assert remaining.step_seconds() == pytest.approx(1.0)
 
 
 def write_run(path: Path, num_epochs: int) -> None:
@@ -193,3 +254,22 @@ def test_losses_of_an_interval_leave_out_the_skipped():
     assert interval.losses() == (0.0, 0)
     interval.add({"loss": jnp.float32([0.5]), "skipped": jnp.float32([0])})
     assert interval.losses() == (0.5, 1)
+
+
+@each_row("terminal", [False, True])
+def test_a_start_shows_its_parts(terminal: bool, monkeypatch: pytest.MonkeyPatch):
+    output = io.StringIO()
+    console = rich.console.Console(
+        file=output, force_terminal=terminal, width=80, color_system=None
+    )
+    monkeypatch.setattr("rich.console.Console", lambda: console)
+    starting.begin("not shown")
+    with contextlib.redirect_stdout(output), starting.showing("loading JAX"):
+        wait_until(lambda: "loading JAX" in output.getvalue())
+        for _ in range(2):
+            starting.begin("opening the data: folder:x\x1b")
+        wait_until(lambda: "opening the data: folder:x\\x1b" in output.getvalue())
+    starting.begin("not shown")
+    if not terminal:
+        assert output.getvalue() == "loading JAX\nopening the data: folder:x\\x1b\n"
+    assert "not shown" not in output.getvalue()

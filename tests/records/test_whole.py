@@ -22,6 +22,7 @@ from jaxtrain.json_files.read import has_digest
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools import preview
 
@@ -117,6 +118,24 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
+def test_folders_made_for_a_result_go_with_it(tmp_path: Path):
+    out = tmp_path / "runs" / "x" / "out.json"
+    for made in (whole("--out", out), folder_of_results(out.parent)):
+        with pytest.raises(ZeroDivisionError), made:
+            raise ZeroDivisionError
+        assert list(tmp_path.iterdir()) == []
+    out.parent.mkdir(parents=True)
+    with pytest.raises(ZeroDivisionError), whole("--out", out):
+        raise ZeroDivisionError
+    assert out.parent.is_dir()  # It was there.
+
+
+def test_too_many_open_files_are_no_fault_of_the_place(tmp_path: Path):
+    path = Path("x")
+    with pytest.raises(OSError, match="Too many open"), reported("--out", path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
 def test_an_evaluation_is_shown_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -133,7 +152,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
     assert has_digest(run / "evaluation.json")
     monkeypatch.setattr(os, "replace", full)
     (run / "evaluation.json").unlink()
-    assert main(words) == 1
+    assert main(words) == 2
     told = capsys.readouterr()
     assert "0.6250  (0.5000 to 0.7500)" in told.out and "has the result" not in told.out
     assert (

@@ -43,6 +43,7 @@ from jaxtrain.report.again import write_recipe
 from jaxtrain.report.compare import make_comparison
 from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample, Shown
 from jaxtrain.report.history import History
+from jaxtrain.report.overview import subject
 from jaxtrain.report.page import make_page
 from jaxtrain.report.reliability import reliability
 from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
@@ -281,8 +282,8 @@ def test_the_page_tells_where_the_seconds_went(tmp_path: Path):
     assert "waiting for data, 20% of the time: raise data.workers" in page
 
 
-def a_run(workdir: Path, num_classes: int = 3, **data: Any) -> History:
-    names = [f"class_{i}" for i in range(num_classes)]
+def a_run(workdir: Path, **data: Any) -> History:
+    names = [f"class_{i}" for i in range(3)]
     values = {"loss": 0.5, "accuracy": 0.9, "top5_accuracy": 1.0, "num_examples": 30}
     sizes = {"train": 90, "validation": 10, "test": 30}
     return History(
@@ -303,7 +304,7 @@ def a_run(workdir: Path, num_classes: int = 3, **data: Any) -> History:
             "num_examples": sizes,
             "digest": "d1",
             "class_names": names,
-            "num_classes": num_classes,
+            "num_classes": 3,
             **data,
         },
     )
@@ -331,15 +332,6 @@ def test_no_run_is_the_best_on_other_data(
     assert ('class="best">0.9<' in page) == same
     assert ("Tested on other data than one" in page) != same
     assert "0.875 macro F1" in page
-
-
-@each_row(("num_classes", "shown"), [(2, False), (5, False), (6, True)])
-def test_top_5_is_shown_of_more_than_five_classes(
-    num_classes: int, shown: bool, tmp_path: Path
-):
-    run = a_run(tmp_path / "run", num_classes)
-    assert (b"top-5" in make_page(run, Examples())) == shown
-    assert (b"top-5" in make_comparison([run, run])) == shown
 
 
 def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click(
@@ -438,3 +430,12 @@ def test_names_beside_a_matrix_are_cut_by_their_width():
     assert words[0].startswith("WWWWW") and words[0].endswith("…")
     assert words[1:] == ["i" * 30, "Gebrauchtwagen"]
     assert all(font().getlength(word) < margin - 6 for word in words)
+
+
+def test_names_of_what_is_found_are_whole(tmp_path: Path):
+    """Of a detector and of a regression, which have names and no classes."""
+    run = a_run(tmp_path / "run")
+    run.model.clear()
+    run.model["column_names"] = ["bolt", "nut"]
+    assert subject(run)[-1] == "bolt, nut"
+    assert b"bolt, nut</div>" in make_page(run, Examples())

@@ -1,13 +1,16 @@
-"""The commands that a finished run ends with take what its task puts out."""
+"""What a finished run ends with: its results, and commands that fit its task."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jaxtrain.config import Config
-from jaxtrain.run.tables import show_next
+from jaxtrain.config import CheckpointConfig, Config
+from jaxtrain.run.tables import describe_result, show_next
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.metrics import Goal
+from tests.helpers.rows import each_row
 
 NAMES = ("cat", "dog", "hen")
 
@@ -49,3 +52,34 @@ def test_commands_are_those_that_take_the_outputs(
     ]
     assert [line[2] for line in lines] == commands
     assert option in " ".join(lines[1])
+
+
+@each_row(
+    ("keep_best", "row", "told"),
+    [
+        (0, "best evaluation", "the last weights are the model"),
+        (1, "best weights", "its checkpoint is gone"),
+    ],
+)
+def test_results_say_why_the_best_weights_were_not_tested(
+    keep_best: int, row: str, told: str
+):
+    """By the config, or as something is wrong; the times are those of all starts."""
+    config = Config(checkpoint=CheckpointConfig(keep_best=keep_best))
+    task = SimpleNamespace(shown=("accuracy",))
+    setup: Any = SimpleNamespace(task=task, best=Goal("accuracy", True), config=config)
+    last = {"step": 9, "validation": {"accuracy": 0.875}}
+    summary = {
+        "eval": {"accuracy": 0.75, "loss": 0.5, "num_examples": 8},
+        "model": last,
+        "last": last,
+        "best": {"step": 3, "value": 1.0},
+        "train_seconds": 40.0,
+        "compile_seconds": 2.0,
+        "seconds": {"step": 40.0, "compile": 12.0},
+    }
+    rows = describe_result(setup, summary, Path("run"))
+    assert rows["tested weights"] == "step 9, validation accuracy 0.8750"
+    assert rows[row].startswith("step 3, validation accuracy 1.0000")
+    assert told in rows[row] and "not kept" not in rows[row]
+    assert rows["time"] == "40.0 s, and 12.0 s to compile"

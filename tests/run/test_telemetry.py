@@ -156,5 +156,5 @@ def test_a_short_wait_is_not_shown(capsys: pytest.CaptureFixture[str]):
         values = {"loss": 1.0, "examples_per_second": 5.0, "data_wait": wait}
         screen.write("train", step, values)
     screen.close()
-    first, second = capsys.readouterr().out.splitlines()
+    _, first, second = capsys.readouterr().out.splitlines()
     assert "data wait" not in first and "5 images/s  data wait 31%" in second

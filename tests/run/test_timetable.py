@@ -102,6 +102,16 @@ def test_evaluations_and_checkpoints_come_every_epoch_by_default():
     assert (by_time.save_every_steps, by_time.save_every_seconds) == (None, 120)
 
 
+@each_row("train", [{}, {"eval_every_steps": 20}, {"eval_every_steps": 10**6}])
+def test_the_evaluations_that_are_left_are_counted(train: dict[str, Any]):
+    made = plan(train=TrainConfig(epochs=2, **train))
+    every, total = made.eval_every_steps, made.total_steps
+    due = [s for s in range(1, total + 1) if s % (every or 1) == 0 or s == total]
+    for step in range(total + 1):
+        assert made.evaluations_after(step) == sum(s > step for s in due)
+    assert plan(has_validation=False).evaluations_after(0) == 0
+
+
 def test_calls_of_several_steps_end_at_what_is_due():
     p = plan(
         train=TrainConfig(steps=23, eval_every_steps=10),

@@ -12,9 +12,14 @@ from PIL import Image
 
 from jaxtrain import load_model
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.config.recipe import load_config
 from jaxtrain.data.doctor.check import check
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks import box_metrics
+from jaxtrain.tasks.detection import Detection
+from jaxtrain.tasks.pictures import outlines
+from jaxtrain.tools.preview import first_images
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -25,7 +30,7 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import thinned
 
-STEPS = 12
+STEPS, SIZE = 12, 32
 MESHES = {
     "data": "--parallel.preset data_parallel",
     "fsdp": "--parallel.preset fsdp",
@@ -261,6 +266,35 @@ def test_bad_boxes_are_named_by_training_and_by_the_doctor(tmp_path: Path) -> No
         assert result.code == 2, result.stdout
         for told in ("annotations[2]", "the id 77", "gone.png", "max_bad_fraction"):
             assert told in result.stderr
+
+
+def test_a_preview_draws_the_boxes(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where the images have them: after a flip on the other side."""
+    monkeypatch.chdir(here)
+    given: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def draw(task: Detection, image: np.ndarray, target: Any) -> np.ndarray:
+        given.append((image, target["boxes"][target["classes"] >= 0]))
+        return original(task, image, target)
+
+    original = Detection.draw_target
+    monkeypatch.setattr(Detection, "draw_target", draw)
+    setup = build_setup(load_config(here / "recipe.py"))
+    before, after, _ = next(first_images(setup, 1, 6))
+    flips = set()
+    for n, ((plain, boxes), (image, found)) in enumerate(
+        zip(given[:6], given[6:], strict=True)
+    ):
+        assert len(boxes) and (before[n] == outlines(plain, boxes)).all()
+        assert (after[n] == outlines(image, found)).all()
+        assert (before[n] != plain).any() and (after[n] != image).any()
+        left, top, right, bottom = boxes.T
+        flipped = [SIZE - right, top, SIZE - left, bottom]
+        is_flipped = (image == plain[:, ::-1]).all()
+        expected = np.stack(flipped, axis=1) if is_flipped else boxes
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+        flips.add(bool(is_flipped))
+    assert flips == {False, True}
 
 
 def test_windows_cut_on_the_host_are_shown(here: Path, tmp_path: Path) -> None:

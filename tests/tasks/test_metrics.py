@@ -13,6 +13,7 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES
 from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.tasks.metrics import Goal
+from tests.helpers.rows import each_row
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(40, 10)).astype(np.float32)
@@ -78,8 +79,10 @@ def test_sums_leave_out_what_is_masked():
     assert result["confusion_matrix"] == counts.tolist()
 
 
-def test_top5_with_fewer_than_five_classes_is_one():
-    assert evaluate(LOGITS[:, :3], LABELS % 3)["top5_accuracy"] == 1
+@each_row("num_classes", [2, 5, 6])
+def test_top5_is_of_more_than_five_classes(num_classes: int):
+    found = evaluate(LOGITS[:, :num_classes], LABELS % num_classes)
+    assert ("top5_accuracy" in found) == (num_classes > 5)
 
 
 def test_metrics_of_the_classes_are_those_of_scikit_learn():

@@ -102,7 +102,7 @@ WRONG = {
     "to one of at most 1e+06": "--end 1e30",
     "--steps 5: expected 20 or more": "--steps 5",
     "the loss was bad after": "--start 1e5 --end 1e6",
-    "there is no learning rate to find": "--optimizer.name lbfgs",
+    "there is no learning rate to find": "--optimizer.name lbfgs --out {found}/new/lr",
     "'prodigy' estimates its learning rate": "--optimizer.name prodigy",
     "cannot write there": "--out /proc/none",
     "find_lr.png is a folder: give the name of a file": "--out {found}/taken",
@@ -123,3 +123,4 @@ def test_what_does_not_fit_is_told(
     assert main(["find-lr", "--config", str(config), "--out", str(found), *words]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in (found / "taken").iterdir()] == ["find_lr.png"]
+    assert not (found / "new").exists()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +28,10 @@ from jaxtrain.errors import (
 )
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.sweep_file import TrialState, read_sweep
+from jaxtrain.records.sweep_file import TrialState, read_sweep, write_sweep
 from jaxtrain.report.sweep import rank
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tools.sweep import study
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.parts import make_pruner, make_sampler
 from jaxtrain.tools.sweep.processes import share_gpus
@@ -552,6 +554,39 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
         ):
             SweepStudy(folder).record()
         assert "SELECT" not in str(told.value)
+
+
+@each_row(
+    ("state", "named"),
+    [
+        ("empty", "it is empty, 0 bytes): the values of its trials are lost"),
+        ("gone", "it is gone, and its sweep is not): the values of its trials"),
+        ("locked", "database is locked): another program holds it"),
+        ("read-only", "readonly database): change its permissions"),
+    ],
+)
+def test_a_study_that_cannot_go_on_is_refused(
+    state: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    SweepStudy(tmp_path).create(Config(), Goal("loss", False))
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
+    write_sweep(tmp_path, SweepStudy(tmp_path).record())
+    file, connect = tmp_path / "study.db", sqlite3.connect
+    monkeypatch.setattr(study, "WAIT_SECONDS", 0.01)
+    if state == "empty":
+        file.write_bytes(b"")
+    if state == "gone":
+        file.unlink()
+    if state == "read-only":  # Also for root.
+        only = f"{file.as_uri()}?mode=ro"
+        made = lambda path, timeout: connect(only, timeout, uri=True)  # noqa: E731
+        monkeypatch.setattr(sqlite3, "connect", made)
+    with contextlib.closing(connect(file) if state == "locked" else connect("")) as c:
+        c.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError) as told, reported(tmp_path):
+            SweepStudy(tmp_path).create(Config(), Goal("loss", False))
+    assert f"{file} cannot be read and written (" in str(told.value)
+    assert named in str(told.value) and "free some space" not in str(told.value)
 
 
 @each_row(

@@ -61,10 +61,6 @@ def check(
             f"--write-clean: the images of {config.data.source} are no files that "
             "data.include could name; leave it out"
         )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror}") from None
     # A recipe without a size takes images that all have one.
     shape = store.image_shape
     if sized:
@@ -72,6 +68,10 @@ def check(
     complete = _complete(config, shape)
     loaded = sources.load_splits(complete.data, config.seed, store, named)
     parts, train = loaded.named(), loaded.train
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
     splits = {name: source.indices for name, source in parts.items()}
     scanned = scan(train, splits, config.data.source)
     same = checks.find_equal(scanned)

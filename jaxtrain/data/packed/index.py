@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import re
-import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.invocation import command
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
@@ -125,8 +125,8 @@ def read_index(folder: Path) -> Index:
     except FileNotFoundError:
         raise UserError(
             f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "
-            f"python main.py data --pack SOURCE --out {shlex.quote(str(folder))}\nThe "
-            "same command goes on where it was stopped"
+            f"{command('data', '--pack', 'SOURCE', '--out', folder)}\nThe same command "
+            "goes on where it was stopped"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None

@@ -24,6 +24,7 @@ from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
 from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Images, Opened
 from jaxtrain.errors import UserError
+from jaxtrain.invocation import command
 
 # Rows from here on are copied one by one: then a copy costs more than a call.
 LARGE_ROW = 4096
@@ -90,9 +91,10 @@ class PackedStore:
         try:
             records = self.records[indices]
         except RuntimeError as error:
+            folder = self.places.source.removeprefix("packed:")
             raise UserError(
                 f"{self.places.source}: its files are incomplete or damaged ({error}); "
-                "which, tells python main.py data --verify"
+                f"{command('data', '--verify', folder)} names them"
             ) from error
         names = map(self.places.name, indices.tolist())
         return list(map(StoredFile, names, records)), target

@@ -10,6 +10,7 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.invocation import command
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import alike
@@ -120,8 +121,8 @@ def _rows_of(architecture: str, where: str) -> list[Row]:
         )
     raise UserError(
         f"{where}: architecture = {architecture!r} is none of the models whose "
-        f"weights are read{nearest(architecture, _ours())}; `python main.py models` "
-        "lists them"
+        f"weights are read{nearest(architecture, _ours())}; {command('models')} lists "
+        "them"
     )
 
 

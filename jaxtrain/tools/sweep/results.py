@@ -1,11 +1,11 @@
 """What is left of a sweep: the best config as a recipe, a table, and the page."""
 
-import shlex
 from pathlib import Path
 
 from jaxtrain import atomic_file
-from jaxtrain.console import tell
+from jaxtrain.console import printable, tell
 from jaxtrain.errors import UserError, counted
+from jaxtrain.invocation import command
 from jaxtrain.pages.text import shown
 from jaxtrain.records.run_log import show_table
 from jaxtrain.records.sweep_file import SweepRecord, read_sweep, trial_folder
@@ -47,10 +47,11 @@ def finish(options: SweepOptions) -> None:
         rows["best trial"] = str(options.folder / trial_folder(best))
         rows[f"validation {record['metric']}"] = shown(one["value"])
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
-        recipe = shlex.quote(str(options.folder / BEST))
-        rows["as a recipe"] = f"python main.py --config {recipe}"
     rows["compared in"] = str(options.folder / COMPARISON)
     show_table("sweep", rows)
+    if best is not None:  # A table would break it into lines.
+        told = command("--config", options.folder / BEST)
+        print(f"train the best again:\n  {printable(told)}")
 
 
 def write_best(options: SweepOptions, record: SweepRecord, best: int) -> str:

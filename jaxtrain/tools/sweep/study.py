@@ -13,17 +13,38 @@ import sqlalchemy.exc
 import sqlalchemy.pool
 from optuna.trial import FrozenTrial, TrialState
 
+from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
-from jaxtrain import links
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.records import sweep_file
 from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
+from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.metrics import Goal
 
 STUDY, NAME = "study.db", "sweep"
 # How long to wait for another process that writes.
 WAIT_SECONDS = 60.0
+# What to do, by the kind of SQLite's error.
+DAMAGED = "restore it from a copy, or choose another --workdir"
+LOST = (
+    "the values of its trials are lost; restore it from a copy, or choose another "
+    "--workdir"
+)
+HELD = (
+    "another program holds it, such as a viewer or a copy: end that, and the same "
+    "command goes on"
+)
+READ_ONLY = "change its permissions and those of its folder, or choose another"
+READ_ONLY += " --workdir"
+FIXES = {
+    sqlite3.SQLITE_BUSY: HELD,
+    sqlite3.SQLITE_LOCKED: HELD,
+    sqlite3.SQLITE_READONLY: READ_ONLY,
+    sqlite3.SQLITE_PERM: READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: READ_ONLY,
+    sqlite3.SQLITE_FULL: "free some space, and the same command goes on",
+}
 # What is kept with the study and its trials.
 CONFIG, METRIC = "config", "metric"
 OVERRIDES, REASON, STARTS = "overrides", "reason", "starts"
@@ -64,16 +85,16 @@ def reported(folder: Path) -> Iterator[None]:
     ) as error:
         cause = getattr(error, "orig", None) or error.__cause__ or error
         cause = getattr(cause, "orig", None) or cause
+        code = getattr(cause, "sqlite_errorcode", None)
+        # The low byte is the kind, the others say more of it.
+        fix = FIXES.get(-1 if code is None else code & 0xFF, DAMAGED)
         shown = " ".join(str(cause).split())
-        raise unusable(folder / STUDY, shown) from None
+        raise unusable(folder / STUDY, shown, fix) from None
 
 
-def unusable(path: Path, reason: str) -> UserError:
+def unusable(path: Path, reason: str, fix: str) -> UserError:
     """Return the error of a study that cannot be read or written."""
-    return UserError(
-        f"{path} cannot be read and written ({reason}): free some space, restore it "
-        "from a copy, or choose another --workdir"
-    )
+    return UserError(f"{path} cannot be read and written ({reason}): {fix}")
 
 
 class SweepStudy:
@@ -90,11 +111,12 @@ class SweepStudy:
         self._path = folder / STUDY
         self._check_files()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        # The folder may have any name, which an address could not hold. Connections
-        # are closed after use: none is open when the process ends.
-        engine = {"creator": self._connect, "poolclass": sqlalchemy.pool.NullPool}
         with reported(folder):
-            self.storage = optuna.storages.RDBStorage("sqlite://", engine)
+            if not self._path.exists():
+                # With its tables at once: a kill leaves no file that is empty.
+                with atomic_file.replacing(self._path) as new:
+                    _open(new)
+            self.storage = _open(self._path)
 
     def exists(self) -> bool:
         """Whether the study was created, and not in part only."""
@@ -200,17 +222,32 @@ class SweepStudy:
         return self.storage.get_trial_id_from_study_id_trial_number(study, number)
 
     def _check_files(self) -> None:
-        """Raise UserError if a file is a link, which SQLite would follow."""
+        """Raise UserError if a file is a link, which SQLite would follow, or lost."""
         try:
+            if not self._path.exists():
+                if self._path.with_name(sweep_file.SWEEP).exists():
+                    raise unusable(self._path, "it is gone, and its sweep is not", LOST)
+            elif not self._path.stat().st_size:
+                raise unusable(self._path, "it is empty, 0 bytes", LOST)
             for suffix in ("", "-journal", "-wal", "-shm"):
                 links.check_in_place(self._path.with_name(STUDY + suffix))
         except FileNotFoundError:
             pass  # Another process has removed its journal meanwhile.
         except OSError as error:
-            raise unusable(self._path, str(error.strerror)) from None
+            fix = remedy(error.errno, DAMAGED)
+            raise unusable(self._path, str(error.strerror), fix) from None
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=WAIT_SECONDS)
+
+def _open(path: Path) -> optuna.storages.RDBStorage:
+    """Open a file of Optuna's, and create its tables if they are not there."""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(path, timeout=WAIT_SECONDS)
+
+    # The folder may have any name, which an address could not hold. Connections are
+    # closed after use: none is open when the process ends.
+    engine = {"creator": connect, "poolclass": sqlalchemy.pool.NullPool}
+    return optuna.storages.RDBStorage("sqlite://", engine)
 
 
 def _describe(trial: FrozenTrial) -> TrialRecord:

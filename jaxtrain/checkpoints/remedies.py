@@ -1,0 +1,40 @@
+"""What helps after a save that failed: of the disk, of a limit, or of the library."""
+
+import errno
+import importlib.metadata
+
+from jaxtrain.checkpoints.orbax import LIBRARY, system_error
+from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.system_errors import remedy
+
+DISK = "mend the disk, or choose another --workdir"
+SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def remedy_of(error: CheckpointError) -> str:
+    """Advice, as an imperative, after a save that failed.
+
+    Args:
+      error: As `Checkpoints` raised it, from its cause.
+    """
+    cause, number = error.__cause__, _number(error)
+    if number is not None:
+        return remedy(number, DISK)
+    if cause is None or isinstance(cause, DamagedError):
+        return DISK
+    if isinstance(cause, MemoryError):
+        return "free some memory of this machine"
+    version = importlib.metadata.version(LIBRARY)
+    return (
+        f"install a version of {LIBRARY} that jaxtrain was tested with "
+        f"(constraints.txt): {version} raised this, and the disk is not the cause"
+    )
+
+
+def is_of_space(error: CheckpointError) -> bool:
+    """Whether the disk, or the quota of the user, was full."""
+    return _number(error) in SPACE
+
+
+def _number(error: CheckpointError) -> int | None:
+    return None if error.__cause__ is None else system_error(error.__cause__)
