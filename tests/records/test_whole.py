@@ -33,6 +33,7 @@ RESULT: dict[str, Any] = {
         "num_examples": 9,
         "num_unreadable": 0,
         "absent_classes": [],
+        "remarks": {},
     },
     "intervals": {"metrics": {"accuracy": [0.5, 0.75]}},
     "run": {"step": 8},

@@ -270,7 +270,8 @@ def test_what_is_gone_is_told_and_the_rest_is_shown(here: Callable[..., Path]):
     run = here(data=False)
     page = report(run)
     seen = text_of(page)
-    assert "Examples and their images: csv:set/list.csv: set is not there" in seen
+    told = "Examples and their images: data.source = 'csv:set/list.csv' is not there"
+    assert told in seen
     assert "Confusion matrix" in seen and "<h3>loss" in page and "<img" not in page
     for name in ("config.json", "model.json", "data.json"):
         (run / name).unlink()
