@@ -117,10 +117,11 @@ def describe(found: "Survey") -> dict[str, str]:
     height, width = sizes.T
     if found.hears:
         seconds, rates = found.seconds, np.unique(height).tolist()
-        rows["length"] = f"{seconds.min():.2f} to {seconds.max():.2f} s"
+        rows["length"] = _range(f"{seconds.min():.2f}", f"{seconds.max():.2f}") + " s"
         rows["rate"] = ", ".join(f"{rate:,}" for rate in rates) + " Hz"
     else:
-        rows["size"] = f"{width.min()}x{height.min()} to {width.max()}x{height.max()}"
+        least, most = f"{width.min()}x{height.min()}", f"{width.max()}x{height.max()}"
+        rows["size"] = _range(least, most)
         rows["pixels"] = "colour" if found.colour else "grey"
     if found.pixel_classes:
         names = first_of(found.pixel_classes, NUM_NAMED)
@@ -128,13 +129,15 @@ def describe(found: "Survey") -> dict[str, str]:
     elif found.numbers:
         rows["numbers"] = ", ".join(found.numbers)
     else:
-        rows[found.groups_are] = (
-            f"{found.num_groups}, of {counts.min():,} to {counts.max():,} training "
-            f"{noun}s"
-        )
+        each = _range(f"{counts.min():,}", f"{counts.max():,}")
+        rows[found.groups_are] = f"{found.num_groups}, of {each} training {noun}s"
     if bad := found.num_unreadable:
         rows["unreadable"] = f"{bad} of {bad + len(sizes)}"
     return rows | describe_remarks(found.remarks)
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:
