@@ -43,6 +43,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     scan = FolderScan(folder, include, problems, kind)
     places = _places(scan, problems)
     found = {split: scan.classes(place) for split, place in places.items()}
+    # Images of a split without folders of classes have no labels, as Kaggle's to test.
+    found = {split: of for split, of in found.items() if of or split == "train"}
     if not problems:
         include.check_all_met()
     if not problems:

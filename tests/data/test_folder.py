@@ -215,11 +215,6 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
         None,
         "the test split has classes that the training split lacks: c",
     ),
-    "an unlabelled split": (
-        {"train/a/1.png": 1, "train/b/2.png": 2, "test/3.png": 3},
-        None,
-        "split 'test' of .* is empty",
-    ),
     "a link to a file elsewhere": (
         {"a/1.png": 1, "b/2.png": 2},
         link("a/3.png", "/etc/passwd"),
@@ -387,6 +382,15 @@ def test_links_that_meet_in_a_circle_end(tmp_path: Path):
     (root / "b" / "a").symlink_to("../a")
     assert names(opened(root)[0]) == ["a/1.png", "a/b/2.png", "b/2.png", "b/a/1.png"]
     check_folder(root)
+
+
+def test_images_to_test_without_folders_of_classes_are_no_split(tmp_path: Path):
+    files = {f"train/{c}/{i}.png": i for c in "ab" for i in range(9)}
+    write_folder(tmp_path, {**files, "test/1.png": 1, "test/2.png": 2})
+    store, splits = opened(tmp_path)
+    assert [*splits] == ["train"] and len(names(store)) == len(files)
+    (remark,) = store.remarks
+    assert "2 images in no folder of a class: test/1.png, test/2.png" in remark.text
 
 
 def test_images_of_one_size_need_no_size(tmp_path: Path):
