@@ -84,6 +84,7 @@ if [[ -n $tiny ]]; then
 fi
 
 # Numbers before speed; what took longest on an H100 is last.
+run norms 120 benchmarks/norms.py $tiny
 if "$python" -c 'import torch' 2>/dev/null; then
   run peer_torch 180 benchmarks/peer_torch.py "${torch[@]}"
 else

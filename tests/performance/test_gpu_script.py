@@ -12,6 +12,8 @@ import pytest
 from tests.helpers.processes import ROOT
 
 ROWS = {
+    "norms: sgd",
+    "norms: lamb",
     "plan: memory",
     "roofline: tiny, fp32, roofline",
     "roofline: tiny, fp32, flops",
