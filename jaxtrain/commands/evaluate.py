@@ -11,7 +11,7 @@ import tyro
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
-from jaxtrain.errors import UserError, counted, first_of
+from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from jaxtrain.evaluation.attacked import ThreatModel
     from jaxtrain.tasks.base import Task
 
-# Classes that the table names.
-NUM_NAMED = 5
 EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
 # What stands for two.
@@ -236,6 +234,7 @@ def _epsilon(text: str, norm: str | None) -> float:
 
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
+    from jaxtrain.data.hold_out import describe_absent
     from jaxtrain.tasks.members import OF_MEMBERS
 
     names, metrics = result["class_names"], result["metrics"]
@@ -245,8 +244,7 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
         images += f", {data['num_unreadable']} unreadable"
     rows = {"checkpoint": f"step {result['run']['step']}", "images": images}
     if absent := data["absent_classes"]:
-        told = counted(len(absent), "class", "classes")
-        rows["no images"] = f"of {told}: {first_of(absent, NUM_NAMED)}"
+        rows["no images"] = describe_absent(absent)
     rows |= data["remarks"]
     if result["tta"]:
         rows["views"] = result["tta"]

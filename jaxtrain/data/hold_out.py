@@ -9,8 +9,10 @@ from jaxtrain.data.boxes import NAMES as BOX_NAMES
 from jaxtrain.data.columns import NAMES as TARGET_NAMES
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.slices import SPLIT_STREAM, class_split, stratified_split
-from jaxtrain.data.tfds import TfdsStore
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted, first_of
+
+# Absent classes that are named.
+NUM_NAMED = 5
 
 
 class HoldOut:
@@ -128,6 +130,12 @@ def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
     return np.array(back, np.int64)
 
 
+def describe_absent(names: list[str]) -> str:
+    """Return the first of some absent classes, and how many there are."""
+    first = first_of(names, NUM_NAMED)
+    return f"of {counted(len(names), 'class', 'classes')}: {first}"
+
+
 def absent_classes(source: Source) -> list[str]:
     """Return the names of the classes, or of the labels, that a split has no image of.
 
@@ -137,7 +145,7 @@ def absent_classes(source: Source) -> list[str]:
     columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))
     if columns is None and "num_classes" not in facts:
         return []
-    if isinstance(source.store, TfdsStore):
+    if getattr(source.store, "labels_in_records", False):
         return []
     strata = source.strata()
     if columns is not None:

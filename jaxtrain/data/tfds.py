@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class TfdsStore:
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     unlabelled: tuple[str, ...] = ()
+    # To read the labels of all examples takes as long as to read the set.
+    labels_in_records: ClassVar[bool] = True
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
         starts = range(0, len(indices), LABEL_CHUNK)

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from jaxtrain.data.image_files import listed
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.placed import Place, Placed, place_of
-from jaxtrain.data.stores import Images, Store, targets_of
+from jaxtrain.data.stores import Images, Remark, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.model import TrainedModel
 
@@ -43,7 +44,7 @@ class ClassMapping:
     missing_label: float = np.nan
     num_unknown: int = 0
 
-    @property
+    @cached_property
     def numbers(self) -> np.ndarray:
         """Number that the model has for each class, (C,); `UNKNOWN`: it has none."""
         known = {name: i for i, name in enumerate(self.known)}
@@ -70,7 +71,7 @@ class ClassMapping:
     def stored(self, targets: Any) -> Any:
         """Return targets as a store reads them, with the numbers of the model."""
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
-            return np.where(targets < 0, targets, self.numbers[targets])
+            return self.groups(targets)
         if isinstance(targets, np.ndarray):
             shape = len(targets), len(self.known)
             found = np.full(shape, self.missing_label, targets.dtype)
@@ -79,15 +80,26 @@ class ClassMapping:
             return found
         return [self._of_boxes(one) for one in targets]
 
+    def groups(self, groups: np.ndarray) -> np.ndarray:
+        """Return the classes of examples, (N,), or whether each has each, (N, C)."""
+        if groups.ndim == 1:
+            return np.where(groups < 0, groups, self.numbers[groups])
+        found = np.zeros((len(groups), len(self.known)), groups.dtype)
+        is_known = self.numbers != UNKNOWN
+        found[:, self.numbers[is_known]] = groups[:, is_known]
+        return found
+
     def placed(self, target: Any) -> Any:
         """Return the target of an image as it is placed: of masks the pixels."""
-        if isinstance(target, dict):
-            return target
+        return target if isinstance(target, dict) else self._pixels[target]
+
+    @cached_property
+    def _pixels(self) -> np.ndarray:
+        """Value of a pixel in the model for each in the set, uint8 (256,)."""
         table = np.full(IGNORED + 1, IGNORED, np.uint8)
-        table[: len(self.names)] = np.where(
-            self.numbers == UNKNOWN, IGNORED, self.numbers
-        )
-        return table[target]
+        known = np.where(self.numbers == UNKNOWN, IGNORED, self.numbers)
+        table[: len(self.names)] = known
+        return table
 
     def _of_boxes(self, target: Any) -> Any:
         if not isinstance(target, StoredBoxes):
@@ -112,12 +124,17 @@ class MappedStore:
         return self.store.image_shape
 
     @property
-    def in_memory(self) -> bool:
-        """Whether the images lie in memory (`Store`)."""
-        return getattr(self.store, "in_memory", False)
+    def remarks(self) -> tuple[Remark, ...]:
+        return remarks_of(self.store)
+
+    @property
+    def labels_in_records(self) -> bool:
+        """Whether labels lie beside the images (`TfdsStore`)."""
+        return getattr(self.store, "labels_in_records", False)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.store.strata(indices)
+        found = self.store.strata(indices)
+        return found if PIXEL_CLASSES in self.facts else self.mapping.groups(found)
 
     def targets(self, indices: np.ndarray) -> Any | None:
         found = targets_of(self.store, indices)

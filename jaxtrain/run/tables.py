@@ -10,10 +10,10 @@ import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
+from jaxtrain.data import hold_out
 from jaxtrain.data.conversions import lost_detail
-from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.stores import describe_remarks, remarks_of
-from jaxtrain.errors import counted, first_of
+from jaxtrain.errors import counted
 from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS
@@ -30,8 +30,6 @@ from jaxtrain.training.state import num_params
 
 # Accounts of less of the time are not named at the end.
 SMALL_SHARE = 0.01
-# Classes that are named.
-NUM_NAMED = 5
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
@@ -75,10 +73,13 @@ def describe_absent(setup: Setup) -> dict[str, str]:
         return {}
     splits = setup.splits
     parts = {"validation": splits.validation, "test": splits.test}
-    found = {n: absent_classes(part) for n, part in parts.items() if part is not None}
+    found = {
+        n: hold_out.absent_classes(part)
+        for n, part in parts.items()
+        if part is not None
+    }
     return {
-        f"no {name} images": f"of {counted(len(names), 'class', 'classes')}: "
-        + first_of(names, NUM_NAMED)
+        f"no {name} images": hold_out.describe_absent(names)
         for name, names in found.items()
         if names
     }

@@ -9,7 +9,9 @@ import pytest
 
 from jaxtrain.config import Config, DataConfig, ModelConfig
 from jaxtrain.data import sources
+from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import subject
 from jaxtrain.evaluation.class_mapping import map_classes
@@ -80,6 +82,10 @@ def test_classes_are_mapped_by_name(
     wanted = [KNOWN.index(name.split("/")[0]) for name in names]
     assert mapped.read(np.arange(len(mapped)))["target"].tolist() == wanted
     assert mapped.targets(np.arange(len(mapped))).tolist() == wanted
+    assert mapped.strata().tolist() == wanted
+    assert remarks_of(mapped.store) == remarks_of(source.store)
+    assert bool(remarks_of(source.store)) == (kind == "folder")
+    assert absent_classes(mapped) == missing
 
 
 def test_unknown_classes_are_left_out_up_to_the_fraction(tmp_path: Path) -> None:
