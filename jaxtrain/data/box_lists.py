@@ -18,9 +18,8 @@ from jaxtrain.errors import UserError
 
 # Side of an image by what a list says, at most: that of no image file.
 MAX_SIDE = 2**24
-# Pixels by which a box may leave its image, of rounding; and parts of a side, where
-# boxes are in these.
-ROUNDING, ROUNDING_PART = 1.0, 0.005
+# Part of a side by which a box may leave its image, of rounding.
+ROUNDING = 0.005
 MEND = "mend the box, or take it out"
 
 
@@ -47,12 +46,11 @@ class ListedImage(NamedTuple):
 
 
 def corners(
-    left: float, top: float, width: float, height: float, size: tuple[float, float]
+    left: float, top: float, width: float, height: float
 ) -> tuple[float, float, float, float]:
     """Return left, top, right and bottom of a box, cut at the border of its image.
 
-    Args:
-      size: Height and width of the image; (1, 1) where boxes are in parts of these.
+    All are parts of the image.
 
     Raises:
       UnusableError: it has no area, or is not in the image.
@@ -62,14 +60,11 @@ def corners(
     told = f"a box [{left:g}, {top:g}, {width:g}, {height:g}]"
     if width <= 0 or height <= 0:
         raise UnusableError(f"{told} has no area", MEND)
-    rows, columns = size
-    rounding = ROUNDING_PART if size == (1, 1) else ROUNDING
     right, bottom = left + width, top + height
-    least, most = min(left, top), max(right - columns, bottom - rows)
-    if least < -rounding or most > rounding:
-        of = "" if size == (1, 1) else f" of {columns:g}x{rows:g} pixels"
-        raise UnusableError(f"{told} is outside of its image{of}", MEND)
-    found = max(left, 0.0), max(top, 0.0), min(right, columns), min(bottom, rows)
+    least, most = min(left, top), max(right, bottom) - 1
+    if least < -ROUNDING or most > ROUNDING:
+        raise UnusableError(f"{told} is outside of its image", MEND)
+    found = max(left, 0.0), max(top, 0.0), min(right, 1.0), min(bottom, 1.0)
     if found[2] <= found[0] or found[3] <= found[1]:
         raise UnusableError(f"{told} is outside of its image", MEND)
     return found

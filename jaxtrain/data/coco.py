@@ -26,7 +26,6 @@ from jaxtrain.json_files.parse import parse
 # Categories at most: more than any set has, and less than fills the memory.
 MAX_CATEGORIES = 100_000
 # What some tools of Windows put before a text.
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Category(NamedTuple):

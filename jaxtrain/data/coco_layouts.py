@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.image_files import shown
+from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 
 # In the folder of annotations, in any case: COCO's and CVAT's names of files, with what
@@ -95,28 +95,26 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
     return False
 
 
-def in_any_case(root: bytes, place: str) -> bytes | None:
-    """Path of a folder below another, whatever the case of its letters, if it is there.
+def folder_below(root: str, place: str) -> str | None:
+    """Path of a folder, as seen from another, whatever the case of its letters.
 
-    The same case counts before others.
+    None: it is not there. The same case counts before others.
     """
-    found = b""
-    for part in filter(None, os.fsencode(place).split(b"/")):
-        within = os.path.join(root, found)
-        names = sorted(os.listdir(within)) if os.path.isdir(within) else []
-        alike = [name for name in names if name.lower() == part.lower()]
-        if not alike:
+    found = ""
+    for part in filter(None, place.split("/")):
+        path = in_any_case(os.path.join(root, found), part)
+        if path is None:
             return None
-        found = os.path.join(found, part if part in alike else alike[0])
+        found = os.path.join(found, os.path.basename(path))
     return found if os.path.isdir(os.path.join(root, found)) else None
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
     """Name of a split, perhaps with more, and path of each file of a set."""
     for name in ANNOTATIONS:
-        within = in_any_case(os.fsencode(place), name)
+        within = folder_below(place, name)
         if within is not None:
-            found = _named(os.path.join(place, os.fsdecode(within)))
+            found = _named(os.path.join(place, within))
             if found:
                 return found
     found = []

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from jaxtrain.data.coco_layouts import in_any_case
+from jaxtrain.data.coco_layouts import folder_below
 from jaxtrain.data.image_files import LEADS_OUT, OUTSIDE, Folder, shown
 from jaxtrain.data.problems import UnusableError
 
@@ -21,8 +21,9 @@ class ImageFinder:
 
     def __init__(self, folder: Folder, places: Sequence[str]):
         self._folder, self._root = folder, os.fsencode(folder.root)
-        found = (in_any_case(self._root, place) for place in places)
-        self._places = [*dict.fromkeys(place for place in found if place is not None)]
+        found = (folder_below(folder.root, place) for place in places)
+        there = dict.fromkeys(place for place in found if place is not None)
+        self._places = [*map(os.fsencode, there)]
 
     def find(self, name: bytes) -> bytes:
         """Path of an image below the folder of all.

@@ -51,12 +51,15 @@ def shown(name: bytes | str) -> str:
 
 
 def in_any_case(folder: str, name: str) -> str | None:
-    """Return the path of a file in a folder by its name in small letters, if any is."""
+    """Return the path of a file in a folder by its name in any case, if any is.
+
+    The same case counts before others.
+    """
     try:
         there = sorted(os.listdir(folder))
     except OSError:
         there = [name] if os.path.lexists(os.path.join(folder, name)) else []
-    found = [one for one in there if one.lower() == name]
+    found = [one for one in there if one.lower() == name.lower()]
     return os.path.join(folder, name if name in found else found[0]) if found else None
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jaxtrain.data import formats
 from jaxtrain.data.coco_layouts import annotation_files, is_coco
-from jaxtrain.data.csv_header import PATHS
+from jaxtrain.data.csv_header import LABEL, MASK, PATHS, SEPARATORS
 from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.masks import IMAGES, MASKS
@@ -35,8 +35,6 @@ SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
     r"([ _-]?(set|data|images|imgs|\d+))?"
 )
-# Other columns of a table that lists images, and what separates them.
-TARGETS, SEPARATORS = {"label", "mask"}, ",;\t"
 # Bytes of a JSON file or of a table that are looked at.
 START_BYTES = 2**16
 COCO, COCO_KEYS = "COCO JSON", (b'"images"', b'"file_name"')
@@ -139,13 +137,13 @@ def _known(place: str, path: str) -> Annotations | None:
     names = _names(place)
     idx = [name for name in names if "-idx3-ubyte" in name.lower()]
     yaml = [name for name in names if os.fsencode(name.lower()) in YAML]
-    boxes = is_coco(place, names)
-    coco = [os.path.relpath(file, place) for _, file in annotation_files(place)]
+    instances = annotation_files(place) if is_coco(place, names) else []
+    coco = [os.path.relpath(file, place) for _, file in instances]
     rows = (
         ("packed", "packed files", [INDEX] if INDEX in names else []),
         ("masks", "masks", ["masks"] if holds_folders(place, IMAGES, MASKS) else []),
         ("idx", "MNIST's format", idx),
-        ("coco", COCO, coco if boxes else []),
+        ("coco", COCO, coco),
         ("yolo", "YOLO", yaml),
     )
     for kind, format, found in rows:
@@ -194,7 +192,7 @@ def _lists_images(file: str) -> bool:
     header = _start(file).partition(b"\n")[0].decode("utf-8-sig", "replace").lower()
     for separator in SEPARATORS:
         found = {field.strip().strip('"') for field in header.split(separator)}
-        if found & {*PATHS} and found & TARGETS:
+        if found & {*PATHS} and found & {LABEL, MASK}:
             return True
     return False
 

@@ -1,5 +1,6 @@
 """The splits of a YOLO set: folders by their names, or what data.yaml names."""
 
+import codecs
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,6 @@ YAML, YAML_ENDINGS = (b"data.yaml", b"data.yml"), (b".yaml", b".yml")
 CLASSES = (b"classes.txt", b"obj.names", b"_darknet.labels")
 # CVAT calls a folder obj_train_data, COCO train2017.
 FOLDER_OF_SPLIT = re.compile(r"obj_([a-z]+)_data|(train|val|test)[-_]?\d{4}")
-BOM = b"\xef\xbb\xbf"
 
 
 class SplitPart(NamedTuple):
@@ -189,7 +189,9 @@ class YoloSplits:
         if isinstance(data, OSError):
             raise UnusableError(f"{shown(place)}: {data.strerror}", "mend it")
         bases = [os.path.dirname(path), *self._bases]
-        for number, line in enumerate(data.removeprefix(BOM).splitlines(), 1):
+        for number, line in enumerate(
+            data.removeprefix(codecs.BOM_UTF8).splitlines(), 1
+        ):
             if not (text := line.strip()):
                 continue
             where = f"{shown(place)}, line {number}"

@@ -74,7 +74,7 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     if len(numbers) > BOX:
         return YoloRow(ListedBox(_bounds(numbers), kind), unread)
     x, y, width, height = numbers
-    box = corners(x - width / 2, y - height / 2, width, height, (1, 1))
+    box = corners(x - width / 2, y - height / 2, width, height)
     return YoloRow(ListedBox(box, kind), unread)
 
 
@@ -94,4 +94,4 @@ def _bounds(numbers: Sequence[float]) -> tuple[float, float, float, float]:
         )
     inside = [min(max(number, 0.0), 1.0) for number in numbers]
     left, top = min(inside[::2]), min(inside[1::2])
-    return corners(left, top, max(inside[::2]) - left, max(inside[1::2]) - top, (1, 1))
+    return corners(left, top, max(inside[::2]) - left, max(inside[1::2]) - top)
