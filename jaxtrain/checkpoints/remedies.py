@@ -1,4 +1,4 @@
-"""What helps after a save that failed: of the disk, of a limit, or of the library."""
+"""Remedies for a save that failed: of the disk, of a limit, or of the library."""
 
 import errno
 import importlib.metadata

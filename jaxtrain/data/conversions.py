@@ -73,7 +73,7 @@ def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
 
 
 def remarks(seen: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return what images lose by the options of a run, and which option keeps it.
+    """Return remarks on losses of images by the options of a run, with the remedy.
 
     Raises:
       UserError: `data.white_level` has no effect.

@@ -55,7 +55,7 @@ def is_read(name: str) -> bool:
 
 
 def _reader_of(name: str) -> str:
-    """Return what makes Pillow read a format."""
+    """Return the library with which Pillow reads a format, for messages."""
     if name == "AVIF":
         return "AVIF needs a Pillow built with it, as its wheels from 11.3 on are"
     return f"HEIC needs the extra heic: {extras.install('heic')}"

@@ -35,7 +35,7 @@ class HoldOut:
 
     @property
     def train(self) -> Source:
-        """What is left to train on."""
+        """Examples that are left to train on."""
         return self._whole.subset(np.sort(np.r_[self._left, self._back]))
 
     @functools.cached_property

@@ -13,7 +13,7 @@ NUM_NAMED = 5
 
 
 class Remark(NamedTuple):
-    """What a user should know of how a set was found, such as files passed over.
+    """Remark for users on how a set was found, such as on files passed over.
 
     Attributes:
       title: a few words, such as `passed over`.

@@ -133,7 +133,7 @@ def nfc_bytes(name: bytes) -> bytes:
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
-    """Return what a YAML text holds.
+    """Parse a YAML text.
 
     Args:
       text: Text of the file.

@@ -168,7 +168,7 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Return what a path of the YAML file leads to; None if nothing is there."""
+        """Return the place of a path in the YAML file; None if nothing is there."""
         place = self._resolve(text, self._bases)
         if place is None:
             return None

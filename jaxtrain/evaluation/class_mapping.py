@@ -146,7 +146,7 @@ class MappedStore:
 
     @property
     def place(self) -> Place | None:
-        """How targets follow their images (`placed.py`); None: they stay."""
+        """Function that moves targets with their images (`placed.py`), or None."""
         return None if place_of(self.store) is None else self._place
 
     def _place(self, target: Any, placed: Placed) -> Any:

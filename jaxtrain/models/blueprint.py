@@ -259,7 +259,7 @@ class _Counted(nnx.RngStream):
 
 
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
-    """Return what gives the keys that `nnx.Rngs(key, params=key)` would."""
+    """Return streams with the keys of `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
     # A layer forks the default for a stream of its own, such as that of dropout.
     rngs.params, rngs.default = (_Counted(key, tag=t) for t in ("params", "default"))

@@ -87,7 +87,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Return what evaluations after a step have of examples, in batches."""
+        """Return the examples of the evaluations after a step, in batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size

@@ -31,7 +31,7 @@ def front_page(model: TrainedModel, noun: str) -> str:
 
 
 def _names(model: TrainedModel) -> tuple[str, tuple[Any, ...]]:
-    """Return what an answer is made of, in one word, and the names of all of them."""
+    """Return the kind of an answer's parts, in one word, and the names of all."""
     if model.finder is not None:
         return "classes of boxes", tuple(model.finder.names)
     if model.readout is not None:

@@ -74,7 +74,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Return what `of` has returned, (..., columns), in float64 with the shift."""
+        """Return values of `of`, (..., columns), in float64 with the shift added."""
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)
