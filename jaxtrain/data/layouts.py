@@ -4,6 +4,7 @@ Folders that are named after splits, or after parts of a set such as `images`, a
 classes: their annotations tell which source reads them.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from jaxtrain.data.masks import IMAGES, MASKS
 from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.read_files import MAX_FILE_BYTES
 from jaxtrain.data.sound_files import is_sound
+from jaxtrain.data.text import read_user_text
 from jaxtrain.data.yolo_layout import YAML, is_yolo
+from jaxtrain.errors import UserError
 from jaxtrain.regular_file import open_regular
 
 # Ending of a file -> kind of source.
@@ -35,7 +38,7 @@ SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
     r"([ _-]?(set|data|images|imgs|\d+))?"
 )
-# Bytes of a JSON file or of a table that are looked at.
+# Bytes of a JSON file that are looked at.
 START_BYTES = 2**16
 COCO, COCO_KEYS = "COCO JSON", (b'"images"', b'"file_name"')
 # Annotations that no source reads: end of the name of a file -> name of the format.
@@ -189,9 +192,13 @@ def _unread(place: str) -> Annotations | None:
 
 def _lists_images(file: str) -> bool:
     """Whether the header of a table has the columns of a list of images."""
-    header = _start(file).partition(b"\n")[0].decode("utf-8-sig", "replace").lower()
-    for separator in SEPARATORS:
-        found = {field.strip().strip('"') for field in header.split(separator)}
+    try:
+        lines = read_user_text(file, file).lines()
+    except UserError:  # It cannot be read, or is no text.
+        return False
+    # The header may stand below a line that tells the separator.
+    for header, separator in itertools.product(lines[:2], SEPARATORS):
+        found = {name.strip().strip('"') for name in header.lower().split(separator)}
         if found & {*PATHS} and found & {LABEL, MASK}:
             return True
     return False

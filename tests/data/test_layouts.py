@@ -190,6 +190,21 @@ def test_images_of_formats_that_a_library_would_read_are_told(
         open_store(DataConfig(source=f"{kind}:{tmp_path}"))
 
 
+@each_row(
+    "text",
+    [
+        "path,label\n1.png,a\n".encode("utf-16"),
+        "path,label\n1.png,a\n".encode("utf-16-be"),
+        b"sep=;\nfilename;label\n1.png;a\n",
+        b"\xef\xbb\xbfFile_Name\tmask\n1.png\tm.png\n",
+    ],
+)
+def test_a_table_is_known_by_its_header_as_csv_reads_it(tmp_path: Path, text: bytes):
+    write(tmp_path, ["images/1.png"])
+    (tmp_path / "list.csv").write_bytes(text)
+    assert complete(str(tmp_path)) == f"csv:{tmp_path}/list.csv"
+
+
 def test_problems_come_before_a_missing_training_split(tmp_path: Path):
     write(tmp_path, ["images/val/1.png", "labels/val/1.txt"])
     (tmp_path / "images" / "train").mkdir()
