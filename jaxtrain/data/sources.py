@@ -119,10 +119,22 @@ def load(config: DataConfig, seed: int) -> Splits:
 
 
 def load_splits(
-    config: DataConfig, seed: int, store: Store, splits: NamedSplits
+    config: DataConfig,
+    seed: int,
+    store: Store,
+    splits: NamedSplits,
+    shape: StoredShape | None = None,
 ) -> Splits:
-    """Do what `load` does with a store that is open."""
-    shape = stored_shape(config, store, splits)
+    """Do what `load` does with a store that is open.
+
+    Args:
+      config: Data section of the config.
+      seed: Seed of the validation split.
+      store: The set.
+      splits: Numbers of the examples of each split.
+      shape: As `stored_shape` has measured it; None: it is measured.
+    """
+    shape = stored_shape(config, store, splits) if shape is None else shape
     on_device = _fits_on_device(config, shape)
     open_named = functools.partial(
         open_split, config, store, splits, on_device, shape=shape

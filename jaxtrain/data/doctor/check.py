@@ -66,7 +66,7 @@ def check(
     if sized:
         shape = sources.stored_shape(config.data, store, named)
     complete = _complete(config, shape)
-    loaded = sources.load_splits(complete.data, config.seed, store, named)
+    loaded = sources.load_splits(complete.data, config.seed, store, named, shape)
     parts, train = loaded.named(), loaded.train
     try:
         out.mkdir(parents=True, exist_ok=True)
