@@ -48,6 +48,8 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
     "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
+    # Its auxiliary head ends in one pixel, of which a batch norm needs two images.
+    "short inception_v3": (SHORT["inception_v3"], 2),
     "short unet": (
         ModelConfig(
             name="unet", backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4

@@ -54,7 +54,8 @@ def nothing_is_timed(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To time a step is to compile it: what is slow does so."""
-    if not request.node.get_closest_marker("slow"):
+    markers = ("slow", "exhaustive")
+    if not any(map(request.node.get_closest_marker, markers)):
         monkeypatch.setattr(estimate, "estimate", lambda config: ESTIMATE)
 
 
