@@ -130,7 +130,7 @@ def load_splits(
     Args:
       config: Data section of the config.
       seed: Seed of the validation split.
-      store: The set.
+      store: The open set.
       splits: Numbers of the examples of each split.
       shape: As `stored_shape` has measured it; None: it is measured.
     """
