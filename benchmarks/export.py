@@ -26,9 +26,9 @@ from flax import nnx
 from pairs import Seconds, compare, take_turns, tell, timed
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
+from jaxtrain.plugins.onnx.onnx_file import emit
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 

@@ -4,7 +4,6 @@ Every way a run can end has its exit code here (see `main`); what a command does
 `jaxtrain/commands/`.
 """
 
-import importlib
 import inspect
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import Any, get_type_hints
 import tyro
 
 from jaxtrain import console, invocation, own
+from jaxtrain.commands import COMMANDS, DEFAULT
 from jaxtrain.config import help as help_lib
 from jaxtrain.config import recipe
 from jaxtrain.console import tell
@@ -33,13 +33,6 @@ from jaxtrain.processes import peers
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
 
-# Each is a module of `jaxtrain/commands/`, which is imported when it is asked for.
-COMMANDS = (
-    *("train", "new", "data", "models", "find-lr", "find-batch", "scale", "plan"),
-    *("evaluate", "predict", "export", "report", "serve", "checkpoint"),
-    *("average", "ensemble", "compact", "quantize", "rewind", "sweep"),
-)
-DEFAULT = "train"
 # Any other exception is a bug.
 EXIT_CODES = {
     UserError: 2,
@@ -116,7 +109,7 @@ def load(name: str) -> Any:
         raise UserError(
             f"unknown command {name!r}: there is {', '.join(COMMANDS)}{meant}"
         )
-    return importlib.import_module(f"jaxtrain.commands.{name.replace('-', '_')}")
+    return COMMANDS[name]
 
 
 def options_of(command: Any) -> type:

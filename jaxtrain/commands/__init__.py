@@ -1,4 +1,4 @@
-"""One module a command, with its name in `jaxtrain.cli.COMMANDS`.
+"""Commands by name: one module each, of the core or of a plug-in.
 
 Each has a dataclass of its options, whose docstring is its line in the help; `EXAMPLE`,
 a call that the help shows; and `run(arguments, signals)`, whose type of `arguments` is
@@ -6,3 +6,31 @@ that dataclass. Wrong input, and files that cannot be written, raise UserError; 
 else `run` may raise stands in `jaxtrain.cli.main`. It imports what needs JAX inside
 `run`: JAX takes a second, and the words are parsed before.
 """
+
+from types import ModuleType
+
+from jaxtrain.plugin import Table
+
+DEFAULT = "train"
+COMMANDS: Table[ModuleType] = Table(
+    "commands",
+    {
+        "train": "jaxtrain.commands.train",
+        "new": "jaxtrain.commands.new",
+        "data": "jaxtrain.commands.data",
+        "models": "jaxtrain.commands.models",
+        "find-lr": "jaxtrain.commands.find_lr",
+        "find-batch": "jaxtrain.commands.find_batch",
+        "scale": "jaxtrain.commands.scale",
+        "plan": "jaxtrain.commands.plan",
+        "evaluate": "jaxtrain.commands.evaluate",
+        "predict": "jaxtrain.commands.predict",
+        "export": "jaxtrain.commands.export",
+        "report": "jaxtrain.commands.report",
+        "checkpoint": "jaxtrain.commands.checkpoint",
+        "average": "jaxtrain.commands.average",
+        "ensemble": "jaxtrain.commands.ensemble",
+        "rewind": "jaxtrain.commands.rewind",
+        "sweep": "jaxtrain.commands.sweep",
+    },
+)

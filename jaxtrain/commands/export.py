@@ -22,11 +22,10 @@ class ExportArguments:
 
     # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
-    # onnx: for ONNX Runtime, TensorRT, OpenVINO and others; litert: for phones and
-    # small devices; stablehlo: for JAX, in one file; saved: a folder with the program,
-    # the weights and a script; safetensors: the weights in a folder, for load_model
-    # and timm.
-    format: Literal["onnx", "litert", "stablehlo", "saved", "safetensors"]
+    # stablehlo: for JAX, in one file; saved: a folder with the program, the weights and
+    # a script; safetensors: the weights in a folder, for load_model and timm; onnx: for
+    # ONNX Runtime, TensorRT, OpenVINO and others; litert: for phones and small devices.
+    format: str
     # The file or folder to write, where nothing is yet.
     out: Path
     # Weights of a run: best, by its validation; latest; or the number of a step.
@@ -64,15 +63,17 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
                     "safetensors, which holds the weights as they were trained: leave "
                     "it out"
                 )
-    batch = _batch(arguments.batch or ("1" if arguments.format == "litert" else None))
+    batch = _batch(arguments.batch)
     from jaxtrain import load_model
-    from jaxtrain.export.export import check_arguments
+    from jaxtrain.export.export import check_format, check_out
     from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.training.sparsity import sparsity_of
 
-    check_arguments(arguments.format, arguments.precision, arguments.out)
+    check_out(arguments.out)
+    if arguments.format != "safetensors":
+        check_format(arguments.format, arguments.precision)
     if arguments.trust:
         trust(arguments.workdir)
     devices.start(arguments.platform)
@@ -99,13 +100,14 @@ def _export(
     """Write and check the file; return what a person wants to see of the check."""
     import numpy as np
 
-    from jaxtrain.export import IN_INTEGERS, images
+    from jaxtrain.export import images
     from jaxtrain.export.export import export
+    from jaxtrain.export.exporter import find_exporter
     from jaxtrain.export.request import Request
 
     was_rounded = model.description.model.quantize is not None
-    in_integers = was_rounded and arguments.format in IN_INTEGERS
-    default = "int8" if in_integers else "fp32"
+    exporter = find_exporter(arguments.format)
+    default = "int8" if was_rounded and exporter.has_integers else "fp32"
     precision = arguments.precision or default
     calibrate = precision == "int8" and not was_rounded
     num = images.CALIBRATION if calibrate else 0
@@ -119,7 +121,7 @@ def _export(
     request = Request(
         model=model,
         precision=precision,
-        batch=batch,
+        batch=exporter.default_batch if arguments.batch is None else batch,
         preprocessing=preprocessing,
         nms=arguments.include_nms,
         calibration=calibration,

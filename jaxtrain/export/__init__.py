@@ -7,5 +7,3 @@ from typing import Literal
 Precision = Literal[
     "fp32", "bf16", "fp16", "int8", "int8_weights", "fp8_weights", "int4_weights"
 ]
-# Formats that hold the integers of a model in 8 bits.
-IN_INTEGERS = ("onnx", "litert")

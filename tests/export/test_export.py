@@ -25,14 +25,14 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data.stores import open_digits
 from jaxtrain.errors import ExportError, UserError
-from jaxtrain.export import Precision, check
+from jaxtrain.export import Precision, check, stablehlo
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
-from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
-from jaxtrain.export.formats import stablehlo
-from jaxtrain.export.formats.onnx_file import emit
+from jaxtrain.export.exporter import EXPORTERS, find_exporter
 from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.plugins.onnx.emitter.write import OPSET, OPSET_BFLOAT16
+from jaxtrain.plugins.onnx.onnx_file import emit
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.untrained import untrained
@@ -205,7 +205,7 @@ def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
     for precision in ("fp32", "bf16"):
         path = tmp_path / precision
         request = Request(model=model, precision=precision, batch=2)
-        stablehlo.write_file(request, path)
+        stablehlo.StableHLOFile().write(request, path)
         sizes[precision] = path.stat().st_size
         text = jax.export.deserialize(bytearray(path.read_bytes())).mlir_module()
         # Each is there once for every platform.
@@ -213,7 +213,7 @@ def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
         assert text.count("stablehlo.convolution") == num
         for operation in ("rsqrt", "multiply", "subtract"):
             assert f"stablehlo.{operation}" not in text, operation
-        found = stablehlo.load_file(path, request)(images)
+        found = stablehlo.StableHLOFile().load(path, request)(images)
         # Float32 sums in another order; or 8 bits of each product.
         tolerance = {"fp32": 1e-5, "bf16": 3e-2}[precision]
         assert np.abs(found - expected).max() < tolerance * np.abs(expected).max()
@@ -362,7 +362,7 @@ def test_numbers_keep_their_units_in_16_bits(
     model, out = of_numbers(), tmp_path / "file.onnx"
     request = Request(model=model, precision=precision, batch=8)
     export_lib.export("onnx", request, out, images)
-    found = export_lib.FORMATS["onnx"][1](out, request)(images)
+    found = find_exporter("onnx").load(out, request)(images)
     outputs = images.reshape(8, -1) @ kernel / 57
     # In deviations: numbers up to 3 of 8 bits.
     np.testing.assert_allclose((found - [2000, 3]) / [5, 1], outputs, atol=0.05)
@@ -440,7 +440,7 @@ def test_several_arrays_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(TrainedModel, "forward", heads)
     request = Request(model=untrained(ModelConfig(name="lenet")))
     out, images = tmp_path / "out", np.zeros((1, 34, 32, 3), np.float32)
-    for format in export_lib.FORMATS:
+    for format in EXPORTERS:
         with pytest.raises(UserError, match=r"'count': \(\), 'map': \(34, 32, 3\)"):
             export_lib.export(format, request, out, images)
     assert not out.exists()

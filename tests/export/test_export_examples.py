@@ -22,7 +22,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.inference.pixels import to_pixels
 from tests.helpers.processes import ROOT
-from tests.helpers.serving import LIMITS, Running
+from tests.plugins.serve.running import LIMITS, Running
 
 PAGE = (ROOT / "docs" / "exporting.md").read_text()
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()

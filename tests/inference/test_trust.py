@@ -455,7 +455,7 @@ MAKES_CODE = {
         "data.sound_files",
     },
     # And what it has just written itself, to check it.
-    "run_path": {"config.recipe", "export.formats.stablehlo"},
+    "run_path": {"config.recipe", "export.stablehlo"},
     # The standard input and output of its own processes.
     "loads pickle": {"performance.gpu_compiler"},
 }

@@ -12,9 +12,9 @@ from flax import nnx
 from jax.sharding import AbstractMesh
 
 from jaxtrain.errors import UserError
-from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.onnx.onnx_file import emit
 from jaxtrain.run import checks
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model

@@ -30,7 +30,7 @@ class Interface(NamedTuple):
 
 
 DISTRIBUTED = "jaxtrain/processes/distributed.py"
-CONNECTIONS = "jaxtrain/serving/connections.py"
+CONNECTIONS = "jaxtrain/plugins/serve/connections.py"
 TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/records/tensorboard.py"
 USED = [
     *(

@@ -23,7 +23,7 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS
 from jaxtrain.evaluation.robustness import read_baseline
-from jaxtrain.export.formats import run_saved
+from jaxtrain.export import run_saved
 from jaxtrain.inference import description, folder, load, temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model

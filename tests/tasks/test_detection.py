@@ -27,8 +27,8 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import thinned
+from tests.plugins.serve.running import LIMITS, Running
 
 STEPS, SIZE = 12, 32
 MESHES = {

@@ -17,7 +17,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
+from tests.plugins.serve.running import LIMITS, Running
 
 STEPS = 16
 ARCFACE = '{"size": 8, "scale": 16.0}'

@@ -15,7 +15,7 @@ from jaxtrain.run.setup import build_setup
 from tests.helpers.composed import compose, write
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.serving import LIMITS, Running
+from tests.plugins.serve.running import LIMITS, Running
 
 MODEL = 'ModelConfig(name="convnet", width=0.125)'
 

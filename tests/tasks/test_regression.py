@@ -23,9 +23,9 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
+from tests.plugins.serve.running import LIMITS, Running
 
 STEPS = 12
 GAUSSIAN = '{"loss": "gaussian"}'

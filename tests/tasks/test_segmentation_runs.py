@@ -22,9 +22,9 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import diagonal
 from tests.helpers.words import quoted
+from tests.plugins.serve.running import LIMITS, Running
 
 SPLITS = {"train": 72, "test": 24}
 # On 8 devices: the words, and the folder of the run.

@@ -23,8 +23,8 @@ from jaxtrain.evaluation.passes import Pass
 from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference import trust
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tools.compact import open_channels
-from jaxtrain.tools.importance import by_taylor
+from jaxtrain.plugins.compact.compact import open_channels
+from jaxtrain.plugins.compact.importance import by_taylor
 from jaxtrain.tools.sample import example_names
 from jaxtrain.trees import by_path
 from tests.helpers.command import float64

@@ -19,9 +19,9 @@ from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
 from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
+from tests.plugins.serve.running import LIMITS, Running
 
 WHOLE, OVERLAP = 40, 0.3
 SPLITS = {"train": 40, "test": 6}

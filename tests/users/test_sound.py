@@ -20,8 +20,8 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.serving import LIMITS, Running
 from tests.helpers.waves import write_tones
+from tests.plugins.serve.running import LIMITS, Running
 
 pytest.importorskip("soundfile")
 SOUND = "SoundConfig(sample_rate=8000, seconds=0.3, window=128, hop=64, mels=16{})"

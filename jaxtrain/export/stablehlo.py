@@ -1,0 +1,86 @@
+"""StableHLO, the compiled function's source, which JAX alone runs: file or folder.
+
+`jax.export` runs it for six months of newer versions at least, on CPU, NVIDIA GPU and
+TPU.
+"""
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from safetensors.numpy import save
+
+from jaxtrain.errors import UserError
+from jaxtrain.export import run_saved
+from jaxtrain.export.exporter import Exporter
+from jaxtrain.export.request import Request, Runner
+from jaxtrain.records.workdir import write_digested
+from jaxtrain.trees import by_path
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+PROGRAM, WEIGHTS = "program.stablehlo", "weights.safetensors"
+ABOUT, SCRIPT = "model.json", "run.py"
+
+
+class StableHLOFile(Exporter):
+    """A program in one file, its weights inside, norms folded into convolutions."""
+
+    def write(self, request: Request, path: Path) -> None:
+        _write(path, request.function(folded=True), request.images)
+
+    def load(self, path: Path, request: Request) -> Runner:
+        run: Any = jax.jit(export.deserialize(bytearray(path.read_bytes())).call)
+        return lambda images: np.asarray(run(images))
+
+
+class SavedFolder(Exporter):
+    """A folder: the program, the weights, their description, and a script."""
+
+    is_folder = True
+
+    def check_request(self, request: Request) -> None:
+        if request.model.description.sound is not None:
+            raise UserError(
+                "--format saved: its script prepares images, and the model hears "
+                "sounds; choose another --format"
+            )
+
+    def write(self, request: Request, path: Path) -> None:
+        _write_folder(request, path)
+
+    def load(self, path: Path, request: Request) -> Runner:
+        return runpy.run_path(str(path / SCRIPT))["run"]
+
+
+def _write_folder(request: Request, path: Path) -> None:
+    """Write a program, its weights apart, their description, and a script.
+
+    The program takes the weights as arguments, so that both can be looked at, and
+    others be put in the place of these.
+    """
+    weights = request.weights(round_kernels=True)
+    # Params and state have no names in common: their layers' leaves differ.
+    named = {
+        path.partition("/")[2].replace("/", "."): x
+        for path, x in by_path(weights).items()
+    }
+    tree = jax.tree.structure(weights)
+    assert len(named) == tree.num_leaves
+
+    def function(arrays: list[jax.Array], images: jax.Array) -> jax.Array:
+        return request.apply(jax.tree.unflatten(tree, arrays), images)
+
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in named.values()]
+    _write(path / PROGRAM, function, shapes, request.images)
+    (path / WEIGHTS).write_bytes(save(named))
+    write_digested(path / ABOUT, {**request.about(), "weights": list(named)})
+    (path / SCRIPT).write_bytes(Path(run_saved.__file__).read_bytes())
+
+
+def _write(path: Path, function: Callable[..., jax.Array], *arguments: Any) -> None:
+    exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
+    path.write_bytes(bytes(exported.serialize()))

@@ -1,0 +1,140 @@
+"""Plug-ins: what each brings, and the tables of names that they fill.
+
+A plug-in is a folder whose `__init__.py` holds `PLUGIN`. Ours are those that
+`jaxtrain.plugins.NAMES` lists; those of other packages come by the entry point group
+`jaxtrain.plugins`. Nothing of a plug-in but its `PLUGIN` is imported before one of its
+names is used.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+
+GROUP = "jaxtrain.plugins"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A capability outside the core.
+
+    Attributes:
+      name: Name of the folder, or of the entry point.
+      requires: Names of plug-ins of ours that this one imports.
+      commands: Command -> its module (see `jaxtrain.commands`).
+      exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
+    """
+
+    name: str
+    requires: tuple[str, ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict)
+    exporters: Mapping[str, str] = field(default_factory=dict)
+
+
+class Table(Mapping[str, T]):
+    """Rows by name, of the core and of plug-ins, imported when they are read.
+
+    Iterating gives the names, those of the core first, and imports no row.
+    """
+
+    def __init__(self, kind: str, core: Mapping[str, str]) -> None:
+        """Make a table.
+
+        Args:
+          kind: Attribute of `Plugin` whose rows belong here.
+          core: Name -> "module", or "module:name", of each row of the core.
+        """
+        self.kind = kind
+        self._core = core
+
+    @functools.cached_property
+    def references(self) -> dict[str, str]:
+        """Name -> "module" or "module:name" of each row.
+
+        Raises:
+          UserError: Two plug-ins, or a plug-in and the core, bring one name.
+        """
+        rows = dict(self._core)
+        owners = dict.fromkeys(rows, "the core")
+        for plugin in installed():
+            for name, reference in getattr(plugin, self.kind).items():
+                if name in rows:
+                    raise UserError(
+                        f"{self.kind}: {name!r} is brought by {owners[name]} and by "
+                        f"the plug-in {plugin.name!r}: uninstall one of them"
+                    )
+                rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
+        return rows
+
+    def __getitem__(self, name: str) -> T:
+        return resolve(self.references[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.references)
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.references
+
+
+def resolve(reference: str) -> Any:
+    """Import "module", or the object that "module:name" refers to."""
+    module, _, name = reference.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
+
+
+@functools.cache
+def installed() -> tuple[Plugin, ...]:
+    """Return the plug-ins of this package and of others.
+
+    One of another package that cannot be imported is named once, and left out.
+
+    Raises:
+      UserError: Two have one name, or one requires another that is not there.
+    """
+    plugins = _ours() + _of_entry_points()
+    names = [plugin.name for plugin in plugins]
+    for plugin in plugins:
+        if names.count(plugin.name) > 1:
+            raise UserError(
+                f"two plug-ins are called {plugin.name!r}: uninstall one of them"
+            )
+        if missing := [name for name in plugin.requires if name not in names]:
+            raise UserError(
+                f"the plug-in {plugin.name!r} requires {', '.join(missing)}, which is "
+                "not installed"
+            )
+    return tuple(plugins)
+
+
+def _ours() -> list[Plugin]:
+    if importlib.util.find_spec(GROUP) is None:
+        return []
+    names = getattr(importlib.import_module(GROUP), "NAMES", ())
+    return [resolve(f"{GROUP}.{name}:PLUGIN") for name in names]
+
+
+def _of_entry_points() -> list[Plugin]:
+    plugins = []
+    for point in importlib.metadata.entry_points(group=GROUP):
+        try:
+            plugin = point.load()
+        except Exception as error:
+            what = f"importing {point.value} failed: {type(error).__name__}: {error}"
+        else:
+            if isinstance(plugin, Plugin):
+                plugins.append(plugin)
+                continue
+            what = f"{point.value} is {plugin!r}, which is no jaxtrain.plugin.Plugin"
+        tell(f"warning: the plug-in {point.name!r} is left out: {what}")
+    return plugins

@@ -1,0 +1,3 @@
+"""Capabilities outside the core, one folder each; see `jaxtrain.plugin`."""
+
+NAMES = ("compact", "quantization", "onnx", "litert", "serve")

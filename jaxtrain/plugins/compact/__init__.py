@@ -1,0 +1,9 @@
+"""Smaller models: whole channels are cut out of a trained one."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="compact",
+    requires=("onnx",),  # It times the files of both models.
+    commands={"compact": "jaxtrain.plugins.compact.command"},
+)

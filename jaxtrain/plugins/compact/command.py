@@ -1,0 +1,149 @@
+"""`main.py compact`: a trained model without the channels that matter least."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes import collector
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
+
+if TYPE_CHECKING:
+    from jaxtrain.inference.model import TrainedModel
+    from jaxtrain.models.channels.groups import ChannelMap
+    from jaxtrain.plugins.compact.compact import Compacted
+    from jaxtrain.plugins.compact.importance import Importance
+
+EXAMPLE = "--workdir runs/digits --flops 0.5 --out smaller"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactArguments:
+    """Take whole channels out of a trained model: a smaller dense one to train on."""
+
+    # Folder of a run; with --criterion scale, of a model, too.
+    workdir: Path
+    # FLOPs of the smaller model, as a part of those of the model.
+    flops: float
+    # New folder for the model, as export --format safetensors writes it.
+    out: Path
+    # What a channel matters by: taylor, how the loss of training images changes without
+    # it; scale, its factor in batch norms.
+    criterion: Literal["taylor", "scale"] = "taylor"
+    # With taylor: training images that the loss is of.
+    images: int = 2048
+    # Part of the channels of each group that stays at least.
+    keep: float = 0.1
+    # Number that the channels of each group become a multiple of.
+    multiple: int = 8
+    # Weights of a run: best, by its validation; latest; or the number of a step.
+    checkpoint: str = "best"
+    # Show what each group of channels is left with, and layers that stay whole.
+    verbose: bool = False
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: CompactArguments, signals: StopSignals) -> None:
+    """Rank, cut, write and measure."""
+    _check(arguments)
+    with collector.held_back():
+        from jaxtrain import load_model
+        from jaxtrain.inference import folder
+        from jaxtrain.inference.trust import trust
+        from jaxtrain.parallel import devices
+        from jaxtrain.plugins.compact.compact import Limits, compact, open_channels
+        from jaxtrain.plugins.compact.onnx_times import onnx_times
+        from jaxtrain.records.run_log import show_table
+
+    if arguments.trust:
+        trust(arguments.workdir)
+    devices.start(arguments.platform)
+    model = load_model(arguments.workdir, arguments.checkpoint)
+    channels = open_channels(model.description)
+    importance = _importance(arguments, model, channels)
+    limits = Limits(
+        flops=arguments.flops, keep=arguments.keep, multiple=arguments.multiple
+    )
+    found = compact(model, channels, importance, limits)
+    folder.write(found.model, arguments.out)
+    if arguments.verbose:
+        show_table("channels", describe_groups(found))
+    times = onnx_times([model, found.model])
+    show_table("compact", describe(found, times, arguments.out))
+
+
+def _check(arguments: CompactArguments) -> None:
+    for name in ("flops", "keep"):
+        value = getattr(arguments, name)
+        if not 0 < value < 1:
+            raise UserError(f"--{name} {value:g}: expected above 0 and below 1")
+    for name in ("images", "multiple"):
+        value = getattr(arguments, name)
+        if value < 1:
+            raise UserError(f"--{name} {value}: expected 1 or more")
+    check_new_folder("--out", arguments.out)
+
+
+def _importance(
+    arguments: CompactArguments, model: "TrainedModel", channels: "ChannelMap"
+) -> "Importance":
+    from jaxtrain.config import check_own
+    from jaxtrain.config.recipe import is_run, read_run
+    from jaxtrain.evaluation.subject import open_subject
+    from jaxtrain.plugins.compact.importance import by_scale, by_taylor
+
+    if arguments.criterion == "scale":
+        return by_scale(model, channels)
+    if not is_run(arguments.workdir):
+        raise UserError(
+            f"--workdir {arguments.workdir} is a model without data, and --criterion "
+            "taylor asks for training images: give the folder of its run, or choose "
+            "--criterion scale"
+        )
+    config = read_run(arguments.workdir)
+    check_own(config, "model", "task", "train.metrics", "data.source")
+    subject, source = open_subject(model, config, config.data, "train")
+    size = config.data.batch_size
+    return by_taylor(model, channels, subject, source, size, arguments.images)
+
+
+def describe(
+    found: "Compacted", times: tuple[float, ...] | str, out: Path
+) -> dict[str, str]:
+    """Return the rows of a table: what the model has before and after."""
+
+    def change(before: float, after: float, text: str) -> str:
+        return f"{text.format(before)} -> {text.format(after)} ({after / before:.2f}x)"
+
+    groups = found.channels.groups
+    cut = sum(len(units) < groups[name].num_units for name, units in found.kept.items())
+    rows = {
+        "channels": f"fewer in {cut} of {len(groups)} groups",
+        "parameters": change(*found.params, "{:,}"),
+        "FLOPs of an image": change(*found.flops, "{:,}"),
+    }
+    if isinstance(times, str):
+        rows["latency"] = times
+    else:
+        before, after = (1e3 * seconds for seconds in times)
+        told = change(before, after, "{:.3f} ms")
+        rows["latency"] = f"{told}, of one image in ONNX Runtime"
+    return {**rows, "wrote": str(out)}
+
+
+def describe_groups(found: "Compacted") -> dict[str, str]:
+    """Return the rows of a table: channels of groups, and layers that stay whole."""
+    rows = {}
+    for name, group in found.channels.groups.items():
+        if name in found.kept:
+            left = group.unit * len(found.kept[name])
+            rows[name] = f"{left} of {group.channels}"
+        else:
+            rows[name] = f"{group.channels}, behind no batch norm"
+    whole = found.channels.whole.items()
+    return rows | {name: f"whole: {why}" for name, why in whole}

@@ -1,0 +1,200 @@
+"""A smaller dense model: whole channels are taken out, by how little they matter.
+
+Which channels go together is followed through the model (`models/channels`); all groups
+are ranked together, by how much a channel matters to its FLOPs.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.models.channels.cut import take
+from jaxtrain.models.channels.groups import NUM_IMAGES, ChannelMap, channels_of
+from jaxtrain.plugins.compact.importance import Importance
+from jaxtrain.training.state import num_params, split_model
+from jaxtrain.training.step import apply_model
+from jaxtrain.trees import path_name
+
+# Numbers of the units of groups that stay, ascending.
+Kept = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a smaller model must keep to.
+
+    Attributes:
+      flops: FLOPs of an image, as a part of those of the model, at most.
+      keep: Part of the channels of each group that stays at least.
+      multiple: Number that the channels of each group are a multiple of.
+    """
+
+    flops: float
+    keep: float
+    multiple: int
+
+
+@dataclass(frozen=True, eq=False)
+class Compacted:
+    """A smaller model, and what it was made of.
+
+    Attributes:
+      model: The smaller model.
+      channels: Channels of the model before.
+      kept: Units that stay, of all groups that may lose any.
+      params: Numbers of parameters, before and after.
+      flops: FLOPs of an image, before and after.
+    """
+
+    model: TrainedModel
+    channels: ChannelMap
+    kept: Kept
+    params: tuple[int, int]
+    flops: tuple[int, int]
+
+
+def open_channels(about: Description) -> ChannelMap:
+    """Return the channels of a trained model.
+
+    Raises:
+      UserError: they cannot be followed, or a user's own function changes the model.
+    """
+    if about.model.transform is not None:
+        raise UserError(
+            f"model.transform = {about.model.transform!r} has changed the model, which "
+            "may hold channels in forms of its own, such as quantised ones: compact "
+            "the model without it, and give it to the run that goes on"
+        )
+    return channels_of(about.abstract, about.blueprint().images(NUM_IMAGES))
+
+
+def compact(
+    model: TrainedModel, channels: ChannelMap, importance: Importance, limits: Limits
+) -> Compacted:
+    """Return a model without the channels that matter least.
+
+    Raises:
+      UserError: the FLOPs cannot be so few, or the model fails with fewer channels.
+    """
+    kept = choose(channels, importance, limits)
+    made = without(model, channels, kept)
+    return Compacted(
+        made,
+        channels,
+        kept,
+        (num_params(model.params), num_params(made.params)),
+        (channels.flops({}), channels.flops(kept)),
+    )
+
+
+def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept:
+    """Return which units stay: as many as the FLOPs allow, those that matter most.
+
+    Args:
+      channels: Channels of a model.
+      importance: Of the units of groups that may lose any.
+      limits: What the result keeps to.
+
+    Raises:
+      UserError: the FLOPs cannot be so few.
+    """
+    costs, least = channels.costs(), {}
+    worth, owners = [np.zeros(0)], [np.zeros(0, int)]
+    for number, (name, of_units) in enumerate(importance.items()):
+        units = len(of_units)
+        least[name] = max(1, math.ceil(limits.keep * units))
+        # Those that may go, from the least on.
+        ratio = np.sort(of_units / costs[name])[: units - least[name]]
+        worth.append(ratio)
+        owners.append(np.full(len(ratio), number))
+    order = np.argsort(np.concatenate(worth), kind="stable")
+    owner = np.concatenate(owners)[order]
+
+    def stay(gone: int) -> dict[str, np.ndarray]:
+        """Return what stays without so many units, from the least on."""
+        lost, kept = np.bincount(owner[:gone], minlength=len(importance)), {}
+        for (name, of_units), less in zip(importance.items(), lost, strict=True):
+            unit, units = channels.groups[name].unit, len(of_units)
+            number = _rounded(units - less, unit, limits.multiple)
+            number = min(units, max(number, least[name]))
+            kept[name] = np.sort(np.argsort(-of_units, kind="stable")[:number])
+        return kept
+
+    whole, low, high = channels.flops({}), 0, len(order)
+    fewest = channels.flops(stay(high)) / whole
+    if fewest > limits.flops:
+        raise UserError(
+            f"--flops {limits.flops:g}: with {limits.keep:g} of the channels of each "
+            f"group (--keep) and multiples of {limits.multiple} (--multiple) the least "
+            f"is {fewest:.3f}; give more, or a smaller --keep or --multiple"
+        )
+    while low < high:
+        middle = (low + high) // 2
+        if channels.flops(stay(middle)) <= limits.flops * whole:
+            high = middle
+        else:
+            low = middle + 1
+    return stay(high)
+
+
+def _rounded(units: int, unit: int, multiple: int) -> int:
+    """Return the number of units whose channels are the next multiple of a number."""
+    step = math.lcm(unit, multiple) // unit
+    return max(step, (units + step // 2) // step * step)
+
+
+def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
+    """Return a trained model with some of its channels, and nothing else changed.
+
+    Raises:
+      UserError: the model fails with fewer channels.
+    """
+    indices = channels.indices_of(kept)
+    numbers = {
+        name: channels.groups[name].unit * len(units)
+        for name, units in kept.items()
+        if len(units) < channels.groups[name].num_units
+    }
+    about = model.description
+    config = dataclasses.replace(
+        about.model, channels={**about.model.channels, **numbers}
+    )
+    about = dataclasses.replace(about, model=config, chosen={})
+    _check_computes(about)
+
+    def cut(tree: object) -> object:
+        paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+        named = [(path_name(path), np.asarray(x)) for path, x in paths]
+        return structure.unflatten([take(name, x, indices) for name, x in named])
+
+    origin = {"step": None, "run": None, "weights": None}
+    params, state = cut(model.params), cut(model.model_state)
+    return make_model(about, params, state, origin, "the smaller model")
+
+
+def _check_computes(about: Description) -> None:
+    """Check that a smaller model computes, as it is trained and as it is evaluated.
+
+    Raises:
+      UserError: it does not, as its code has the numbers of its channels.
+    """
+    graphdef, params, state = split_model(about.abstract)
+    images, key = about.blueprint().images(NUM_IMAGES), jax.random.key(0)
+    for training in (False, True):
+        apply = functools.partial(apply_model, graphdef, training=training)
+        try:
+            jax.eval_shape(apply, params, state, images, key)
+        except (TypeError, ValueError) as error:
+            told = str(error).partition("\n")[0]
+            raise UserError(
+                f"model.name = {about.model.name!r} fails with fewer channels ({told}):"
+                " its code may have their number, which it must take from its arrays"
+            ) from error

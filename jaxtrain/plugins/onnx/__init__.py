@@ -1,0 +1,7 @@
+"""ONNX files: a model as operators that other runtimes know."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="onnx", exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"}
+)

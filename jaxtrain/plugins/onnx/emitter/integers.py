@@ -1,0 +1,155 @@
+"""Numbers of 8 bits: what a model was trained to round, written as the integers.
+
+A rounded array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
+join with the operators around it. Kernels are integers in the file, with a scale for
+each output channel, and biases are integers of the scale of their products.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.models.fake_quantization import (
+    LARGEST_SUM,
+    ROUND_ACTIVATION,
+    ROUND_BIAS,
+    ROUND_KERNEL,
+    fake_quantize_bias,
+    fake_quantize_kernel,
+    integers_of,
+    scale_and_zero_point,
+)
+from jaxtrain.plugins.onnx.emitter.graph import Node, constant, elementwise
+from jaxtrain.plugins.onnx.emitter.write import Order, Writer
+
+# Operator of a node that is rounded, with its `scale` and `zero`.
+ROUND = "FakeQuantize"
+# Operators whose results are some of the numbers that they take, or 0.
+KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
+
+
+def _activation(x: Node, low: Node, high: Node) -> Node:
+    """Read the rounding of activations."""
+    # As the model computes them: 0 lies between two integers where one bit decides.
+    ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
+    scale, zero = map(np.asarray, scale_and_zero_point(*ends))
+    if scale == 0:  # No batch has set the range.
+        return x
+    attributes = {"scale": float(scale), "zero": int(zero)}
+    return elementwise(ROUND, x, **attributes)
+
+
+def _kernel(kernel: Node) -> Node:
+    """Read the rounding of a kernel; its norm is folded into the scales, unrounded."""
+    given = jnp.asarray(kernel.value.astype(kernel.dtype))
+    found = integers_of(np.asarray(fake_quantize_kernel(given)))
+    assert found is not None
+    integers, scale = found
+    return constant(integers.astype(np.float64) * scale, kernel.dtype)
+
+
+def _bias(*given: Node) -> Node:
+    """Read the rounding of a bias: to the integers that the model rounds it to."""
+    arrays = [jnp.asarray(node.value.astype(node.dtype)) for node in given]
+    found = np.asarray(fake_quantize_bias(*arrays), np.float64)
+    return constant(found, given[0].dtype)
+
+
+# Name of the function -> `(*inputs)` -> output.
+RULES: dict[str, Callable[..., Node]] = {
+    ROUND_ACTIVATION: _activation,
+    ROUND_BIAS: _bias,
+    ROUND_KERNEL: _kernel,
+}
+
+
+def write_round(to: Writer, node: Node) -> tuple[str, Order]:
+    """Write a rounded array in the order of what it is made of."""
+    (x,), a = node.inputs, node.attributes
+    order = to.order_of(x) if not x.is_constant else tuple(range(len(x.shape)))
+    ends = [to.constant(a["scale"], np.float32), to.constant(a["zero"], np.uint8)]
+    name = to.add("QuantizeLinear", [to.get(x, order), *ends])
+    return to.add("DequantizeLinear", [name, *ends]), order
+
+
+class Integers(NamedTuple):
+    """The weights of a product as integers.
+
+    Attributes:
+      kernel: int8 (..., outputs), as float64.
+      scale: Scale of each output channel, float64 (outputs,).
+      bias: int32 (outputs,), as float64, of the scale of the sums; None: there is none,
+        or activations were not rounded.
+      step: Scale of the activations; None: they were not rounded.
+    """
+
+    kernel: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray | None
+    step: float | None
+
+
+def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
+    """Return the integers that a model computes a product with; None: with none.
+
+    Args:
+      x: What the product takes.
+      kernel: Constant (..., outputs).
+      bias: Constant (outputs,), or none.
+    """
+    found = integers_of(kernel.value)
+    if found is None:
+        return None
+    integers, scale = found
+    step = _step(x)
+    if not bias or step is None:
+        return Integers(integers.astype(np.float64), scale, None, step)
+    # Of a channel that a norm has all but switched off, whose bias no int32 holds in
+    # its scale, the scale is larger: what is lost is less than the bias's bits.
+    addends = bias[0].value.astype(np.float64)
+    least = np.abs(addends) / (step * LARGEST_SUM)
+    integers = np.round(integers * (scale / np.maximum(scale, least)))
+    scale = np.maximum(scale, least)
+    return Integers(integers, scale, np.round(addends / (step * scale)), step)
+
+
+def write_weights(
+    to: Writer, x: Node, kernel: Node, bias: list[Node], order: Order
+) -> list[str]:
+    """Write the kernel and the bias of a product; return their names.
+
+    They are integers where the kernel was trained as such.
+
+    Args:
+      to: Writer of the file.
+      x: What the product takes.
+      kernel: Constant (..., outputs).
+      bias: Constant (outputs,), or none.
+      order: Order of the dims of the kernel in the file.
+    """
+    found = weights_of(x, kernel, bias) if to.integers else None
+    if found is None:
+        return [to.get(kernel, order), *map(to.get, bias)]
+    dim = order.index(len(order) - 1)
+    name = to.constant(found.kernel.transpose(order), np.int8)
+    names = [_dequantized(to, name, found.scale, dim, np.int8)]
+    if found.bias is None:
+        return [*names, *map(to.get, bias)]
+    assert found.step is not None
+    name = to.constant(found.bias, np.int32)
+    return [*names, _dequantized(to, name, found.step * found.scale, 0, np.int32)]
+
+
+def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any) -> str:
+    zeros = to.constant(np.zeros(len(scale)), dtype)
+    ends = [to.constant(scale, np.float32), zeros]
+    return to.add("DequantizeLinear", [name, *ends], axis=dim)
+
+
+def _step(x: Node) -> float | None:
+    """Return the scale that activations have been rounded with; None: they were not."""
+    while x.op in KEEPING:
+        x = x.inputs[0]
+    return x.attributes["scale"] if x.op == ROUND else None

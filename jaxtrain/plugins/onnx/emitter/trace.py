@@ -1,0 +1,126 @@
+"""Read the jaxpr of a function into a graph."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
+from jaxtrain.plugins.onnx.emitter import arrays, integers, primitives, windows
+from jaxtrain.plugins.onnx.emitter.graph import (
+    Node,
+    constant,
+    elementwise,
+    full,
+    unknown,
+)
+
+# Primitive -> `(eqn, *inputs)` -> output, or outputs, of inputs without dims of 1 that
+# stand for more.
+RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
+# Floats: what JAX would compile, each on its own.
+IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,
+    "div": np.divide,
+    "exp": np.exp,
+    "max": np.maximum,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "reduce_sum": np.sum,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "sub": np.subtract,
+}
+# Of constants, they are not computed in the constant's dtype, which may be less precise
+# than the value.
+KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
+
+
+def trace(
+    function: Callable[[jax.Array], jax.Array],
+    image_shape: tuple[int, int, int],
+    dtype: Any,
+    batch: int | None,
+) -> tuple[Node, Node]:
+    """Return the input and the output of the graph of a function of images.
+
+    Raises:
+      UserError: the function uses what has no rule.
+    """
+    size = export.symbolic_shape("batch")[0] if batch is None else batch
+    given = jax.ShapeDtypeStruct((size, *image_shape), dtype)
+    closed = jax.make_jaxpr(function)(given)
+    images = Node("Input", (), given.shape, np.dtype(dtype))
+    return images, _read(closed.jaxpr, closed.consts, [images])[0]
+
+
+def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
+    """Return what a jaxpr makes of its inputs."""
+    values: dict[Any, Node] = {}
+
+    def value_of(atom: Any) -> Node:
+        if hasattr(atom, "val"):  # a literal
+            return constant(np.asarray(atom.val, atom.aval.dtype))
+        return values[atom]
+
+    values.update(zip(jaxpr.constvars, map(constant, consts), strict=True))
+    values.update(zip(jaxpr.invars, inputs, strict=True))
+    for eqn in jaxpr.eqns:
+        outputs = _apply(eqn, [value_of(atom) for atom in eqn.invars])
+        values.update(zip(eqn.outvars, outputs, strict=True))
+    return [value_of(atom) for atom in jaxpr.outvars]
+
+
+def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
+    """Return the outputs of one equation."""
+    name = eqn.primitive.name
+    if name == "jit" and eqn.params["name"] in integers.RULES:
+        return [integers.RULES[eqn.params["name"]](*inputs)]
+    if name in CALLS:
+        return _read(*called(eqn), inputs)
+    if name in IDENTITIES:
+        return inputs
+    if name == BARRIER:
+        return [elementwise("Barrier", x) for x in inputs]
+    if _is_computed(eqn, inputs):
+        return _compute(eqn, inputs)
+    if name in primitives.RULES:
+        return [primitives.RULES[name](eqn, *inputs)]
+    if name not in RULES:
+        raise unknown(f"the operation {name!r}")
+    shapes = (atom.aval.shape for atom in eqn.invars)
+    found = RULES[name](eqn, *map(full, inputs, shapes))
+    return found if isinstance(found, list) else [found]
+
+
+def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
+    """Return whether an equation is one of constants that is computed now."""
+    shapes = [atom.aval.shape for atom in (*eqn.invars, *eqn.outvars)]
+    return (
+        all(x.is_constant for x in inputs)
+        and eqn.primitive.name not in KEEP_PRECISION
+        and all(isinstance(size, int) for shape in shapes for size in shape)
+    )
+
+
+def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
+    """Compute an equation of constants: of batch norms, in double precision."""
+    name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
+    if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
+        wide, axes = [x.value.astype(np.float64) for x in inputs], {}
+        if name == "reduce_sum":  # dims of 1 may stand for more
+            wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
+            axes = {"axis": tuple(eqn.params["axes"])}
+        return [constant(IN_NUMPY[name](*wide, **axes), dtype)]
+    given = [
+        jnp.asarray(np.broadcast_to(x.value, atom.aval.shape), x.dtype)
+        for x, atom in zip(inputs, eqn.invars, strict=True)
+    ]
+    results = eqn.primitive.bind(*given, **eqn.params)
+    if not eqn.primitive.multiple_results:
+        results = [results]
+    return [constant(np.asarray(result)) for result in results]

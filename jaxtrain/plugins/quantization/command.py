@@ -1,0 +1,104 @@
+"""`main.py quantize`: a trained model that computes with 8 bits, without training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from jaxtrain.errors import UserError
+from jaxtrain.processes import collector
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.whole import check_new_folder
+
+if TYPE_CHECKING:
+    from jaxtrain.plugins.quantization.quantize import Rounded
+
+EXAMPLE = "--workdir runs/digits --out digits_int8"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeArguments:
+    """Round a trained model to 8 bits: a model to export, or to train on."""
+
+    # Folder of a run; with --images, of a model, too.
+    workdir: Path
+    # New folder for the model, as export --format safetensors writes it.
+    out: Path
+    # How ranges of activations are chosen: mse, so that rounding errs least;
+    # percentile, without one value in 10,000 at each end; minmax, of all values.
+    calibration: Literal["mse", "percentile", "minmax"] = "mse"
+    # Number of images that ranges and means are of.
+    num_images: int = 1024
+    # Most that the metric of the task may become worse by, as a part of its value, on
+    # as many images of the validation split, else of the test split; without labels,
+    # the share of the classes told that may change.
+    max_drop: float = 0.05
+    # Folder of such images, or of a run whose training images they are; None: those of
+    # the run.
+    images: Path | None = None
+    # Weights of a run: best, by its validation; latest; or the number of a step.
+    checkpoint: str = "best"
+    # Show all ranges.
+    verbose: bool = False
+    # Load the parts of your own (code) that the folder names: their files are shown,
+    # and compared with the recorded digests.
+    trust: bool = False
+    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
+    """Choose ranges, take back means, compare and write."""
+    if arguments.num_images < 1:
+        raise UserError(f"--num-images {arguments.num_images}: expected 1 or more")
+    if arguments.max_drop < 0:
+        raise UserError(f"--max-drop {arguments.max_drop:g}: expected 0 or more")
+    check_new_folder("--out", arguments.out)
+    with collector.held_back():
+        from jaxtrain import load_model
+        from jaxtrain.export import images
+        from jaxtrain.inference import folder
+        from jaxtrain.inference.trust import trust
+        from jaxtrain.parallel import devices
+        from jaxtrain.plugins.quantization.quantize import check, quantize
+        from jaxtrain.plugins.quantization.rounding_loss import (
+            check_loss,
+            labelled_run,
+            rounding_loss,
+        )
+        from jaxtrain.records.run_log import show_table
+
+    if arguments.trust:
+        trust(arguments.workdir)
+    devices.start(arguments.platform)
+    model = load_model(arguments.workdir, arguments.checkpoint)
+    check(model)
+    places, num = (arguments.workdir, arguments.images), arguments.num_images
+    others, chosen = images.of(model, *places, calibration=num)
+    assert chosen is not None
+    found = quantize(model, chosen, others, arguments.calibration)
+    loss = rounding_loss(model, found, labelled_run(*places), num)
+    check_loss(loss, arguments.max_drop)
+    folder.write(found.model, arguments.out)
+    if arguments.verbose:
+        ranges = found.ranges.items()
+        rows = {path: f"{low:.4g} to {high:.4g}" for path, (low, high) in ranges}
+        show_table("ranges", rows)
+    rows = describe(found, len(chosen), len(others))
+    if loss is not None:
+        rows[loss.name] = loss.describe()
+    show_table("quantize", {**rows, "wrote": str(arguments.out)})
+
+
+def describe(found: "Rounded", num: int, num_others: int) -> dict[str, str]:
+    """Return the rows of a table.
+
+    Args:
+      found: The model in 8 bits.
+      num: Number of images that ranges are of.
+      num_others: Number of images that it is compared on.
+    """
+    return {
+        "activations": f"{len(found.ranges)} ranges, of {num:,} images",
+        "outputs": f"differ by {found.difference:.2%} of their root mean square, on "
+        f"{num_others:,} images",
+    }

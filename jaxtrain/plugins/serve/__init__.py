@@ -1,0 +1,5 @@
+"""A trained model behind HTTP."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(name="serve", commands={"serve": "jaxtrain.plugins.serve.command"})

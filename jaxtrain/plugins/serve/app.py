@@ -1,0 +1,241 @@
+"""The web application: an image, or a sound, in; what the model says of it out."""
+
+import asyncio
+import contextlib
+import functools
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import jax
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from jaxtrain.data.files import UnreadableError
+from jaxtrain.engine.finite import NOT_FINITE
+from jaxtrain.inference.found_boxes import boxes_of
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
+from jaxtrain.plugins.serve.batcher import Batcher
+from jaxtrain.plugins.serve.decoders import DecoderPool
+from jaxtrain.plugins.serve.forms import FormError, files_of
+from jaxtrain.plugins.serve.front_page import front_page
+from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
+from jaxtrain.plugins.serve.masks import mask_answer
+from jaxtrain.plugins.serve.program import Program, make_program
+
+# Seconds after which a client that found the server full may try again.
+RETRY_SECONDS = "1"
+
+
+def make_app(
+    model: TrainedModel, limits: ServiceLimits, program: Program | None = None
+) -> Starlette:
+    """Return the application, with a page at `/`.
+
+    `POST /predict` takes the bytes of an image, or of a sound, where the model hears
+    these, or several in a form; `?topk=K` asks
+    for more classes than five. Where an image may have several labels, the answer has
+    those that it is said to have, too; of masks, these and the share of each class.
+    `GET /health` tells that it works.
+
+    Args:
+      model: Model with classes of whole images or of pixels, a `readout`, or a
+        `finder`.
+      limits: Limits of requests and of batches.
+      program: Program of the model; None: `make_program` makes it.
+    """
+    compute = program or make_program(model)
+    names, about, readout = model.class_names, model.description, model.readout
+    noun = "image" if about.sound is None else "sound"
+    size: dict[str, Any] = {"num_classes": len(names or ())}
+    if readout is not None:
+        size = {"columns": readout.columns}
+        if readout.is_vector:
+            size = {"size": len(readout.columns)}
+
+    if model.finder is not None:
+        size = {"num_classes": len(model.finder.names)}
+
+    def run(pixels: np.ndarray) -> list[Any]:
+        """Return the row of each image; None: its outputs are not finite."""
+        found, finite = jax.device_get(compute(pixels))
+        return [
+            jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
+            for i in range(len(pixels))
+        ]
+
+    def told(row: Any, num_shown: int, of: tuple[int, int]) -> dict[str, Any]:
+        if model.finder is not None:
+            return _boxes(row, model, of)
+        if readout is not None:
+            numbers = readout.whole(row).tolist()
+            if readout.is_vector:
+                return {readout.name: numbers}
+            return {"values": dict(zip(readout.columns, numbers, strict=True))}
+        assert names is not None
+        if model.puts_out_masks:
+            return mask_answer(row, names, num_shown)
+        answer: dict[str, Any] = {"classes": _classes(row, names, num_shown)}
+        if not model.several_labels:
+            return answer
+        there = model.labels_found(row)
+        labels = [name for name, x in zip(names, there, strict=True) if x]
+        return {"labels": labels, **answer}
+
+    index = front_page(model, noun)
+    batcher, shape = Batcher(run, limits), about.whole_shape
+    dtype: type[np.generic] = about.stored_dtype
+    to_shape = functools.partial(
+        to_sized_pixels,
+        shape=shape,
+        fit=about.fit,
+        max_pixels=limits.max_pixels,
+        sound=about.sound,
+    )
+    flat = (math.prod(shape) * np.dtype(dtype).itemsize + SIZE_BYTES,)
+    decoders = DecoderPool(to_shape, flat, limits.decode_seconds, limits.num_decoders)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        with decoders.running():
+            async with batcher.running():
+                yield
+
+    async def predict(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(limits.timeout_seconds):
+                return JSONResponse(await answer(request))
+        except TimeoutError:
+            seconds = f"{limits.timeout_seconds:g} seconds"
+            refused = RefusedError(503, f"no answer in {seconds}")
+        except RefusedError as error:
+            refused = error
+        except ClientDisconnect:
+            return Response(status_code=400)
+        headers = {"retry-after": RETRY_SECONDS} if refused.status == 503 else {}
+        return JSONResponse({"error": str(refused)}, refused.status, headers)
+
+    async def answer(request: Request) -> dict[str, Any]:
+        num_shown = _topk(request, len(names)) if names is not None else 0
+        # A place before the first byte is read: so no more memory is taken than for
+        # those that may wait.
+        with batcher.reserve(1):
+            body = await _body(request, limits.max_bytes)
+            images = _files(request, body, noun)
+            with batcher.reserve(len(images) - 1):
+                decoded = [await decode(name, data) for name, data in images]
+                pixels, sizes = zip(*decoded, strict=True)
+                rows = await asyncio.gather(*map(batcher.submit, pixels))
+        for (name, _), row in zip(images, rows, strict=True):
+            if row is None:
+                raise RefusedError(500, f"{name}: {NOT_FINITE}")
+        shown = [
+            {"filename": name, **told(row, num_shown, size)}
+            for (name, _), row, size in zip(images, rows, sizes, strict=True)
+        ]
+        return {"predictions": shown}
+
+    async def decode(name: str, data: bytes) -> tuple[np.ndarray, tuple[int, int]]:
+        try:
+            return sized_pixels(await decoders.decode(data), shape, dtype)
+        except UnreadableError as error:
+            raise RefusedError(400, f"{name} is unreadable: {error}") from None
+
+    async def health(_: Request) -> Response:
+        values = {
+            "status": "ok" if batcher.alive else "failed",
+            "model": about.model.name,
+            **size,
+            **(
+                {"image_shape": about.whole_shape}
+                if about.sound is None
+                else {"image_shape": about.image_shape, "sound": vars(about.sound)}
+            ),
+            "num_waiting": batcher.num_waiting,
+            "origin": model.origin,
+        }
+        return JSONResponse(values, status_code=200 if batcher.alive else 500)
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(index)
+
+    routes = [
+        Route("/predict", predict, methods=["POST"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/", page, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _body(request: Request, max_bytes: int) -> bytes:
+    """Read a body, of which the header may say anything."""
+    too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
+    length = request.headers.get("content-length", "0")
+    # Digits of ASCII alone, and no more of them than Python reads.
+    if not length.isdecimal() or len(length) > 20 or int(length) > max_bytes:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
+    """Return the files of a request with their names, in their order."""
+    kind, _, _ = request.headers.get("content-type", "").partition(";")
+    # Media types are case-insensitive (RFC 9110, 8.3.1).
+    if kind.strip().lower() != "multipart/form-data":
+        if not body:
+            raise RefusedError(
+                400, f"the request is empty: send the bytes of one {noun}"
+            )
+        return [(noun, body)]
+
+    try:
+        found = files_of(request.headers["content-type"], body)
+    except FormError as error:
+        raise RefusedError(400, f"the form cannot be read: {error}") from None
+    if not found:
+        raise RefusedError(400, f"the form has no file: send {noun}s")
+    return found
+
+
+def _topk(request: Request, num_classes: int) -> int:
+    text = request.query_params.get("topk", "5")
+    try:
+        num = int(text)
+    except ValueError:
+        num = 0
+    if num < 1:
+        raise RefusedError(400, f"topk = {text!r}: expected a number above 0")
+    return min(num, num_classes)
+
+
+def _boxes(row: Any, model: TrainedModel, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the boxes of an image of a height and width, in its pixels."""
+    assert model.finder is not None
+    batch = jax.tree.map(lambda x: x[None], row)
+    found = boxes_of(batch, 0, model.description, size)
+    names = model.finder.names
+    told = [
+        {
+            "box": [round(x, 3) for x in box],
+            "index": kind,
+            "label": names[kind],
+            "score": score,
+        }
+        for box, score, kind in zip(*(x.tolist() for x in found), strict=True)
+    ]
+    return {"size": list(size), "boxes": told}
+
+
+def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:
+    best = np.argsort(-row, kind="stable")[:num]
+    return [{"index": int(i), "label": names[i], "prob": float(row[i])} for i in best]

@@ -1,0 +1,113 @@
+"""Requests of many clients, put together into batches for the device."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
+
+# Runs a batch (n, H, W, C) and returns a row for each image: an array, or a tree.
+RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
+
+# An image, and what its row is put into.
+Waiting = tuple[np.ndarray, asyncio.Future[Any]]
+
+
+class Batcher:
+    """Dynamic batching: an image waits a little for others to go along with it.
+
+    While a batch is computed, the next one fills: a busy server has full batches, an
+    idle one does not wait.
+
+    Args:
+      run_batch: Function that is called in a thread, one batch at a time.
+      limits: Limits of batches and of what waits.
+    """
+
+    def __init__(self, run_batch: RunBatch, limits: ServiceLimits):
+        self._run_batch, self._limits = run_batch, limits
+        self._queue = asyncio.Queue[Waiting]()
+        self._device = ThreadPoolExecutor(1, "device")
+        self._task: asyncio.Task[None] | None = None
+        self._failed = False
+        self.num_waiting = 0
+
+    @contextlib.contextmanager
+    def reserve(self, num: int) -> Iterator[None]:
+        """Hold places for so many images while entered.
+
+        Raises:
+          RefusedError: there are not as many.
+        """
+        if self.num_waiting + num > self._limits.max_waiting:
+            raise RefusedError(
+                503,
+                f"{self.num_waiting} images are waiting, and {num} more would be above "
+                f"the {self._limits.max_waiting} that may",
+            )
+        self.num_waiting += num
+        try:
+            yield
+        finally:
+            self.num_waiting -= num
+
+    async def submit(self, pixels: np.ndarray) -> Any:
+        """Return the row of an image, uint8 (H, W, C), for which a place is taken."""
+        result = asyncio.get_running_loop().create_future()
+        await self._queue.put((pixels, result))
+        return await result
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Compute batches while entered."""
+        self._task = asyncio.create_task(self._work())
+        try:
+            yield
+        finally:
+            self._task.cancel()
+            self._device.shutdown()
+
+    @property
+    def alive(self) -> bool:
+        """Whether batches are computed: the last one was, if there was any."""
+        running = self._task is not None and not self._task.done()
+        return running and not self._failed
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._collect()
+            if not batch:
+                continue
+            images = np.stack([image for image, _ in batch])
+            results = [result for _, result in batch]
+            try:
+                rows = await loop.run_in_executor(self._device, self._run_batch, images)
+            except Exception as error:
+                self._failed = True
+                for result in results:
+                    if not result.done():
+                        result.set_exception(error)
+                continue
+            self._failed = False
+            for row, result in zip(rows, results, strict=True):
+                # Who has left does not wait for it any more.
+                if not result.done():
+                    result.set_result(row)
+
+    async def _collect(self) -> list[Waiting]:
+        """Wait for an image, then for others, until the batch is full or time is up.
+
+        Those whose clients have left are left out.
+        """
+        found = [await self._queue.get()]
+        with contextlib.suppress(TimeoutError):
+            # What is there already is taken even where no time is left.
+            async with asyncio.timeout(self._limits.max_wait_seconds):
+                while len(found) < self._limits.max_batch:
+                    found.append(await self._queue.get())
+        return [(image, result) for image, result in found if not result.done()]

@@ -1,0 +1,94 @@
+"""The server's process: its socket, the compiled programs, and how it ends."""
+
+import socket
+from typing import Any
+
+import jax
+import numpy as np
+import uvicorn
+
+from jaxtrain.errors import Interrupted, UserError
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.plugins.serve.app import make_app
+from jaxtrain.plugins.serve.connections import Connections
+from jaxtrain.plugins.serve.limits import ServiceLimits
+from jaxtrain.plugins.serve.program import Program, make_program
+
+# Connections that the system keeps waiting.
+BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket, before anything else takes time.
+
+    Raises:
+      UserError: the address cannot be listened at.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+        opened.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        opened.close()
+        raise UserError(
+            f"--host {host} --port {port}: cannot listen there "
+            f"({getattr(error, 'strerror', None) or error}): choose another"
+        ) from None
+    return opened
+
+
+def serve(
+    model: TrainedModel,
+    limits: ServiceLimits,
+    opened: socket.socket,
+    temperature: float | None = None,
+) -> None:
+    """Serve until a signal comes; requests that are under way are answered first.
+
+    Args:
+      model: Model that answers.
+      limits: Limits of requests and of batches.
+      opened: Socket that listens already.
+      temperature: Divisor of the logits; None means 1.
+    """
+    program = make_program(model, temperature)
+    _compile(model, program, limits.max_batch)
+    host, port = opened.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(
+        f"serving {model.description.model.name} at http://{shown}:{port}", flush=True
+    )
+    try:
+        make_server(model, limits, program).run(sockets=[opened])
+    except Interrupted as stopped:
+        told = "the requests that were under way are answered"
+        raise Interrupted(stopped.signum, told) from None
+
+
+def make_server(
+    model: TrainedModel, limits: ServiceLimits, program: Program | None = None
+) -> uvicorn.Server:
+    """Return the server, which answers once it is run."""
+    # A class to uvicorn, which it calls for each connection.
+    protocol: Any = Connections(limits).protocol
+    config = uvicorn.Config(
+        make_app(model, limits, program),
+        http=protocol,
+        ws="none",
+        # It warns of each request that is not HTTP.
+        log_level="error",
+        timeout_graceful_shutdown=max(1, round(limits.timeout_seconds)),
+        timeout_keep_alive=5,
+    )
+    return uvicorn.Server(config)
+
+
+def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
+    """Compile the programs of all sizes of batches, so that no request waits for it."""
+    about = model.description
+    for exponent in range((max_batch - 1).bit_length() + 1):
+        # So many images, which the model pads to the size of a program.
+        pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
+        jax.block_until_ready(program(pixels))
