@@ -200,6 +200,12 @@ def held_at_an_evaluation(
     several = two(*words) if count == 2 else [words]
     processes = [cli.start(*each, program=PROGRAM) for each in several]
     wait_until((cli.directory / "there").exists, processes[0])
+    # Orbax makes the file that commits a checkpoint, and then writes it.
+    commits = (cli.directory / "run" / "checkpoints").glob
+    wait_until(
+        lambda: all(path.stat().st_size for path in commits("*/commit_success.txt")),
+        processes[0],
+    )
     yield processes
     (cli.directory / "go").touch()
     for process in processes:
