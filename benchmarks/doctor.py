@@ -21,9 +21,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data.doctor.check import check
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import NamedSplits
+from jaxtrain.plugins.doctor.check import check
 
 SIDE = 300
 PAIRS = 5

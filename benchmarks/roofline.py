@@ -6,8 +6,8 @@ In turn: a large matrix product in the dtype of the step's products, a pass over
 array that no cache holds, and steps. Two rows for each precision:
 
 - `roofline`: the least time that the measured peaks allow over the time of a step. The
-  least time is that of `jaxtrain.performance.bounds`, kernel by kernel, nothing kept in
-  caches; where the FLOPs alone take longer, theirs. On a CPU caches may beat it.
+  least time is that of `jaxtrain.plugins.plan.bounds`, kernel by kernel, nothing kept
+  in caches; where the FLOPs alone take longer, theirs. On a CPU caches may beat it.
 - `flops`: FLOP/s of the step over those of the matrix product: the model FLOP
   utilisation, of the measured peak. The FLOPs are those of `plan`.
 
@@ -31,10 +31,10 @@ from pairs import Seconds, relate, take_turns, tell_each, timed
 from jaxtrain.config import Config
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
-from jaxtrain.performance.bounds import bound
-from jaxtrain.performance.facts import Facts, compile_facts
-from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.performance.targets import HERE, Target
+from jaxtrain.plugins.plan.bounds import bound
+from jaxtrain.plugins.plan.facts import Facts, compile_facts
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.precision import Policy
 

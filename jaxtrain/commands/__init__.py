@@ -16,13 +16,8 @@ COMMANDS: Table[ModuleType] = Table(
     "commands",
     {
         "train": "jaxtrain.commands.train",
-        "new": "jaxtrain.commands.new",
-        "data": "jaxtrain.commands.data",
         "models": "jaxtrain.commands.models",
         "find-lr": "jaxtrain.commands.find_lr",
-        "find-batch": "jaxtrain.commands.find_batch",
-        "scale": "jaxtrain.commands.scale",
-        "plan": "jaxtrain.commands.plan",
         "evaluate": "jaxtrain.commands.evaluate",
         "predict": "jaxtrain.commands.predict",
         "export": "jaxtrain.commands.export",

@@ -1,3 +1,3 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`."""
 
-NAMES = ("compact", "quantization", "onnx", "litert", "serve")
+NAMES = ("doctor", "compact", "quantization", "plan", "onnx", "litert", "serve")

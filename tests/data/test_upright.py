@@ -13,11 +13,11 @@ from PIL import Image, ImageOps, TiffImagePlugin, TiffTags
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import formats, sources
-from jaxtrain.data.doctor.check import check
 from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.upright import TITLE, stored_boxes, upright_boxes, upright_pixels
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.doctor.check import check
 
 # A thing of stored pixels, in an image of 60x40.
 LEFT, TOP, RIGHT, BOTTOM = BOX = (2, 2, 22, 14)

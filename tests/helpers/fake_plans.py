@@ -11,9 +11,9 @@ import pytest
 
 from jaxtrain.config import Config
 from jaxtrain.environments import Environment
-from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.facts import Facts
-from jaxtrain.performance.targets import Target
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.facts import Facts
+from jaxtrain.plugins.plan.targets import Target
 
 FACTS = Facts(
     device_kind="NVIDIA H100 80GB HBM3",

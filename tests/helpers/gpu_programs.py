@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtrain.config import Config
-from jaxtrain.performance import gpu_compiler
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
     bytes_per_device,
     compile_evaluation,
     compile_step,
 )
-from jaxtrain.performance.targets import Target
+from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.state import num_params
 

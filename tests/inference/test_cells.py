@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from jaxtrain.checkpoints.folder import DAMAGED
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data.doctor.check import clean_names
 from jaxtrain.data.folder import open_folder
 from jaxtrain.inference.cells import from_cell, to_cell
 from jaxtrain.inference.tables import csv_table, json_lines, parquet_table
+from jaxtrain.plugins.doctor.check import clean_names
 from jaxtrain.records.run_log import show_table
 from jaxtrain.records.workdir import open_workdir
 from tests.helpers.images import encode

@@ -14,7 +14,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
-from jaxtrain.tools.recipes import recipe_text
+from jaxtrain.plugins.doctor.recipes import recipe_text
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 

@@ -24,10 +24,10 @@ from jaxtrain.config import (
     to_json,
 )
 from jaxtrain.data import loader, sources
-from jaxtrain.data.doctor.check import check
-from jaxtrain.data.doctor.report import ADVICE, ERRORS, OTHER, Finding
 from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.doctor.check import check
+from jaxtrain.plugins.doctor.report import ADVICE, ERRORS, OTHER, Finding
 from jaxtrain.run import data_checks
 from tests.helpers import waves
 from tests.helpers.any_set import SOURCE, write_set

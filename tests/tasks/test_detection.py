@@ -13,8 +13,8 @@ from PIL import Image
 from jaxtrain import load_model
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.doctor.check import check
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.plugins.doctor.check import check
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks import box_metrics
 from jaxtrain.tasks.detection import Detection
@@ -338,7 +338,7 @@ def test_the_doctor_counts_boxes_that_are_not_seen(tmp_path: Path) -> None:
 def test_new_proposes_detection(
     tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxtrain.performance import estimate
+    from jaxtrain.plugins.plan import estimate
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
     write(tmp_path / "set", made())

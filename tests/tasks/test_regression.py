@@ -14,7 +14,7 @@ from jaxtrain.config import AugmentConfig
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.packing.writer import pack
-from jaxtrain.performance import estimate
+from jaxtrain.plugins.plan import estimate
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
 from tests.helpers.counted import COLUMNS, counting, squares, write_table

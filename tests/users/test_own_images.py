@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from jaxtrain.cli import main
-from jaxtrain.performance import estimate
+from jaxtrain.plugins.plan import estimate
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_lines, read_summary

@@ -197,7 +197,7 @@ def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
 def test_new_writes_a_recipe_that_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from jaxtrain.performance import estimate
+    from jaxtrain.plugins.plan import estimate
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
     write_tones(tmp_path / "tones")

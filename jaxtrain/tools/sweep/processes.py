@@ -25,7 +25,7 @@ from jaxtrain.errors import (
     counted,
 )
 from jaxtrain.parallel import devices
-from jaxtrain.performance.gpu_compiler import visible_gpus
+from jaxtrain.plugins.plan.gpu_compiler import visible_gpus
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SWEEP, read_sweep
 from jaxtrain.system_errors import as_user_error

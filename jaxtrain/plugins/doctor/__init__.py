@@ -1,0 +1,12 @@
+"""Data sets before a run: findings, previews, preparing, packing, and new recipes."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="doctor",
+    requires=("plan",),  # A new recipe says how long it will train.
+    commands={
+        "new": "jaxtrain.plugins.doctor.new_command",
+        "data": "jaxtrain.plugins.doctor.data_command",
+    },
+)

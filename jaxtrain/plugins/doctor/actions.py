@@ -1,0 +1,87 @@
+"""`main.py data --prepare`, `--pack`, `--verify` and `--preview`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxtrain.config import ParallelConfig
+from jaxtrain.console import printable
+from jaxtrain.data.packed.store import verify as verify_packed
+from jaxtrain.data.packing.writer import pack as pack_data
+from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.plugins.doctor.data_command import DataArguments
+
+PREVIEW = Path("preview.png")
+# Batches that are shown, one in a row: some augmentations are drawn for each.
+NUM_STEPS = 4
+
+
+def prepare(arguments: "DataArguments") -> None:
+    """Prepare a TFDS set, and print where it lies."""
+    from jaxtrain.data.tfds_prepare import prepare
+
+    assert arguments.prepare is not None
+    path = prepare(
+        arguments.prepare,
+        data_dir=arguments.data_dir,
+        manual_dir=arguments.manual_dir,
+    )
+    print(f"{arguments.prepare} is prepared in {path}")
+
+
+def pack(arguments: "DataArguments") -> None:
+    """Pack a source, and print what was left out."""
+    assert arguments.pack is not None
+    if arguments.out is None:
+        raise UserError("--pack: give the folder to pack into, --out DIR")
+    fields = ("data_dir", "include", "max_bad_fraction")
+    given = {name: getattr(arguments, name) for name in fields}
+    known: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    # The other fields that the action takes are as they were.
+    config = replace(arguments.overrides.data, source=arguments.pack, **known)
+    form = arguments.format or "jpeg"
+    index = pack_data(config, arguments.out, size=arguments.size, format=form)
+    print(f"{arguments.pack} is packed in {arguments.out}: {index.describe()}")
+    for split, left_out in index.left_out.items():
+        for _, name, reason in left_out:
+            print(printable(f"left out of {split}: {name} is unreadable: {reason}"))
+
+
+def verify(arguments: "DataArguments") -> None:
+    """Compare a packed folder with its digests."""
+    assert arguments.verify is not None
+    index = verify_packed(arguments.verify)
+    print(f"{arguments.verify} is as it was packed: {index.describe()}")
+
+
+def preview(arguments: "DataArguments") -> None:
+    """Draw the first training images of a recipe into a PNG file."""
+    import jax
+
+    from jaxtrain.inference.trust import trust_recipe
+    from jaxtrain.parallel import devices
+    from jaxtrain.records.whole import reported, whole
+    from jaxtrain.run.setup import build_setup
+    from jaxtrain.tools.preview import draw_preview
+
+    if arguments.config is None:
+        raise UserError("--preview: give the recipe, --config FILE")
+    out = arguments.out or PREVIEW
+    if out.suffix.lower() != ".png":
+        raise UserError(f"--out {out}: the picture is a PNG file, such as {PREVIEW}")
+    if arguments.trust:
+        trust_recipe(arguments.config, arguments.overrides)
+    devices.start("auto")
+    # What shares the work changes no image, and several may not be able to.
+    plain = replace(arguments.overrides, parallel=ParallelConfig())
+    setup = build_setup(plain, devices=jax.devices()[:1])
+    picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
+    with whole("--out", out) as partial, reported("--out", out):
+        picture.save(partial, "PNG")
+    print(f"{out} shows training images: above as stored, below as augmented")

@@ -1,0 +1,343 @@
+"""A recipe for a data set that nobody has trained on yet: values, and why.
+
+The rules are ours, from what is usual: images no larger than they are, a model and a
+batch that grow with the set, a few thousand steps.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxtrain import own, tasks
+from jaxtrain.config import DataConfig
+from jaxtrain.config.detection import DetectionOptions
+from jaxtrain.data.conversions import MUCH, cut_away
+from jaxtrain.errors import UserError
+from jaxtrain.inference import load
+from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.plugins.doctor.survey import Survey
+from jaxtrain.tasks.base import Advice, Task
+
+SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
+# Up to this size images are small: a small network, shifts of a few pixels.
+SMALL_SIZE = 48
+# Smaller ones are enlarged to this: the networks halve them a few times.
+SMALLEST_SIZE = 8
+# Sets up to so many images are trained on images of at most this size.
+SIZE_LIMITS = ((10_000, 128), (100_000, 160))
+LARGEST_SIZE = 224
+# Of models that begin with a classifier, where they name none.
+DEFAULT_BACKBONE = "resnet18"
+LARGE_SET = 100_000
+# Hz that clips have at most, seconds of the longest, and sounds of a small network.
+SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
+SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
+    "time_masks": (2, "SpecAugment: stretches of time that are not heard"),
+    "frequency_masks": (2, "and bands of frequency"),
+}
+STEPS_PER_EPOCH = 20
+BATCH_SIZES = (8, 16, 32, 64, 128, 256)
+LARGEST_BATCH = 128
+TOTAL_STEPS = 4000
+EPOCHS = (20, 100)
+FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
+FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
+# Largest stride at which boxes are looked for by default, which divides image sizes.
+BOX_STRIDE = DetectionOptions.strides[-1]
+# Of the area of an image, the least and the most.
+SMALLEST_WINDOW = (0.35, 1.0)
+
+
+class StartWeights(NamedTuple):
+    """Trained weights that a recipe begins with.
+
+    Attributes:
+      pretrained: Value of `model.pretrained`.
+      model: Value of `model.name`.
+      size: Height and width of the images that they were trained for.
+      channels: Number of channels of these.
+    """
+
+    pretrained: str
+    model: str
+    size: int
+    channels: int
+
+
+def find_weights(pretrained: str) -> StartWeights:
+    """Return what weights are of.
+
+    Raises:
+      UntrustedError: They are of a model of the user's own, which was not allowed.
+      UserError: There are none that this version reads.
+    """
+    about = load.find(pretrained).about
+    # The recipe will name it, and what a recipe names is loaded.
+    own.check_allowed("model.name", about.model.name)
+    height, _, channels = about.image_shape
+    return StartWeights(pretrained, about.model.name, height, channels)
+
+
+def advise(
+    found: Survey, data: DataConfig, weights: StartWeights | None = None
+) -> Advice:
+    """Return the fields of a recipe, in the order of its sections.
+
+    Args:
+      found: What the data are like.
+      data: Their source, and what it needs to be opened.
+      weights: Weights to fine-tune; None: the model is trained from scratch.
+
+    Raises:
+      UserError: There are too few images.
+    """
+    num_train = found.counts["train"]
+    task = tasks.kind(suitable_task(found, data))
+    whole = _keep_whole(found, task)
+    size = weights.size if weights else _image_size(found, num_train, bool(whole))
+    if found.hears:
+        size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
+    if task.finds_boxes:
+        size = -(-size // BOX_STRIDE) * BOX_STRIDE
+    held_out = _held_out(found, num_train)
+    for fraction, _ in held_out.values():
+        num_train -= math.ceil(fraction * num_train)
+    largest = BATCH_SIZES[-1] if size <= SMALL_SIZE else LARGEST_BATCH
+    fitting = [b for b in BATCH_SIZES if b <= min(largest, num_train / STEPS_PER_EPOCH)]
+    batch_size = max(fitting, default=min(BATCH_SIZES[0], num_train))
+    steps_per_epoch = num_train // batch_size
+    outside = "links, or paths of a table, may lead out of its folder"
+    given = {
+        "source": (data.source, ""),
+        "data_dir": (data.data_dir, ""),
+        "allow_outside": (data.allow_outside or None, outside),
+        "white_level": (
+            found.white_level,
+            f"the values of 16 bits looked at reach {found.white_level} at most",
+        ),
+        "targets": (data.targets or None, "a column each"),
+        "classes": (data.classes, "of the masks"),
+        "label_separator": (
+            data.label_separator,
+            f"between the labels of one {found.noun}",
+        ),
+    }
+    same = "True, if a mirrored image has the same numbers"
+    augment = {"horizontal_flip": (False, same)}
+    if found.hears:
+        augment = SPEC_AUGMENT
+    elif not task.whole_images:
+        augment = _augmentation(found, size, task, bool(whole))
+    advice: Advice = {
+        "data": {
+            **{field: one for field, one in given.items() if one[0] is not None},
+            **held_out,
+            **({} if found.hears else _sizes(found, size, weights)),
+            **whole,
+            "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
+        },
+        **(_of_sounds(found) if found.hears else {}),
+        "augment": augment,
+        **(_fine_tuning(weights, batch_size) if weights else {}),
+        **({} if weights else _from_scratch(num_train, size, batch_size)),
+        "train": _length(steps_per_epoch, fine_tune=weights is not None),
+    }
+    for section, fields in task.advice(found.class_counts).items():
+        if section == "model" and task.class_maps:
+            advice["model"].update(_backbone(advice["model"]["name"][0]))
+        advice.setdefault(section, {}).update(fields)
+    if task.finds_boxes and weights:
+        advice["model"]["backbone"] = weights.model, "the model of the weights"
+    if task.finds_boxes:
+        for option in ("dropout", "stem"):  # Of a small classifier.
+            advice["model"].pop(option, None)
+    return advice
+
+
+def _backbone(model: str) -> dict[str, tuple[str, str]]:
+    """Return options of a model that begins with a classifier, proposed by itself."""
+    if model == "convnet":
+        return {"stem": ("cifar", "first layers that keep the size of small images")}
+    if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
+        return {}
+    return {"backbone": (model, "the layers that see the image")}
+
+
+def suitable_task(found: Survey, data: DataConfig) -> str:
+    """Return the name of the task that suits a data set.
+
+    Raises:
+      UserError: There is none.
+    """
+    task = tasks.suitable(found.facts, found.groups)
+    if task is None:
+        raise UserError(
+            f"{data.source} has targets that are no classes and no columns: write a "
+            "recipe with a task of your own (docs/tasks.md)"
+        )
+    return task
+
+
+def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
+    if num_train < FEWEST_EXAMPLES:
+        raise UserError(
+            f"{num_train} training images are too few to learn from, and to hold some "
+            f"out for evaluations: give {FEWEST_EXAMPLES} or more"
+        )
+    fraction = 0.2 if num_train < FEW_EXAMPLES else 0.1
+    part = f"{fraction:.0%} of the training images, every class in proportion"
+    return {
+        f"{split}_fraction": (fraction, f"there is no {split} split: {part}")
+        for split in ("test", "validation")
+        if split not in found.counts
+    }
+
+
+def _keep_whole(found: Survey, task: type[Task]) -> dict[str, tuple[str, str]]:
+    """Return the option that keeps wide, or high, images whole; {} for others.
+
+    Tasks of boxes and of masks keep all images whole.
+    """
+    if found.hears or task.finds_boxes or task.class_maps:
+        return {}
+    part = cut_away(found.sizes)
+    if part <= MUCH:
+        return {}
+    return {"crop_mode": ("border", f"{part:.0%} lies beyond the centred square")}
+
+
+def _image_size(found: Survey, num_train: int, whole: bool) -> int:
+    # Of images in borders the longer side becomes the size.
+    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
+    shorter = int(np.median(sides))
+    if shorter <= SMALL_SIZE:
+        return max(shorter, SMALLEST_SIZE)
+    limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
+    largest = min([LARGEST_SIZE, *limits])
+    return max(size for size in SIZES if size <= min(shorter, largest))
+
+
+def _sizes(
+    found: Survey, size: int, weights: StartWeights | None
+) -> dict[str, tuple[int, str]]:
+    return _images_of(weights) if weights else _images(found, size)
+
+
+def _of_sounds(found: Survey) -> Advice:
+    """Return the section of the sound: clips that most sounds fit into."""
+    rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
+    usual = int(rates[counts.argmax()])
+    rate = min(usual, SPEECH_RATE)
+    told = f"most sounds have {usual:,}"
+    told += "" if rate == usual else "; speech needs no more"
+    long = float(np.quantile(found.seconds, 0.9))
+    seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
+    # The next power of two above 25 ms, and steps of 10 ms, as is usual for speech.
+    window = 2 ** math.ceil(math.log2(0.025 * rate))
+    return {
+        "sound": {
+            "sample_rate": (rate, told),
+            "seconds": (seconds, f"nine of ten are no longer than {long:.2f} s"),
+            "window": (window, f"{1000 * window / rate:.0f} ms"),
+            "hop": (max(1, rate // 100), "10 ms"),
+            "mels": (min(64, window // 4), "bands of the mel scale"),
+        }
+    }
+
+
+def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
+    low, high = found.sizes.min(axis=0), found.sizes.max(axis=0)
+    shapes = f"{low[1]}x{low[0]}"
+    if (low != high).any():
+        shapes += f" to {high[1]}x{high[0]}"
+    reason = f"the images have {shapes} pixels"
+    if size > SMALL_SIZE:
+        reason += "; larger costs more time, and pays with many images"
+    shown = "some show colours" if found.colour else "all images looked at are grey"
+    return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
+
+
+def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
+    reason = "as the weights know them; smaller ones take less time"
+    channels = "grey images are made colour" if weights.channels == 3 else ""
+    return {
+        "image_size": (weights.size, reason),
+        "channels": (weights.channels, channels),
+    }
+
+
+def _augmentation(
+    found: Survey, size: int, task: type[Task], whole: bool
+) -> dict[str, tuple[Any, str]]:
+    # A window of a wide image would be stretched, as no evaluation sees it.
+    small = size <= SMALL_SIZE or whole
+    if task.finds_boxes:
+        same = "boxes go along; False, if left and right make classes differ"
+        return {"horizontal_flip": (True, same)}
+    advice: dict[str, tuple[Any, str]] = {}
+    if small:
+        padding = max(1, size // 8)
+        advice["crop_padding"] = padding, f"shifts by up to {padding} pixels"
+    else:
+        reason = "another window of the image in every epoch"
+        advice["random_resized_crop"] = True, reason
+    if not small and found.counts["train"] < LARGE_SET:
+        reason = "smaller windows, usual for large sets, may miss what it shows"
+        advice["crop_scale"] = SMALLEST_WINDOW, reason
+    same = "a mirrored photograph shows the same"
+    letters = "True, if a mirrored image is still of its class; letters are not"
+    flip = found.colour and size > SMALL_SIZE
+    return {**advice, "horizontal_flip": (flip, same if flip else letters)}
+
+
+def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
+    """Return the model and the optimizer of fastai's `fine_tune`, 2e-3 for 64."""
+    rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
+    return {
+        "model": {
+            "name": (weights.model, "the model of the weights"),
+            "pretrained": (weights.pretrained, ""),
+        },
+        "optimizer": {
+            "name": ("adamw", "forgiving"),
+            "learning_rate": (rate, "of the last layer; earlier: less"),
+            "weight_decay": (0.01, "not of biases and norms"),
+        },
+    }
+
+
+def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
+    rate = float(f"{2e-3 * math.sqrt(batch_size / 256):.1g}")
+    if size <= SMALL_SIZE:
+        model = {
+            "name": ("convnet", "small images, or few sounds, need a small network"),
+            "dropout": (0.2, "against learning by heart"),
+        }
+    elif num_train >= LARGE_SET:
+        model = {"name": ("resnet50", "enough images for a large one")}
+    else:
+        reason = "a good start up to 100,000 images; resnet50 for more"
+        model = {"name": ("resnet18", reason)}
+    return {
+        "model": model,
+        "optimizer": {
+            "name": ("adamw", "forgiving from scratch"),
+            "learning_rate": (rate, "grows with the root of the batch"),
+            "weight_decay": (0.05, "not of biases and norms"),
+            "schedule": ("cosine", "down to 0 at the end"),
+            "warmup_fraction": (0.05, "first steps small"),
+        },
+    }
+
+
+def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, str]]:
+    low, high = FINE_TUNE_EPOCHS if fine_tune else EPOCHS
+    steps = FINE_TUNE_STEPS if fine_tune else TOTAL_STEPS
+    epochs = min(high, max(low, math.ceil(steps / steps_per_epoch)))
+    told = f"about {steps_per_epoch * epochs:,} steps"
+    advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
+    if fine_tune:
+        reason = "the new last layer alone for an epoch, then all layers"
+        advice["fine_tune"] = True, reason
+    return advice

@@ -1,0 +1,51 @@
+"""Boxes that the model does not see, and classes of few."""
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES
+from jaxtrain.data.image_source import Source
+from jaxtrain.errors import counted
+from jaxtrain.plugins.doctor.checks import FEW, named
+from jaxtrain.plugins.doctor.report import Finding
+from jaxtrain.plugins.doctor.scan import SPLITS, Scan
+
+
+def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
+    """Report boxes that are cut off or too small, and classes of few in training.
+
+    Args:
+      scan: Scan of the set.
+      train: The training split.
+      config: Data section of the run; without a size all boxes are seen.
+    """
+    if NUM_BOXES not in train.facts:
+        return []
+    found: list[Finding] = []
+    listed, seen = scan.boxes.sum(0)
+    lost, whole = int((listed - seen).sum()), int(listed.sum())
+    trained, left = scan.boxes[SPLITS.index("train")]
+    hint = ""
+    if config.image_size is not None and lost:
+        hint = "Raise data.image_size"
+        if config.fit[-1] == "center":
+            hint += ", or keep the whole image with data.crop_mode = border"
+        hint += "."
+        title = (
+            f"{lost:,} of {counted(whole, 'box', 'boxes')} cut off, or of less than "
+            f"{MIN_AREA:g} square pixels, with data.image_size = {config.image_size}"
+        )
+        found.append(Finding("boxes_lost", "warning", title, hint=hint))
+    else:
+        left = trained
+    names = np.array(train.facts[NAMES], object)
+    # Of classes that other splits alone have, the remarks of the set say so.
+    none = (left == 0) & train.strata().any(0)
+    unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
+    if unseen:
+        what = "of which training shows no box"
+        found.append(named("boxes_unseen", "warning", unseen, what, hint))
+    if few:
+        what = f"of fewer than {FEW} boxes to train"
+        found.append(named("boxes_few", "warning", few, what))
+    return found

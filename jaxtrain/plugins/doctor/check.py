@@ -1,0 +1,157 @@
+"""The check of a data set, top to bottom: open, look, find, write."""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxtrain import atomic_file
+from jaxtrain.config import Config, replace
+from jaxtrain.data import images, sources
+from jaxtrain.data.conversions import lost_detail
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
+from jaxtrain.data.sources import Splits
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.doctor import checks, page, report
+from jaxtrain.plugins.doctor.boxes import check_boxes
+from jaxtrain.plugins.doctor.columns import check_columns
+from jaxtrain.plugins.doctor.labels import check_labels
+from jaxtrain.plugins.doctor.masks import check_placed
+from jaxtrain.plugins.doctor.numbers import check_numbers
+from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
+from jaxtrain.plugins.doctor.scan import Scan, scan
+
+JSON, PAGE = "data_report.json", "data_report.html"
+# Image size where the config names none: a multiple of the strides of all tasks.
+_ANY_SIZE = 512
+# (config, splits) -> name of the task, and kind and text of each refusal of a run.
+Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
+
+
+def check(
+    config: Config,
+    out: Path,
+    *,
+    sized: bool,
+    judge: Judge | None = None,
+    predicted: Mapping[str, np.ndarray] | None = None,
+    clean_list: Path | None = None,
+) -> Diagnosis:
+    """Look a data set over, and write `data_report.json` and `data_report.html`.
+
+    Args:
+      config: Config of the run that it is for.
+      out: Folder of the reports.
+      sized: whether the config is a recipe, which must say what it needs.
+      judge: Finds what a run refuses (`jaxtrain.run.data_checks.judge`). None looks at
+        no task.
+      predicted: Split -> probabilities that a trained model predicts, (n, classes).
+      clean_list: File for the names of the images that are good.
+
+    Raises:
+      UserError: the set cannot be opened, or a file not be written.
+    """
+    start = time.perf_counter()
+    store, named = sources.open_store(config.data)
+    if clean_list is not None and not hasattr(store, "names"):
+        raise UserError(
+            f"--write-clean: the images of {config.data.source} are no files that "
+            "data.include could name; leave it out"
+        )
+    # A recipe without a size takes images that all have one.
+    shape = store.image_shape
+    if sized:
+        shape = sources.stored_shape(config.data, store, named)
+    complete = _complete(config, shape)
+    loaded = sources.load_splits(complete.data, config.seed, store, named, shape)
+    parts, train = loaded.named(), loaded.train
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror}") from None
+    splits = {name: source.indices for name, source in parts.items()}
+    scanned = scan(train, splits, config.data.source)
+    same = checks.find_equal(scanned)
+    targets = "masks" if PIXEL_CLASSES in store.facts else "boxes"
+    if train.sound is not None:
+        sizes = checks.check_lengths(scanned, train.sound)
+    else:
+        sizes = checks.check_sizes(scanned, shape, config.data, sized=sized)
+    task, refused = (None, []) if judge is None else judge(complete, loaded)
+    found = [
+        *(Finding(kind, "error", text) for kind, text in refused),
+        *checks.check_remarks(store, lost_detail(train, config.data)),
+        *checks.check_files(scanned, config.data, targets if train.is_placed else ""),
+        *sizes,
+        *checks.check_blank(scanned),
+        *checks.check_duplicates(scanned, same),
+        *checks.check_classes(scanned),
+        *check_columns(train, config),
+        *check_numbers(scanned, train, config),
+        *check_placed(scanned, train, config),
+        *checks.check_lost(scanned, train),
+        *check_boxes(scanned, train, config.data),
+    ]
+    errors = {finding.kind for finding in found if finding.level == "error"}
+    found = [one for one in found if one.level == "error" or one.kind not in errors]
+    noise: dict[str, float] = {}
+    if scanned.labels is not None and predicted is not None:
+        doubtful, noise = check_labels(scanned, splits, predicted)
+        found += doubtful
+    diagnosis = Diagnosis(
+        config=config,
+        task=task,
+        train=train,
+        scan=scanned,
+        findings=sorted(found, key=lambda finding: LEVELS.index(finding.level)),
+        label_noise=noise,
+        seconds=time.perf_counter() - start,
+    )
+    _write(out / JSON, report.to_json(diagnosis))
+    _write(out / PAGE, page.make_page(diagnosis))
+    if clean_list is not None:
+        left_out = checks.rows_to_leave_out(scanned, same)
+        _write(clean_list, clean_names(store, scanned, left_out))
+    return diagnosis
+
+
+def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
+    """Return the names of the images that stay, one a line, for `data.include`.
+
+    If a name has a line break, NUL separates the names instead.
+
+    Args:
+      store: Store with `names`, of which `names[index]` is the place of a file below
+        the folder of the set, in bytes.
+      scan: Scan of the set.
+      left_out: Rows that do not stay.
+    """
+    kept = [
+        os.fsencode(store.names[index])
+        for row, index in enumerate(scan.index.tolist())
+        if row not in left_out
+    ]
+    breaks = any(len(name.splitlines()) > 1 for name in kept)
+    return b"".join(name + (b"\0" if breaks else b"\n") for name in kept)
+
+
+def _complete(config: Config, stored: sources.StoredShape) -> Config:
+    """Return the config with a size of the images, whether it names one or not."""
+    if not images.lacks_size(stored, config.data.image_size):
+        return config
+    return replace(config, "data.image_size", _ANY_SIZE)
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Replace a file in one move.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    try:
+        atomic_file.write(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,291 @@
+"""What is wrong, or unusual: single images, sizes of classes, the same image twice."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxtrain.config import DataConfig, SoundConfig
+from jaxtrain.data import defects, images, upright
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.stores import Remark, Store, remarks_of
+from jaxtrain.errors import counted
+from jaxtrain.plugins.doctor.near import equal_ones, find_near
+from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
+from jaxtrain.plugins.doctor.scan import SPLITS, Scan
+
+# Times the usual width over height, or its inverse, from which on it is unusual.
+ODD_ASPECT = 3.0
+# Times the length of a clip, or its inverse, from which on a sound's is told.
+ODD_LENGTH = 2.0
+# With fewer examples than this, a tenth that is held out may have none of a class.
+FEW = 10
+# Largest class over the smallest: from here on a model does well by guessing.
+MAX_RATIO = 10
+# Classes named in a title.
+NUM_NAMED = 10
+# Of the pixels, in 0..255, the least standard deviation of an image that shows
+# something. Below it nothing is left to compare but the noise of the file's format.
+MIN_CONTRAST = 2.0
+# Kind of remark -> level and title.
+REMARKS: dict[str, tuple[Level, str]] = {
+    "extension": ("warning", "{} of another format than the name says"),
+    "animated": ("warning", "{} of several pictures"),
+    "rotated": ("note", "{} stored on the side, as EXIF tells"),
+    "alpha": ("note", "{} with transparency"),
+    "clipped": ("warning", "{} with clipped samples"),
+}
+# How an image of an unusual shape is seen, by `data.crop_mode`.
+SHOWN_SHAPE = {
+    "center": "The centred square is used, which may show little of these: crop them, "
+    "or set data.crop_mode to border.",
+    "border": "The whole image is shown, small, with a border: crop them if that is "
+    "too little.",
+    "squash": "They are squashed to a square: crop them, or set data.crop_mode to "
+    "border.",
+}
+# End of the kind of a finding -> how images that are alike lie.
+CASES = {
+    "_conflict": "with different labels",
+    "_leak": "in more than one split",
+    "": "in one split",
+}
+# A key of `CASES` -> the groups of rows that are so.
+Groups = dict[str, list[list[int]]]
+
+
+def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Finding]:
+    """Report files that cannot be read, and what is unusual about the others.
+
+    Args:
+      scan: Scan of the set.
+      config: Data section of the run.
+      targets: Name of the targets that have a place in the images: boxes or masks.
+    """
+    found = _unreadable(scan, config)
+    for kind, (level, title) in REMARKS.items():
+        rows = scan.remarks.get(kind, [])
+        if kind == "rotated" and targets and config.boxes_drawn_on is None:
+            kind, level = "rotated_targets", "warning"
+            title = f"{{}} turned by EXIF, whose {targets} may be of the stored pixels"
+        found += of_rows(kind, level, title, rows, noun=scan.noun)
+    usual, *others = scan.modes or [""]
+    title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
+    odd = scan.odd_modes
+    kind = "rates" if scan.noun == "sound" else "modes"
+    return found + of_rows(kind, "note", title, [*odd], odd, scan.noun)
+
+
+def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
+    """Report the files that were passed over when the set was opened, and `more`."""
+    return [
+        Finding(
+            remark.title.replace(" ", "_"),
+            "warning" if remark.serious else "note",
+            f"{remark.title}: {remark.text}",
+        )
+        for remark in (*remarks_of(store), *more)
+        if remark.title != upright.TITLE  # All images are looked at here.
+    ]
+
+
+def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
+    """Report sounds that are much longer, or shorter, than their clips.
+
+    Args:
+      scan: Scan of a set of sounds.
+      sound: Section of the sound.
+    """
+    seconds = scan.size[:, 1] / 1000
+    cases = (
+        ("length_long", seconds > ODD_LENGTH * sound.seconds, "over twice"),
+        ("length_short", seconds < sound.seconds / ODD_LENGTH, "under half"),
+    )
+    found: list[Finding] = []
+    for kind, odd, what in cases:
+        rows = np.flatnonzero(odd & scan.readable).tolist()
+        title = f"{{}} of {what} data.sound.seconds = {sound.seconds:g}"
+        told = {row: f"{seconds[row]:.2f} s" for row in rows}
+        found += of_rows(kind, "note", title, rows, told, "sound")
+    return found
+
+
+def check_sizes(
+    scan: Scan,
+    stored: tuple[int | None, int | None, int],
+    config: DataConfig,
+    *,
+    sized: bool,
+) -> list[Finding]:
+    """Report different sizes, and images much wider, or higher, than is usual.
+
+    Args:
+      scan: Scan of the set.
+      stored: Shape of its images as stored, measured where there is a recipe.
+      config: Data section of the run.
+      sized: whether there is a recipe, which must then set data.image_size.
+    """
+    rows = np.flatnonzero(scan.readable)
+    if not len(rows):
+        return []
+    found: list[Finding] = []
+    num_sizes = len(np.unique(scan.size[rows], axis=0))
+    if images.lacks_size(stored, config.image_size) and (sized or num_sizes > 1):
+        title = (
+            f"images of {num_sizes} sizes, and no data.image_size"
+            if num_sizes > 1
+            else "image files may differ in size, and there is no data.image_size"
+        )
+        found.append(Finding("sizes", "error" if sized else "note", title))
+    height, width = scan.size[rows].T
+    aspect = np.log(width / height)
+    odd = rows[np.abs(aspect - np.median(aspect)) > np.log(ODD_ASPECT)].tolist()
+    shapes = {row: "{1}x{0} pixels".format(*scan.size[row]) for row in odd}
+    title, hint = "{} of an unusual shape", ""
+    if config.image_size is not None:
+        hint = SHOWN_SHAPE[config.fit[-1]]
+    return found + of_rows("aspect", "warning", title, odd, shapes, hint=hint)
+
+
+def check_blank(scan: Scan) -> list[Finding]:
+    """Report images of one colour, and sounds of silence."""
+    rows = np.flatnonzero(scan.readable & (scan.contrast < MIN_CONTRAST)).tolist()
+    contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
+    if scan.noun == "sound":
+        return of_rows("silent", "warning", "{} of silence", rows, noun="sound")
+    return of_rows("blank", "warning", "{} of one colour", rows, contrast)
+
+
+def check_classes(scan: Scan) -> list[Finding]:
+    """Report wrong labels, and classes of unusual sizes."""
+    if scan.labels is None:
+        return []
+    num, counts = len(scan.class_names), scan.count_classes()
+    wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
+    title = f"{{}} whose label is not 0 to {num - 1}"
+    found = of_rows("labels_missing", "warning", title, wrong, noun=scan.noun)
+    train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
+    trained = train[train > 0]
+    if len(trained) < 2:
+        title = (
+            f"training has {scan.noun}s of {counted(len(trained), 'class', 'classes')}"
+        )
+        found.append(Finding("one_class", "warning", title))
+    untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
+    cases = (
+        ("class_untrained", untrained, "that training has not"),
+        ("class_empty", total == 0, f"without any {scan.noun}"),
+        ("class_few", few, f"of fewer than {FEW} {scan.noun}s to train"),
+    )
+    for kind, which, what in cases:
+        if which.any():
+            names = [scan.class_names[i] for i in np.flatnonzero(which)]
+            found.append(named(kind, "warning", names, what))
+    ratio = trained.max() / trained.min() if len(trained) else 1
+    if ratio >= MAX_RATIO:
+        title = f"the largest class is {ratio:.3g} times the smallest"
+        found.append(Finding("imbalance", "warning", title))
+    return found
+
+
+def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
+    """Report images that cannot be read, by the rule that ends a run, too."""
+    bad = scan.unreadable
+    over = scan.over_limit(bad, config.max_bad_fraction)
+    title = "{} that cannot be read"
+    if over:
+        most = config.max_bad_fraction
+        title += f"; {', '.join(over)}, more than data.max_bad_fraction = {most}"
+    level: Level = "error" if over else "warning"
+    return of_rows("unreadable", level, title, [*bad], bad, scan.noun)
+
+
+def check_lost(scan: Scan, train: Source) -> list[Finding]:
+    """Report classes of which no training image can be read."""
+    is_bad = np.isin(scan.rows["train"], [*scan.unreadable, *scan.bad_targets])
+    if not is_bad.any() or is_bad.all():
+        return []
+    lost = defects.lost_groups(train.strata(), is_bad).tolist()
+    if not lost:
+        return []
+    names = scan.class_names
+    told = [names[i] if 0 <= i < len(names) else str(i) for i in lost]
+    title = f"of which no training {scan.noun} can be read"
+    return [named("class_unreadable", "error", told, title)]
+
+
+def named(
+    kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
+) -> Finding:
+    """Return a finding of classes: how many, what of them, and the first names."""
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    first = ", ".join(names[:NUM_NAMED]) + more
+    title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
+    return Finding(kind, level, title, hint=hint)
+
+
+def find_equal(scan: Scan) -> Groups:
+    """Group the images whose decoded pixels are the same, in whatever files."""
+    rows = np.flatnonzero(scan.readable)
+    same = equal_ones(scan.pixel_hash[rows])
+    return _by_case(scan, [rows[places].tolist() for places in same])
+
+
+def find_similar(scan: Scan) -> Groups:
+    """Group the images that look nearly the same; of the same ones the first counts."""
+    shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
+    _, first = np.unique(scan.pixel_hash[shows], return_index=True)
+    rows = np.sort(shows[first])
+    near = find_near(scan.perceptual[rows], scan.prints[rows])
+    return _by_case(scan, [rows[places].tolist() for places in near])
+
+
+def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
+    """Report duplicates, and images that look nearly the same."""
+    return [
+        *_report(same, "duplicates", f"equal {scan.noun}s", "warning"),
+        *_report(find_similar(scan), "near", f"nearly equal {scan.noun}s", "note"),
+    ]
+
+
+def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
+    """Return the rows that a clean list of the set leaves out.
+
+    What is unreadable, or has a target that does not fit; of the same images all but
+    one; all of them, if their labels differ. The one that stays is of the test split,
+    if any is, or else of the validation split: what a model is measured by stays as it
+    is.
+    """
+    left_out = {*scan.unreadable, *scan.bad_targets}
+    for case, groups in same.items():
+        for group in groups:
+            left_out |= set(group)
+            if case != "_conflict":
+                left_out.remove(max(group, key=lambda row: (scan.split[row], -row)))
+    return left_out
+
+
+def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
+    def across(rows: list[int]) -> bool:
+        return len(set(scan.split[rows].tolist())) > 1
+
+    found: Groups = {case: [] for case in CASES}
+    # Of those whose labels differ those in several splits come first.
+    for rows in sorted(groups, key=lambda rows: (not across(rows), rows)):
+        differ = scan.labels is not None and len(set(scan.labels[rows].tolist())) > 1
+        found["_conflict" if differ else "_leak" if across(rows) else ""].append(rows)
+    return found
+
+
+def _report(groups: Groups, kind: str, what: str, harmless: Level) -> list[Finding]:
+    """Report conflicts, leaks and duplicates within a split, each by itself."""
+    found = []
+    for case, rows in groups.items():
+        if rows:
+            title = f"{sum(map(len, rows))} {what} {CASES[case]}"
+            if len(rows) > 1:
+                title += f", in {len(rows)} groups"
+            level = "warning" if case else harmless
+            found.append(
+                Finding(kind=kind + case, level=level, title=title, groups=rows)
+            )
+    return found

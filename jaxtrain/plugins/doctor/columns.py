@@ -1,0 +1,46 @@
+"""What is wrong, or unusual, of targets that are columns of numbers."""
+
+import numpy as np
+
+from jaxtrain.config import Config
+from jaxtrain.data.columns import NAMES, original
+from jaxtrain.data.image_source import Source
+from jaxtrain.errors import counted
+from jaxtrain.plugins.doctor.checks import FEW, NUM_NAMED
+from jaxtrain.plugins.doctor.report import Finding, Level
+
+
+def check_columns(train: Source, config: Config) -> list[Finding]:
+    """Report columns of the training split that nothing, or little, is learnt of."""
+    targets, names = train.all_targets(), train.facts.get(NAMES)
+    if names is None or targets is None:
+        return []
+    targets, groups, few = original(targets, train.facts), train.strata(), []
+    if groups.ndim > 1 and config.task != "regression":
+        # Of labels, -1 is one that is not known.
+        targets = np.where(targets < 0, np.nan, targets)
+    constant, missing = [], []
+    for name, column in zip(names, targets.T, strict=True):
+        known = column[~np.isnan(column)]
+        values = np.unique(known)
+        if len(values) < 2:
+            told = f"always {values[0]:g}" if len(values) else "always missing"
+            constant.append(f"{name} ({told})")
+        if len(known) < len(column):
+            missing.append(f"{name} ({len(column) - len(known):,})")
+    if groups.ndim > 1:
+        counts = zip(names, groups.sum(axis=0).tolist(), strict=True)
+        few = [f"{name} ({num})" for name, num in counts if 0 < num < FEW]
+    return [
+        *_report("label_constant", "warning", constant, "with one value in training"),
+        *_report("label_few", "warning", few, f"of fewer than {FEW} images to train"),
+        *_report("label_missing", "note", missing, "with values that are missing"),
+    ]
+
+
+def _report(kind: str, level: Level, names: list[str], what: str) -> list[Finding]:
+    if not names:
+        return []
+    more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
+    title = f"{counted(len(names), 'target column')} {what}: "
+    return [Finding(kind, level, title + ", ".join(names[:NUM_NAMED]) + more)]

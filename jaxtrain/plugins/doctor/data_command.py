@@ -1,0 +1,133 @@
+"""`main.py data`: chooses the action."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.errors import UserError
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--check --config configs/digits.py"
+
+
+class Action(NamedTuple):
+    """Where the function lies that does it, and the options that it takes.
+
+    Of the fields of the config those that it needs, if it takes no whole recipe.
+    """
+
+    module: str
+    function: str
+    takes: tuple[str, ...]
+    fields: tuple[str, ...] = ()
+
+
+ACTIONS = {
+    "prepare": Action("actions", "prepare", ("manual_dir", "data_dir")),
+    "check": Action(
+        "check_command",
+        "run",
+        ("config", "source", "data_dir", "workdir", "out", "write_clean", "trust"),
+    ),
+    "preview": Action("actions", "preview", ("config", "out", "trust")),
+    "pack": Action(
+        "data_actions",
+        "pack",
+        ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
+        ("data.options", "data.max_pixels", "data.white_level"),
+    ),
+    "verify": Action("actions", "verify", ()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataArguments:
+    """Look a data set over, preview what a model sees of it, prepare or pack it."""
+
+    # Look all images over, and write data_report.json and data_report.html.
+    check: bool = False
+    # Draw training images before and after augmentation.
+    preview: bool = False
+    # Prepare this set, such as tfds:mnist, for training without TensorFlow.
+    prepare: str | None = None
+    # Pack the splits of this data.source, to be trained on as packed:DIR.
+    pack: str | None = None
+    # Read all files of this packed folder, and compare them with their digests.
+    verify: Path | None = None
+
+    # With --check or --preview: the recipe whose data are meant.
+    config: Path | None = None
+    # With --check: the data, as data.source takes them; there is no recipe then.
+    source: str | None = None
+    # With --check: a trained run, whose predictions tell which labels may be wrong.
+    workdir: Path | None = None
+    # Where to write: --check the folder of its reports (None: data_report), --preview
+    # the picture (None: preview.png), --pack the folder to train on.
+    out: Path | None = None
+    # With --check: a file for the names of the good images, as data.include takes it.
+    write_clean: Path | None = None
+    # With --prepare: folder with files that TFDS cannot, or need not, download.
+    manual_dir: Path | None = None
+    # With --prepare, --pack or --source: where TFDS data sets lie; None:
+    # $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: Path | None = None
+    # With --pack: pixels of the shorter side of larger images, of raw ones of both
+    # sides; None: as stored.
+    size: int | None = None
+    # With --pack: image files (jpeg), or arrays of one size (raw); None: jpeg.
+    format: Literal["jpeg", "raw"] | None = None
+    # With --pack: part of a split's images that may be unreadable, and are left out;
+    # None: 0.02.
+    max_bad_fraction: float | None = None
+    # With --pack: a file that lists the images to keep, as data.include.
+    include: Path | None = None
+    # With --check or --preview: load the parts of your own (code) that the folder of
+    # --workdir, or of model.pretrained, names: their files are shown, and compared with
+    # the recorded digests.
+    trust: bool = False
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+    @staticmethod
+    def starting_config(given: Mapping[str, Any]) -> Config:
+        """Config of `--source`, whose fields may mean something of this source only."""
+        source = given.get("source")
+        if not source or "check" not in given:
+            return Config()
+        from jaxtrain.data.sources import complete
+
+        return replace(Config(), "data.source", complete(source))
+
+
+def run(arguments: DataArguments, signals: StopSignals) -> None:
+    """Do the one thing that is asked for."""
+    asked = [action for action in ACTIONS if getattr(arguments, action)]
+    if len(asked) != 1:
+        raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
+    action = ACTIONS[asked[0]]
+    _check_options(arguments, asked[0], action)
+    module = importlib.import_module(f"{__package__}.{action.module}")
+    getattr(module, action.function)(arguments)
+
+
+def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
+    """Refuse options, and fields of the config, that an action does not look at."""
+    takes = (*ACTIONS, *action.takes, "overrides")
+    for option, value in vars(arguments).items():
+        if option not in takes and value is not None and value is not False:
+            shown = "" if value is True else f" {value}"
+            given = f"--{option.replace('_', '-')}{shown}"
+            raise UserError(f"{given} has no effect with --{name}")
+    if "config" in takes:
+        return
+    plain, given = Config(), arguments.overrides
+    for path in paths():
+        if path not in action.fields and get(given, path) != get(plain, path):
+            known = f", only {' and '.join(action.fields)}" if action.fields else ""
+            raise UserError(
+                f"{path} = {get(given, path)!r} has no effect with --{name}{known}"
+            )

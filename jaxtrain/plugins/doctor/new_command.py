@@ -1,0 +1,171 @@
+"""`main.py new`."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxtrain.config import DataConfig, own_references
+from jaxtrain.errors import UserError, first_of
+from jaxtrain.invocation import program
+from jaxtrain.processes.signals import StopSignals
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.plugins.doctor.survey import Survey
+    from jaxtrain.plugins.plan.estimate import Estimate
+
+EXAMPLE = "--data folder:photos --out configs/photos.py"
+# Classes of masks that are named.
+NUM_NAMED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewArguments:
+    """Write a recipe for your own images or sounds, after a look at them."""
+
+    # The images or sounds: a folder with one folder for each class, or as data.source
+    # takes them, such as csv:list.csv.
+    data: str
+    # The recipe to write, such as configs/photos.py.
+    out: Path
+    # Weights to fine-tune, as model.pretrained takes them; None: train from scratch.
+    pretrained: str | None = None
+    # Load the parts of your own (code) that the folder of --pretrained names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
+    # Whether images may lie outside of the folder, as data.allow_outside.
+    allow_outside: bool = False
+    # Columns of labels, 1 or 0 each, or of numbers to predict, as data.targets: of a
+    # csv:, hf: or audio: source.
+    targets: tuple[str, ...] = ()
+    # What separates the labels of an example, as data.label_separator: of a table.
+    label_separator: str | None = None
+    # File of the classes of masks, as data.classes: of a masks:, csv: or hf: source.
+    classes: str | None = None
+    # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    data_dir: str | None = None
+
+
+def run(arguments: NewArguments, signals: StopSignals) -> None:
+    """Look at the images, write the recipe, time some steps, and print all that."""
+    from jaxtrain.config.recipe import load_config
+    from jaxtrain.data.sources import complete
+    from jaxtrain.inference.trust import trust
+    from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
+    from jaxtrain.plugins.doctor.recipes import recipe_text
+    from jaxtrain.plugins.doctor.survey import survey
+    from jaxtrain.plugins.plan.estimate import estimate
+    from jaxtrain.records.run_log import show_table
+    from jaxtrain.records.whole import reported, whole
+
+    out, source = arguments.out, complete(arguments.data)
+    if out.suffix != ".py":
+        raise UserError(
+            f"--out {out}: a recipe is a Python file, such as {out.stem}.py"
+        )
+    if out.exists():
+        raise UserError(
+            f"--out {out} is there already: give another name, or remove it"
+        )
+    pretrained = arguments.pretrained
+    if arguments.trust:
+        if pretrained is None:
+            raise UserError("--trust has no effect without --pretrained: leave it out")
+        trust(pretrained)
+    weights = None if pretrained is None else find_weights(pretrained)
+    outside, data_dir = arguments.allow_outside, arguments.data_dir
+    data = DataConfig(
+        source=source,
+        data_dir=data_dir,
+        allow_outside=outside,
+        targets=arguments.targets,
+        label_separator=arguments.label_separator,
+        classes=arguments.classes,
+    )
+    found = survey(data)
+    task, advice = suitable_task(found, data), advise(found, data, weights)
+    seen = describe(found)
+    words = "; ".join(f"{name}: {text}" for name, text in seen.items())
+
+    def write(*more: str) -> "Config":
+        told = [f"What was seen: {words}.", *more]
+        with whole("--out", out) as partial, reported("--out", out):
+            text = recipe_text(advice, task, source, out, told, f"{found.noun}s")
+            partial.write_text(text, encoding="utf-8")
+        return load_config(out)
+
+    config = write()
+    show_table("data", seen)
+    print(f"{out} is written; timing a few steps of it here")
+    expected = estimate(config)
+    rows = describe_time(expected)
+    if "time" in rows:
+        write(f"Time, estimated: {rows['time']}.")
+    show_table("estimate", rows)
+    print("\n".join(next_commands(out, bool(own_references(config)))))
+
+
+def describe(found: "Survey") -> dict[str, str]:
+    """Return what a person wants to know of the data."""
+    from jaxtrain.data.stores import describe_remarks
+
+    counts, sizes, noun = found.class_counts, found.sizes, found.noun
+    rows = {f"{noun}s": ", ".join(f"{n:,} {name}" for name, n in found.counts.items())}
+    height, width = sizes.T
+    if found.hears:
+        seconds, rates = found.seconds, np.unique(height).tolist()
+        rows["length"] = _range(f"{seconds.min():.2f}", f"{seconds.max():.2f}") + " s"
+        rows["rate"] = ", ".join(f"{rate:,}" for rate in rates) + " Hz"
+    else:
+        least, most = f"{width.min()}x{height.min()}", f"{width.max()}x{height.max()}"
+        rows["size"] = _range(least, most)
+        rows["pixels"] = "colour" if found.colour else "grey"
+    if found.pixel_classes:
+        names = first_of(found.pixel_classes, NUM_NAMED)
+        rows["masks"] = f"of {len(found.pixel_classes)} classes: {names}"
+    elif found.numbers:
+        rows["numbers"] = ", ".join(found.numbers)
+    else:
+        each = _range(f"{counts.min():,}", f"{counts.max():,}")
+        rows[found.groups_are] = f"{found.num_groups}, of {each} training {noun}s"
+    if bad := found.num_unreadable:
+        rows["unreadable"] = f"{bad} of {bad + len(sizes)}"
+    return rows | describe_remarks(found.remarks)
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def describe_time(expected: "Estimate | str") -> dict[str, str]:
+    """Return how long the run would take, and what would make it faster."""
+    from jaxtrain.plugins.plan.estimate import roughly
+
+    if isinstance(expected, str):
+        return {"not timed": expected}
+    rows = {
+        "time": f"about {roughly(expected.seconds)}, {expected.epochs:g} epochs of "
+        f"{roughly(expected.epoch_seconds)} and {roughly(expected.compile_seconds)} to "
+        f"compile, on {expected.device}"
+    }
+    if faster := expected.faster:
+        lines = (f"{words}: about {roughly(time)}" for words, time in faster.items())
+        rows["faster"] = "\n".join(lines)
+    return rows
+
+
+def next_commands(out: Path, own_parts: bool) -> list[str]:
+    """Return what to do with a recipe, a command a line."""
+    trust = " --trust" if own_parts else ""
+    recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
+    commands = {
+        f"data --check --config {recipe}": "look all images over",
+        f"--config {recipe}": "train; Ctrl-C saves, and the same command goes on",
+        f"evaluate --workdir {workdir}{trust}": "measure the trained model",
+    }
+    width = max(map(len, commands))
+    lines = (f"  {program()} {c:<{width}}  # {why}" for c, why in commands.items())
+    return ["next", *lines]

@@ -1,0 +1,96 @@
+"""The text of a recipe: a Python file, each value under its reason."""
+
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.config import Config
+from jaxtrain.console import printable
+from jaxtrain.invocation import command
+from jaxtrain.plugins.doctor.advice import Advice
+
+CLASSES = {
+    "augment": "AugmentConfig",
+    "checkpoint": "CheckpointConfig",
+    "data": "DataConfig",
+    "model": "ModelConfig",
+    "optimizer": "OptimizerConfig",
+    "sound": "SoundConfig",
+    "train": "TrainConfig",
+}
+# Sections of the section `data`.
+OF_DATA = ("sound", "augment")
+WIDTH = 88
+
+
+def recipe_text(
+    advice: Advice,
+    task: str,
+    source: str,
+    out: Path,
+    told: Iterable[str],
+    looked_at: str = "images",
+) -> str:
+    """Return the text of a recipe, as the formatter would write it."""
+    names = sorted(["Config", *(CLASSES[section] for section in advice)])
+    paragraphs = [
+        line
+        for text in told
+        for line in _in_docstring(textwrap.fill(text, WIDTH)).splitlines()
+    ]
+    lines = [
+        f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
+        "",
+        f"    {_in_docstring(command('--config', out))}",
+        "",
+        *paragraphs,
+        '"""',
+        "",
+        "from jaxtrain.config import (",
+        *(f"    {name}," for name in names),
+        ")",
+        "",
+        "",
+        "def get_config() -> Config:",
+        "    return Config(",
+        *([] if task == Config.task else [f'        task="{task}",']),
+    ]
+    for section, fields in advice.items():
+        if section in OF_DATA:
+            continue
+        lines.append(f"        {section}={CLASSES[section]}(")
+        lines += _fields(fields, 12)
+        for part in OF_DATA if section == "data" else ():
+            if part in advice:
+                lines.append(f"            {part}={CLASSES[part]}(")
+                lines += _fields(advice[part], 16)
+                lines.append("            ),")
+        lines.append("        ),")
+    return "\n".join([*lines, "    )", ""])
+
+
+def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
+    """Return a line for each field, under a comment that says why."""
+    space, lines = " " * indent, []
+    for field, (value, reason) in fields.items():
+        if reason:
+            comment = f"{reason[0].upper()}{reason[1:]}."
+            start = f"{space}# "
+            lines += textwrap.wrap(
+                comment, WIDTH, initial_indent=start, subsequent_indent=start
+            )
+        text = repr(value)
+        if isinstance(value, str) and not {'"', "\\"} & set(text):
+            # As ruff and black write it.
+            text = f'"{text[1:-1]}"'
+        elif isinstance(value, tuple) and not any(
+            {*"\"'\\"} & {*str(x)} for x in value
+        ):
+            text = text.replace("'", '"')
+        lines.append(f"{space}{field}={text},")
+    return lines
+
+
+def _in_docstring(text: str) -> str:
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

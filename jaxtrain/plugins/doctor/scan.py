@@ -1,0 +1,315 @@
+"""A pass over all examples of a run, by threads; what is kept is small."""
+
+import collections
+import functools
+import itertools
+import os
+import sys
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.console import progress
+from jaxtrain.data import ahead, defects
+from jaxtrain.data.boxes import NAMES as BOX_NAMES
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.image_source import SOUND, Source
+from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.plugins.doctor.look import Look, hash_pixels, look_at
+from jaxtrain.plugins.doctor.look_placed import PlacedTarget, look_at_target
+from jaxtrain.plugins.doctor.near import (
+    PRINT,
+    equal_ones,
+    fingerprints,
+    perceptual_hashes,
+)
+
+# The splits of a run, in order.
+SPLITS = ("train", "validation", "test")
+CHUNK = 16
+# Chunks for each thread that are read, or wait to be taken.
+IN_FLIGHT = 2
+
+
+class Scan:
+    """What was seen of each example, a row each; about 350 bytes and its name.
+
+    Attributes:
+      noun: What messages call an example: image, or sound.
+      index: Number of each example in the store, (N,).
+      split: Number of its split in `SPLITS`, (N,).
+      rows: Split -> the rows of its examples, which two splits may share.
+      class_names: Names of the classes; empty if the targets are no classes.
+      labels: Class of each example, (N,); None likewise.
+      names: What messages call each example.
+      unreadable: Row -> why it cannot be read.
+      remarks: What is unusual of the file -> rows.
+      formats: Format of the files -> how many.
+      size: Height and width in pixels, (N, 2); of sounds 1 and milliseconds.
+      pixel_hash: Equal where the decoded pixels are, (N,).
+      contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
+      perceptual: 64 bits, of which similar images share most, (N,).
+      prints: Image in grey, small, uint8 (N, PRINT, PRINT).
+      bad_targets: Row -> why the target, such as a mask, does not fit its image.
+      pixels: Pixels of each class that masks have, by split, (splits, 256).
+      boxes: Boxes of each class that are listed, and that the model sees, by split,
+        (splits, 2, classes); of crowds none.
+    """
+
+    def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
+        num, num_classes = len(index), facts.get("num_classes")
+        self.index, self.split = index, split
+        self.rows: dict[str, np.ndarray] = {}
+        self.noun = "sound" if SOUND in facts else "image"
+        names = facts.get("class_names")
+        names = range(num_classes or 0) if names is None else names
+        self.class_names: tuple[str, ...] = tuple(map(str, names))
+        self.labels = None if num_classes is None else np.zeros(num, np.int64)
+        self.names: list[str] = []
+        self.unreadable: dict[int, str] = {}
+        self.remarks: dict[str, list[int]] = collections.defaultdict(list)
+        self.formats = collections.Counter[str]()
+        self.size = np.zeros((num, 2), np.int32)
+        self.pixel_hash, self.perceptual = np.zeros((2, num), np.uint64)
+        self.contrast = np.zeros(num, np.float32)
+        self.prints = np.zeros((num, PRINT, PRINT), np.uint8)
+        self.bad_targets: dict[int, str] = {}
+        self.pixels = np.zeros((len(SPLITS), IGNORED + 1), np.int64)
+        num_kinds = len(facts.get(BOX_NAMES, ()))
+        self.boxes = np.zeros((len(SPLITS), 2, num_kinds), np.int64)
+        self._modes: list[str] = []
+        self._moments, self._num_train = np.zeros((2, 1)), 0
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def add(
+        self, names: list[str], looks: list[Look], targets: Any, hashes: Any
+    ) -> None:
+        """Take what was seen of the next examples."""
+        start = len(self.names)
+        here = slice(start, start + len(names))
+        self.names += names
+        if self.labels is not None:
+            if _are_labels(targets):
+                self.labels[here] = targets
+            else:
+                self.labels, self.class_names = None, ()
+        self.perceptual[here], self.prints[here] = hashes
+        for row, look in enumerate(looks, start):
+            # One text for all that are alike: a million of them take no memory.
+            self._modes.append(sys.intern(look.mode))
+            if look.unreadable:
+                self.unreadable[row] = look.unreadable
+                continue
+            self.size[row] = look.height, look.width
+            self.pixel_hash[row] = look.signature
+            self.contrast[row] = 255 * _deviation(look.moments).max()
+            if self.split[row] == SPLITS.index("train"):
+                self._moments = self._moments + look.moments
+                self._num_train += 1
+            for remark in look.remarks:
+                self.remarks[remark].append(row)
+            if look.format:
+                self.formats[look.format] += 1
+
+    def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
+        """Take what was seen of the targets of the next examples, from a row on."""
+        for row, one in enumerate(placed, start):
+            if one.problem:
+                self.bad_targets[row] = one.problem
+            if one.pixels is not None:
+                self.pixels[self.split[row]] += one.pixels
+            if one.boxes is not None:
+                self.boxes[self.split[row]] += one.boxes
+
+    @functools.cached_property
+    def readable(self) -> np.ndarray:
+        """Whether the image of each row can be read, (N,)."""
+        readable = np.ones(len(self), bool)
+        readable[list(self.unreadable)] = False
+        return readable
+
+    @functools.cached_property
+    def modes(self) -> dict[str, int]:
+        """Mode of the stored pixels -> how many, the most frequent first."""
+        return dict(collections.Counter(filter(None, self._modes)).most_common())
+
+    @property
+    def odd_modes(self) -> dict[int, str]:
+        """The modes of the rows that are not stored as most of them are."""
+        usual = next(iter(self.modes), "")
+        return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
+
+    @functools.cached_property
+    def folder(self) -> str:
+        """The folder that all files lie in, as their names begin."""
+        first, last = (name.split("/") for name in (min(self.names), max(self.names)))
+        pairs = zip(first[:-1], last[:-1], strict=False)
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+        return "".join(f"{part}/" for part, _ in same)
+
+    def split_of(self, row: int) -> str:
+        """Return the name of the split of an example."""
+        return SPLITS[self.split[row]]
+
+    def class_of(self, row: int) -> str | None:
+        """Return the name of the class of an example; None if there are no classes."""
+        if self.labels is None:
+            return None
+        number, names = int(self.labels[row]), self.class_names
+        return names[number] if 0 <= number < len(names) else str(number)
+
+    def count_classes(self) -> np.ndarray:
+        """Return the readable examples by split and class, (splits, classes)."""
+        counts = np.zeros((len(SPLITS), len(self.class_names)), np.int64)
+        if self.labels is not None:
+            good = (self.labels >= 0) & (self.labels < counts.shape[1]) & self.readable
+            np.add.at(counts, (self.split[good], self.labels[good]), 1)
+        return counts
+
+    def class_sizes(self) -> list[tuple[str, dict[str, int]]]:
+        """Return the name of each class, and its examples in the splits there are."""
+        splits, counts = list(self.count_examples()), self.count_classes()
+        rows = counts[[SPLITS.index(name) for name in splits]].T.tolist()
+        return [
+            (name, dict(zip(splits, row, strict=True)))
+            for name, row in zip(self.class_names, rows, strict=True)
+        ]
+
+    def count_examples(self) -> dict[str, int]:
+        """Return the number of examples of each split that has any."""
+        return {name: num for name, num in _per_split(self.split).items() if num}
+
+    def count_unreadable(self) -> dict[str, int]:
+        """Return the number of unreadable images of each split."""
+        return _per_split(self.split[~self.readable])
+
+    def over_limit(self, bad: Collection[int], max_fraction: float) -> list[str]:
+        """Return the splits of which a run would not bear so many bad examples.
+
+        Args:
+          bad: Rows of them.
+          max_fraction: Part of a split that may be bad.
+        """
+        is_bad = np.zeros(len(self), bool)
+        is_bad[list(bad)] = True
+        numbers = {name: int(is_bad[rows].sum()) for name, rows in self.rows.items()}
+        return [
+            f"{num} of {len(self.rows[name])} in {name}"
+            for name, num in numbers.items()
+            if defects.too_many(num, len(self.rows[name]), max_fraction)
+        ]
+
+    def statistics(self) -> tuple[list[float], list[float]]:
+        """Return mean and standard deviation of each channel of training, in 0..1.
+
+        Each image counts alike. Where no training image can be read there is one
+        channel.
+        """
+        moments = self._moments / max(self._num_train, 1)
+        return moments[0].tolist(), _deviation(moments).tolist()
+
+    def describe_sizes(self) -> dict[str, Any]:
+        """Return the least, median and largest (height, width), and how many differ."""
+        sizes = self.size[self.readable]
+        if not len(sizes):
+            return {"num_different": 0}
+        return {
+            "min": sizes.min(axis=0).tolist(),
+            "median": np.median(sizes, axis=0).tolist(),
+            "max": sizes.max(axis=0).tolist(),
+            "num_different": len(np.unique(sizes, axis=0)),
+        }
+
+
+def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
+    """Look at every example of the splits once, with a progress bar on a terminal.
+
+    Args:
+      train: The training split, of whose store all are.
+      splits: Numbers of the examples in the store, by split.
+      name: Name of the set in messages.
+
+    Raises:
+      UserError: the store cannot be read.
+    """
+    index = np.concatenate(list(splits.values()))
+    codes = [np.full(len(v), SPLITS.index(name)) for name, v in splits.items()]
+    # What two splits share, as data.allow_overlap permits, is looked at once.
+    index, first = np.unique(index, return_index=True)
+    split = np.concatenate(codes)[first].astype(np.uint8)
+    found = Scan(index, split, train.facts)
+    found.rows = {name: np.searchsorted(index, v) for name, v in splits.items()}
+
+    def read(start: int) -> tuple[list[str], list[Look], Any, Any, Any]:
+        some = index[start : start + CHUNK]
+        stored, targets = train.store.read(some)
+        names = [
+            one.name if isinstance(one, StoredFile) else f"{name}: example {i}"
+            for one, i in zip(stored, some, strict=True)
+        ]
+        looks = [look_at(one, train) for one in stored]
+        small = np.stack([look.small for look in looks])
+        hashes = perceptual_hashes(small), fingerprints(small)
+        placed = []
+        if train.is_placed:
+            pairs = zip(targets, looks, strict=True)
+            placed = [look_at_target(target, look, train) for target, look in pairs]
+        return names, looks, targets, hashes, placed
+
+    with warnings.catch_warnings(), progress("looking", len(index)) as advance:
+        # Of damaged files, which are reported in a better way.
+        warnings.simplefilter("ignore")
+        # What takes the time, decoding and hashing, lets other threads go on.
+        threads = len(os.sched_getaffinity(0))
+        starts = range(0, len(index), CHUNK)
+        for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
+            *seen, placed = chunk
+            found.add_placed(len(found.names), placed)
+            found.add(*seen)
+            advance(len(chunk[0]))
+        _tell_apart(found, train)
+    return found
+
+
+def _tell_apart(found: Scan, train: Source) -> None:
+    """Hash the pixels of those images that have the signature of another.
+
+    They are decoded once more; to hash those of all would take longer.
+    """
+    rows = np.flatnonzero(found.readable)
+    again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
+
+    def hashed(place: int) -> Any:
+        row = again[place]
+        (image,), _ = train.store.read(found.index[row : row + 1])
+        try:
+            return hash_pixels(image, train)
+        except UnreadableError:  # The file may be another one by now.
+            return found.pixel_hash[row]
+
+    threads = len(os.sched_getaffinity(0))
+    places = range(len(again))
+    hashes = ahead.by_threads(hashed, places, threads, IN_FLIGHT * threads)
+    for row, found_hash in zip(again, hashes, strict=True):
+        found.pixel_hash[row] = found_hash
+
+
+def _deviation(moments: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each channel, of its mean and mean square."""
+    mean, square = moments
+    return np.sqrt(np.maximum(square - mean**2, 0))
+
+
+def _per_split(codes: np.ndarray) -> dict[str, int]:
+    counts = np.bincount(codes, minlength=len(SPLITS)).tolist()
+    return dict(zip(SPLITS, counts, strict=True))
+
+
+def _are_labels(targets: Any) -> bool:
+    """Whether targets are a class number for each example."""
+    array = isinstance(targets, np.ndarray) and targets.ndim == 1
+    return array and np.issubdtype(targets.dtype, np.integer)

@@ -1,0 +1,12 @@
+"""Memory, time and scaling of a run before it runs: plan, scale and find-batch."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="plan",
+    commands={
+        "find-batch": "jaxtrain.plugins.plan.find_batch_command",
+        "scale": "jaxtrain.plugins.plan.scale_command",
+        "plan": "jaxtrain.plugins.plan.plan_command",
+    },
+)

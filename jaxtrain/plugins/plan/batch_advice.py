@@ -1,0 +1,73 @@
+"""What to set for a batch that was found, and what that does to the training."""
+
+from collections.abc import Sequence
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.plan.batch_search import is_faster, with_batch
+from jaxtrain.plugins.plan.batch_trial import Trial
+from jaxtrain.plugins.plan.plan import Planner
+from jaxtrain.run.periods import make_timetable
+
+
+def describe_micro_batches(
+    planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
+) -> list[str]:
+    """Return the option to set, and what other micro-batches change."""
+    lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
+    if found.accumulate_steps == config.train.accumulate_steps:
+        return lines
+    group, size = config.parallel.batch_norm, found.batch_size
+    same = f"the batch stays {size}, and the optimization the same"
+    if group == "global":
+        same += (
+            "; but batch norm, where the model has it, takes its statistics over "
+            f"{found.micro_batch_size} examples in place of {config.micro_batch_size} "
+            "(parallel.batch_norm sets a number that stays)"
+        )
+    else:
+        same += f", batch norm in its groups of {group} examples included"
+    return [*lines, same]
+
+
+def describe_batch(
+    planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
+) -> list[str]:
+    """Return the option to set, what another batch changes, and one that is faster."""
+    lines = [f"use it with --data.batch-size {found.batch_size}"]
+    old, new = config.data.batch_size, found.batch_size
+    if new != old:
+        steps = [_num_steps(planner, config, size) for size in (new, old)]
+        lines.append(
+            f"this changes the training: {steps[0]} steps in place of {steps[1]}"
+        )
+    rate = config.optimizer.learning_rate
+    if new != old and rate is not None:
+        linear, root = rate * new / old, rate * (new / old) ** 0.5
+        lines.append(
+            f"optimizer.learning_rate = {rate:g} is that of a batch of {old}, and is "
+            f"not scaled: in proportion it would be {linear:.3g}, by the square root "
+            f"{root:.3g}; find-lr measures one"
+        )
+    fitting = [trial for trial in trials if trial.fits]
+    best = max(fitting, key=lambda trial: trial.images_per_second or 0)
+    if is_faster(best, found):
+        lines.append(
+            f"of those that were tried, --data.batch-size {best.batch_size} is the "
+            f"fastest: {best.images_per_second:,.0f} images/s"
+        )
+    return lines
+
+
+def _num_steps(planner: Planner, config: Config, size: int) -> str:
+    """Return how many steps a run takes with a batch, as text."""
+    splits = planner.splits
+    try:
+        times = make_timetable(
+            with_batch(config, size),
+            len(splits.train),
+            has_validation=splits.validation is not None,
+        )
+    except UserError:
+        return "?"  # The batch of the config may be larger than the training split.
+    return f"{times.total_steps:,}"

@@ -1,0 +1,152 @@
+"""Whether a batch fits and how fast it is: by a plan, or by a few steps that are run.
+
+Steps are run in a process of their own, as the system may kill it for want of memory.
+"""
+
+import contextlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxtrain.config import Config
+from jaxtrain.errors import is_out_of_memory
+from jaxtrain.parallel import devices
+from jaxtrain.parallel.device_memory import peak_bytes
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
+    abstract_inputs,
+    bytes_per_device,
+    compile_step,
+    measure_steps,
+)
+from jaxtrain.plugins.plan.plan import Planner
+from jaxtrain.plugins.plan.targets import Target
+from jaxtrain.run.setup import build_setup
+
+# Why a batch does not fit.
+TOO_LARGE = "planned or measured memory is above the limit"
+RAN_OUT = "the device ran out of memory"
+KILLED = "the process was killed for want of memory"
+# Linux kills the process with the largest one first.
+OOM_SCORE, LARGEST_SCORE = Path("/proc/self/oom_score_adj"), "1000"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One batch on the devices, with bytes of one of them.
+
+    Attributes:
+      batch_size: Number of examples in a batch of all devices.
+      accumulate_steps: Number of micro-batches that it is computed in.
+      usable_bytes: Bytes that a device has for a step.
+      peak_bytes: Bytes that the step takes, planned or, if more, measured; 0: unknown.
+      fixed_bytes: Bytes of the state and kept data, which do not grow with the batch.
+      images_per_second: Speed of all devices: measured, or the bound of a plan; None:
+        it was not measured, or there is no bound.
+      reason: Why it does not fit; empty if it does.
+    """
+
+    batch_size: int
+    accumulate_steps: int
+    usable_bytes: int
+    peak_bytes: int = 0
+    fixed_bytes: int = 0
+    images_per_second: float | None = None
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not self.reason
+
+    @property
+    def micro_batch_size(self) -> int:
+        return self.batch_size // self.accumulate_steps
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what find_batch.json holds of it."""
+        known = {**asdict(self), "peak_bytes": self.peak_bytes or None}
+        del known["usable_bytes"], known["fixed_bytes"]
+        return {
+            "micro_batch_size": self.micro_batch_size,
+            **known,
+            "fits": self.fits,
+            "reason": self.reason or None,
+        }
+
+
+def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
+    """Plan a config for a GPU that is not here.
+
+    Args:
+      planner: Planner of the target.
+      config: Config to try.
+      memory: Bytes that a device has; None: those of the target.
+
+    Raises:
+      UserError: config, data and devices do not fit.
+    """
+    plan = planner.plan(config)
+    usable = plan.usable_bytes if memory is None else memory
+    return Trial(
+        batch_size=config.data.batch_size,
+        accumulate_steps=config.train.accumulate_steps,
+        usable_bytes=usable,
+        peak_bytes=plan.peak_bytes,
+        fixed_bytes=plan.fixed_bytes,
+        images_per_second=plan.images_per_second,
+        reason=TOO_LARGE if plan.peak_bytes > usable else "",
+    )
+
+
+def run_trial(target: Target, config: Config, usable: int) -> Trial:
+    """Compile a config and run a few steps on the target's devices, which are here.
+
+    Args:
+      target: Target whose devices are used.
+      config: Config to try.
+      usable: Bytes that a device has for a step.
+
+    Raises:
+      UserError: config, data and devices do not fit.
+    """
+    found: dict[str, Any]
+    try:
+        found = gpu_compiler.call(target, try_steps, config, usable)
+    except gpu_compiler.KilledError:
+        found = {"reason": KILLED}
+    return Trial(
+        batch_size=config.data.batch_size,
+        accumulate_steps=config.train.accumulate_steps,
+        usable_bytes=usable,
+        **found,
+    )
+
+
+def try_steps(config: Config, usable: int) -> dict[str, Any]:
+    """Return the fields of a `Trial`; to be called in a process of its own.
+
+    A step whose plan is above the limit is not run.
+    """
+    with contextlib.suppress(OSError):
+        OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")
+    devices.start("auto", flags=config.parallel.xla_flags)
+    setup = build_setup(config)
+    fixed = setup.abstract_state, abstract_inputs(setup)[0], setup.beside
+    found: dict[str, Any] = {"fixed_bytes": bytes_per_device(fixed)}
+    try:
+        program = compile_step(setup)
+        found["peak_bytes"] = peak_bytes(program)
+        if found["peak_bytes"] <= usable:
+            measured = measure_steps(setup, program)
+            peak = int(measured["peak_bytes"])
+            found["peak_bytes"] = max(found["peak_bytes"], peak)
+            speed = config.data.batch_size / measured["step_seconds"]
+            found["images_per_second"] = speed
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return {**found, "reason": RAN_OUT}
+    too_large = found["peak_bytes"] > usable
+    return {**found, "reason": TOO_LARGE if too_large else ""}

@@ -1,0 +1,87 @@
+"""How fast a compiled step can be at best on a GPU: the roofline of its kernels.
+
+Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785), one roof a kernel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxtrain.parallel.gpus import Gpu
+from jaxtrain.plugins.plan.facts import Facts
+
+# From the start of a kernel to that of the next that depends on it, in a CUDA graph.
+# Assumed: with launches one by one from the host it is longer.
+LAUNCH_SECONDS = 1.5e-6
+
+COMPUTE, MEMORY, LAUNCHES = "FLOPs", "HBM bytes", "launches"
+LINKS, NETWORK = "links", "network"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least seconds of a step.
+
+    Attributes:
+      alone: Seconds that each resource would take if it were all that counts.
+      rates: How fast each resource is taken to be, in words.
+      step_seconds: The larger of the sum over the kernels, each bound by what takes it
+        longest, and that of the collectives, as rings: at best one hides behind the
+        other.
+      bound_by: The resource that counts most in the larger of the two.
+    """
+
+    alone: Mapping[str, float]
+    rates: Mapping[str, str]
+    step_seconds: float
+    bound_by: str
+
+
+def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
+    """Bound the time of a step.
+
+    Args:
+      facts: Facts of the compiled step.
+      gpu: GPU that it is compiled for.
+      devices_a_node: Number of devices that `link_bandwidth` joins.
+    """
+    # What a GPU has no faster products of, it computes as float32.
+    products, missing = facts.products, ""
+    if products not in gpu.peaks:
+        products, missing = "float32", f" (it has no faster products of {products})"
+    peak = gpu.peaks[products]
+    rates = {
+        COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
+        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+    }
+    alone = dict.fromkeys(rates, 0.0)
+    kernels: dict[str, float] = dict.fromkeys((COMPUTE, MEMORY, LAUNCHES), 0.0)
+    for num_bytes, flops, runs in facts.kernels:
+        seconds = {
+            COMPUTE: flops / peak,
+            MEMORY: num_bytes / gpu.hbm_bandwidth,
+            LAUNCHES: LAUNCH_SECONDS,
+        }
+        longest = max(seconds, key=lambda name: seconds[name])
+        kernels[longest] += runs * seconds[longest]
+        for name, value in seconds.items():
+            alone[name] += runs * value
+    for found in facts.exchanges:
+        nodes = {device // devices_a_node for device in found.group}
+        # A ring over several devices of each node crosses to the next node once: each
+        # network adapter carries the share of one of these devices.
+        sharing = len(found.group) / len(nodes)
+        if len(nodes) == 1:
+            alone[LINKS] += found.wire_bytes / gpu.link_bandwidth
+        else:
+            alone[NETWORK] += found.wire_bytes / (sharing * gpu.network_bandwidth)
+    sent = {name: alone[name] for name in (LINKS, NETWORK)}
+    larger = max(kernels, sent, key=lambda part: sum(part.values()))
+    return Bound(
+        alone=alone,
+        rates=rates,
+        step_seconds=sum(larger.values()),
+        bound_by=max(larger, key=lambda name: larger[name]),
+    )

@@ -1,0 +1,200 @@
+"""How long a run would take on this machine: a few of its own steps, timed."""
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from subprocess import TimeoutExpired
+
+import jax
+import numpy as np
+
+from jaxtrain.config import Config
+from jaxtrain.config import replace as change
+from jaxtrain.data import loader
+from jaxtrain.data.sources import Source
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import devices
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
+    TIMED_SECONDS,
+    abstract_inputs,
+    compile_step,
+    create_beside,
+    time_step,
+)
+from jaxtrain.plugins.plan.targets import HERE, Target
+from jaxtrain.run.setup import Setup, build_setup
+
+# After so long the estimate is given up: compiling has no other bound.
+LIMIT_SECONDS = 60.0
+# Examples of a timed step for each device of a CPU, where an example takes as long as
+# in larger batches, to 5 % (docs/decisions.md).
+CPU_BATCH = 8
+# Images that are read to time that.
+NUM_READ = 32
+# Runs that take longer are worth a word on what would make them faster.
+LONG_SECONDS = 600.0
+# Images are not made smaller than this.
+SMALLEST_SIZE = 48
+# What takes less than this part of the time is faster.
+FASTER_PART = 0.9
+# Forward pass alone, as part of a training step.
+EVALUATION_PART = 1 / 3
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take on this machine.
+
+    Attributes:
+      device: Number and kind of the devices.
+      step_seconds: Of a training step, its images included.
+      epoch_seconds: Of all steps of an epoch, and its evaluation.
+      epochs: Length of the run.
+      compile_seconds: To compile the step, before the first one.
+      faster: Changes, as words of the command line -> seconds of the changed run.
+    """
+
+    device: str
+    step_seconds: float
+    epoch_seconds: float
+    epochs: float
+    compile_seconds: float
+    faster: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return self.compile_seconds + self.epochs * self.epoch_seconds
+
+
+def roughly(seconds: float) -> str:
+    """Return a time as people say it: 8 s, 12 min, 1 h 30 min, 3 days."""
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        hours, rest = divmod(10 * round(minutes / 10), 60)
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 72 else f"{hours / 24:.0f} days"
+
+
+def changes(config: Config) -> dict[str, Config]:
+    """Return changes that may make a run faster, as words of the command line."""
+    found: dict[str, Config] = {}
+    if config.model.pretrained is None:
+        found["--model.width 0.5"] = change(config, "model.width", 0.5)
+    size = config.data.image_size or 0
+    for part in (1 / 2, 3 / 4):
+        smaller = int(size * part) // 16 * 16
+        if smaller >= SMALLEST_SIZE:
+            words = f"--data.image-size {smaller}"
+            found[words] = change(config, "data.image_size", smaller)
+    return found
+
+
+def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
+    """Return what a run would take here, or in words why that is not known.
+
+    Processes of their own measure: they can be ended, and leave the devices free.
+    Changes are measured, too: XLA takes longer for some small images than for larger
+    ones.
+
+    Args:
+      config: Config of the run, of a length in epochs.
+      limit_seconds: Time after which it is given up, or what would be faster is.
+    """
+    end = time.monotonic() + limit_seconds
+
+    def measure(config: Config) -> Estimate:
+        here, left = Target(name=HERE, num_devices=None), end - time.monotonic()
+        return gpu_compiler.call(here, measure_here, config, timeout=max(0.0, left))
+
+    try:
+        found = measure(config)
+    except TimeoutExpired:
+        return f"a step was not compiled and timed within {limit_seconds:g} s"
+    except (UserError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
+    if found.seconds < LONG_SECONDS:
+        return found
+    fewer = max(1, round(found.epochs / 3))
+    faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
+    for words, changed in changes(config).items():
+        # Not every model takes every size, and the time may be up.
+        with contextlib.suppress(UserError, RuntimeError, TimeoutExpired):
+            seconds = measure(changed).seconds
+            if seconds < FASTER_PART * found.seconds:
+                faster[words] = seconds
+    return replace(found, faster=faster)
+
+
+def measure_here(config: Config) -> Estimate:
+    """Time steps and the reading of images, in this process.
+
+    Raises:
+      UserError: config, data and devices do not fit, or XLA fails.
+    """
+    assert config.train.epochs is not None
+    devices.start("auto")
+    on_cpu, batch_size = jax.default_backend() == "cpu", config.data.batch_size
+    if on_cpu:
+        batch_size = min(batch_size, CPU_BATCH * jax.device_count())
+    try:
+        setup = build_setup(change(config, "data.batch_size", batch_size))
+        start = time.perf_counter()
+        program = compile_step(setup)
+        compile_seconds = time.perf_counter() - start
+        image_seconds = _time_step(setup, program) / batch_size
+    except jax.errors.JaxRuntimeError as error:
+        raise UserError(str(error).partition("\n")[0]) from None
+    splits, read_seconds = setup.splits, 0.0
+    if not loader.should_cache(setup.config.data, splits):
+        read_seconds = _time_reading(splits.train)
+    # A CPU does both; a GPU's images are read meanwhile.
+    both = (image_seconds, read_seconds)
+    seconds = sum(both) if on_cpu else max(both)
+    num_validation = len(splits.validation or ())
+    num_examples = setup.timetable.num_examples + EVALUATION_PART * num_validation
+    return Estimate(
+        device=f"{jax.device_count()} x {jax.devices()[0].device_kind}, "
+        f"{len(os.sched_getaffinity(0))} CPU cores",
+        step_seconds=seconds * config.data.batch_size,
+        epoch_seconds=seconds * num_examples,
+        epochs=config.train.epochs,
+        compile_seconds=compile_seconds,
+    )
+
+
+def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
+    """Return the seconds of a step on zeros.
+
+    The values change no time, and need no other program to be compiled.
+    """
+    state, data, batches = jax.tree.map(
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
+        (setup.abstract_state, *abstract_inputs(setup)),
+    )
+    root, beside = jax.random.key(0), create_beside(setup)
+    return time_step(program, state, root, data, batches, **beside)
+
+
+def _time_reading(source: Source) -> float:
+    """Return the seconds that reading an image as in training takes, by all cores."""
+    num = min(NUM_READ, len(source))
+    indices = np.arange(num) * len(source) // num
+    start, done = time.perf_counter(), 0
+    for index in indices:
+        seeds = np.array([[index]]) if source.canvas_shape else None
+        source.read(np.array([index]), seeds, unreadable=[])
+        done += 1
+        if time.perf_counter() - start > TIMED_SECONDS:
+            break
+    elapsed = time.perf_counter() - start
+    return elapsed / done / len(os.sched_getaffinity(0))

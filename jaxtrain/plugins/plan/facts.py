@@ -1,0 +1,254 @@
+"""What the compiled step of a config takes of each device, for any target.
+
+What was compiled is kept from one command to the next.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config
+from jaxtrain.console import tell
+from jaxtrain.data import loader
+from jaxtrain.errors import UserError
+from jaxtrain.json_files.read import read_json
+from jaxtrain.parallel.device_memory import peak_bytes
+from jaxtrain.parallel.devices import cache_folder
+from jaxtrain.performance import collectives
+from jaxtrain.performance.collectives import Collective
+from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
+    bytes_per_device,
+    compile_step,
+    enough_memory,
+)
+from jaxtrain.plugins.plan.targets import HERE, Target
+from jaxtrain.records.workdir import write_digested
+from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.training.state import num_params
+from jaxtrain.trees import num_bytes
+
+# What of JAX's variables does not change a program.
+_NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Of a step on one device, but for what is said to be of all.
+
+    Attributes:
+      device_kind: Name of the device in JAX.
+      usable_bytes: Bytes of a device's memory; None: a device that is not here.
+      num_devices: Number of devices of all nodes.
+      mesh: Sizes of the axes that are not 1.
+      batch_size: Batch of all devices.
+      num_params: Number of parameters of the model.
+      state_bytes: Bytes that a step hands on to the next: parameters, optimizer state.
+      input_bytes: Bytes of the batch, or of the whole data set where it is kept there.
+      cached: Whether the data set is kept there.
+      peak_bytes: Bytes of all that is alive at once, as the compiler plans it.
+      checkpoint_bytes: Bytes of the whole state, wherever it lies.
+      flops: Number of FLOPs of convolutions and matrix products; on a CPU XLA's count
+        of all.
+      products: Dtype of the products, as the keys of `Gpu.peaks`.
+      kernels: Bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
+      exchanges: Collectives of the program (see `HloProgram.collectives`).
+      minimum_bytes: What must be sent in theory (see `collectives.minimum_bytes`).
+    """
+
+    device_kind: str
+    usable_bytes: int | None
+    num_devices: int
+    mesh: dict[str, int]
+    batch_size: int
+    num_params: int
+    state_bytes: int
+    input_bytes: int
+    cached: bool
+    peak_bytes: int
+    checkpoint_bytes: int
+    flops: int
+    products: str
+    kernels: list[tuple[int, int, int]]
+    exchanges: list[Collective]
+    minimum_bytes: int
+
+    @property
+    def num_kernels(self) -> int:
+        """Number of launches."""
+        return sum(runs for *_, runs in self.kernels)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes that the kernels read and write (see `Kernel`)."""
+        return sum(num_bytes * runs for num_bytes, _, runs in self.kernels)
+
+    @property
+    def collectives(self) -> dict[str, dict[str, Any]]:
+        """Count, bytes, ... of each kind (see `collectives.summarize`)."""
+        return collectives.summarize(self.exchanges)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that are sent if the collectives run as rings."""
+        return round(sum(c.wire_bytes for c in self.exchanges))
+
+
+def facts_of(
+    configs: Sequence[Config], target: Target, shapes: Any
+) -> list[Facts | str]:
+    """Return the facts of each config, or why there are none; compile what is new.
+
+    Args:
+      configs: Configs that are settled.
+      target: Target to compile for.
+      shapes: Shapes of the data, on which the program depends, too.
+
+    Raises:
+      UserError: nothing can be compiled for the target.
+    """
+    paths = [_path(config, target, shapes) for config in configs]
+    known: list[Facts | str | None] = [path and _read(path) for path in paths]
+    missing = [i for i, facts in enumerate(known) if facts is None]
+    if missing:
+        new = [configs[i] for i in missing]
+        sizes = sorted({config.data.batch_size for config in new})
+        programs = f"{len(new)} programs" if len(new) > 1 else "a program"
+        tell(
+            f"compiling {programs} for {target}, batch {', '.join(map(str, sizes))}: "
+            "up to a minute each"
+        )
+        compiled = gpu_compiler.call(target, compile_facts, new, target)
+        for i, facts in zip(missing, compiled, strict=True):
+            known[i], path = facts, paths[i]
+            if path is not None and isinstance(facts, Facts):
+                write_digested(path, dataclasses.asdict(facts))
+    return [facts for facts in known if facts is not None]
+
+
+def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
+    """Compile each config; return its facts, or why it cannot be (a user's mistake).
+
+    To be called in a process for the target (`gpu_compiler.call`).
+
+    Args:
+      configs: Configs with the same `parallel.xla_flags`, as a process has.
+      target: Target to compile for.
+    """
+    (flags,) = {config.parallel.xla_flags for config in configs}
+    stand_ins = gpu_compiler.start(target, flags)
+    found: list[Facts | str] = []
+    for config in configs:
+        try:
+            setup = build_setup(config, devices=stand_ins)
+            with enough_memory(config):
+                found.append(_facts(setup, compile_step(setup)))
+        except UserError as error:
+            found.append(str(error))
+    return found
+
+
+def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
+    counted = read_program(program.as_text() or "")
+    plan: Any = program.memory_analysis()
+    costs: Any = program.cost_analysis() or {}
+    state = bytes_per_device(setup.abstract_state)
+    device, policy = setup.mesh.devices.flat[0], setup.policy
+    launches = Counter[tuple[int, int]]()
+    for kernel in counted.kernels:
+        launches[kernel.bytes, kernel.flops] += kernel.runs
+    return Facts(
+        device_kind=device.device_kind,
+        usable_bytes=_usable_bytes(device),
+        num_devices=setup.mesh.size,
+        mesh={axis: n for axis, n in setup.mesh.shape.items() if n > 1},
+        batch_size=setup.timetable.batch_size,
+        num_params=num_params(setup.abstract_state.params),
+        state_bytes=state,
+        input_bytes=max(0, plan.argument_size_in_bytes - state),
+        cached=loader.should_cache(setup.config.data, setup.splits),
+        peak_bytes=peak_bytes(program),
+        checkpoint_bytes=num_bytes(setup.abstract_state),
+        # XLA's own count is of CPUs alone.
+        flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
+        products=policy.product_dtype,
+        kernels=[(*key, runs) for key, runs in launches.items()],
+        exchanges=counted.collectives,
+        minimum_bytes=_minimum_bytes(setup),
+    )
+
+
+def _minimum_bytes(setup: Setup) -> int:
+    """Return what a device must send in theory (`collectives.minimum_bytes`)."""
+    # As the `model` axis alone splits them.
+    layout = dataclasses.replace(setup.layout, shard_params=False)
+    params = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+        setup.abstract_state.params,
+        layout.state(setup.abstract_state).params,
+    )
+    copies, width = layout.copies, jnp.dtype(setup.policy.param_dtype).itemsize
+    widths = {}
+    if copies is not None:
+        widths["gathered"] = jnp.dtype(copies.dtype).itemsize / width
+        widths["summed"] = jnp.dtype(copies.sum_dtype).itemsize / width
+    num, preset = bytes_per_device(params), setup.config.parallel.preset
+    return collectives.minimum_bytes(setup.mesh.shape, num, preset, **widths)
+
+
+def _usable_bytes(device: Any) -> int | None:
+    """Return what a device has for a program; None: it is not here."""
+    if device not in jax.devices():
+        return None
+    if device.platform == "cpu":
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return pages // jax.device_count()
+    return device.memory_stats()["bytes_limit"]
+
+
+def _read(path: Path) -> Facts | None:
+    try:
+        return read_json(path, Facts)
+    except UserError:
+        return None  # It is damaged, or of another version: it is made anew.
+
+
+def _path(config: Config, target: Target, shapes: Any) -> Path | None:
+    """Return where facts are kept; None: they are not.
+
+    They are not where they may change unseen: what this machine has, and what parts of
+    the user's own import.
+    """
+    folder = cache_folder("plans")
+    if folder is None or target.name == HERE or config_lib.own_references(config):
+        return None
+    compiler: Any = os.sysconf("SC_PHYS_PAGES")
+    if target.gpu is not None:
+        compiler = gpu_compiler.COMPILER.find(), target.gpu.description
+    variables = {
+        name: value
+        for name, value in sorted(gpu_compiler.environment(target).items())
+        if name == "XLA_FLAGS" or (name.startswith("JAX_") and name not in _NO_MATTER)
+    }
+    parts = [config_lib.to_json(config), str(target), str(compiler), variables, shapes]
+    digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())
+    return folder / f"{digest.hexdigest()}.json"
+
+
+@cache
+def _package() -> str:
+    """Return a digest of this package's files."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
+    return hashlib.sha256(joined).hexdigest()

@@ -1,0 +1,192 @@
+"""What `main.py find-batch` does: try batches, show them, and recommend one."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from jaxtrain.config import Config
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.plan import batch_search, gpu_compiler
+from jaxtrain.plugins.plan.batch_advice import describe_batch, describe_micro_batches
+from jaxtrain.plugins.plan.batch_search import with_micro_batches
+from jaxtrain.plugins.plan.batch_trial import Trial, plan_trial, run_trial
+from jaxtrain.plugins.plan.memory import look
+from jaxtrain.plugins.plan.plan import Planner, make_planner
+from jaxtrain.plugins.plan.plan_table import binary
+from jaxtrain.plugins.plan.targets import Target
+from jaxtrain.records.workdir import write_json
+
+Vary = Literal["batch_size", "accumulate_steps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchFinder:
+    """Tries configs on one target, and keeps what came of each.
+
+    Attributes:
+      planner: Planner of the target.
+      num_devices: Number of devices that share a batch.
+      device_kind: Name of the device in JAX.
+      memory: Bytes that a device has; None: those of the target's plan.
+      is_here: Whether steps are run, and not only planned.
+      trials: Trials so far.
+    """
+
+    planner: Planner
+    num_devices: int
+    device_kind: str
+    memory: int | None
+    is_here: bool
+    trials: list[Trial] = field(default_factory=list)
+
+    def attempt(self, config: Config) -> Trial | None:
+        """Try a config; return what came of it, or None: it does not fit."""
+        if self.is_here:
+            assert self.memory is not None
+            micro = config.data.batch_size, config.train.accumulate_steps
+            tell("trying data.batch_size {}, train.accumulate_steps {}".format(*micro))
+            trial = run_trial(self.planner.target, config, self.memory)
+        else:
+            trial = plan_trial(self.planner, config, self.memory)
+        self.trials.append(trial)
+        return trial if trial.fits else None
+
+
+def carry_out(
+    config: Config,
+    target: Target,
+    *,
+    vary: Vary,
+    memory: int | None,
+    largest: int | None,
+    path: Path,
+) -> None:
+    """Find a batch, show what was tried, and write it.
+
+    Args:
+      config: Config of the run.
+      target: Target to plan for, or whose devices are here.
+      vary: Field of the config that is changed.
+      memory: Bytes that a device has; None: those of the target.
+      largest: Largest batch to try; None: the training split.
+      path: Path of the JSON file.
+
+    Raises:
+      UserError: the config is wrong, cannot be compiled for the target, or no batch
+        fits.
+    """
+    finder, config = make_finder(config, target, memory)
+    if vary == "batch_size":
+        found = find_largest(finder, config, largest)
+        advise = describe_batch
+    else:
+        found = find_fastest(finder, config)
+        advise = describe_micro_batches
+    show(finder, found)
+    write_json(path, to_json(finder, config, vary, found))
+    print(f"wrote {path}")
+    if found is None:
+        size = min(trial.micro_batch_size for trial in finder.trials)
+        raise UserError(
+            f"not even {size} examples at once fit on {target}: use smaller images or "
+            "a smaller model, train.remat, or more devices with --parallel.preset fsdp"
+        )
+    for line in advise(finder.planner, config, found, finder.trials):
+        print(line)
+
+
+def make_finder(
+    config: Config, target: Target, memory: int | None
+) -> tuple[BatchFinder, Config]:
+    """Look at the data and the devices; return what tries configs, and the config.
+
+    Raises:
+      UserError: the data are not there, or do not fit the config.
+    """
+    planner, config = make_planner(config, target, memory)
+    if target.gpu is not None:
+        assert target.num_devices is not None
+        num, kind = target.num_devices, target.gpu.device_kind
+    else:
+        num, kind, usable = gpu_compiler.call(target, look, config.parallel.xla_flags)
+        memory = usable if memory is None else memory
+    finder = BatchFinder(
+        planner=planner,
+        num_devices=num,
+        device_kind=kind,
+        memory=memory,
+        is_here=target.gpu is None,
+    )
+    return finder, config
+
+
+def find_largest(
+    finder: BatchFinder, config: Config, largest: int | None
+) -> Trial | None:
+    """Try batches up to the length of the training split, or `largest`."""
+    most, limit = len(finder.planner.splits.train), "the training split has"
+    if largest is not None and largest < most:
+        most, limit = largest, "--largest is"
+    return batch_search.largest_batch(
+        finder.attempt,
+        config,
+        num_devices=finder.num_devices,
+        most=most,
+        option="--vary batch_size",
+        limit=limit,
+    )
+
+
+def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
+    """Try numbers of micro-batches, of the batch that the config has."""
+    counts = batch_search.micro_batch_counts(config, finder.num_devices)
+
+    def attempt(count: int) -> Trial | None:
+        return finder.attempt(with_micro_batches(config, count))
+
+    return batch_search.fastest(attempt, counts)
+
+
+def show(finder: BatchFinder, found: Trial | None) -> None:
+    """Print a row for each trial, the smallest micro-batch first."""
+    speed = "images/s" if finder.is_here else "images/s bound"
+    print(f"{finder.num_devices} x {finder.device_kind}:")
+    table = Table(box=None, pad_edge=False)
+    for name in ("batch", "micro-batches", speed, "memory a device", "of"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("fits")
+    for trial in sorted(finder.trials, key=lambda t: t.micro_batch_size):
+        speed, peak = trial.images_per_second, trial.peak_bytes
+        table.add_row(
+            f"{trial.batch_size:,}",
+            f"{trial.accumulate_steps:,} of {trial.micro_batch_size:,}",
+            "" if speed is None else f"{speed:,.0f}",
+            binary(peak) if peak else "",
+            binary(trial.usable_bytes),
+            "recommended" if trial is found else "yes" if trial.fits else "no",
+        )
+    Console().print(table)
+
+
+def to_json(
+    finder: BatchFinder, config: Config, vary: Vary, found: Trial | None
+) -> dict[str, Any]:
+    """Return what find_batch.json holds."""
+    return {
+        "target": str(finder.planner.target),
+        "device_kind": finder.device_kind,
+        "num_devices": finder.num_devices,
+        "vary": vary,
+        "batch_size": config.data.batch_size,
+        "accumulate_steps": config.train.accumulate_steps,
+        "measured": finder.is_here,
+        "usable_bytes": finder.trials[0].usable_bytes,
+        "trials": [trial.to_json() for trial in finder.trials],
+        "recommended": found and found.to_json(),
+        "versions": {"jax": jax.__version__},
+    }

@@ -1,0 +1,250 @@
+"""Compile for a GPU that is not there: in an environment that has XLA's GPU compiler.
+
+The compiler is JAX's CUDA plugin. Where it is installed without a GPU, every start of
+JAX warns; so it has an environment of its own, and its own process.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+
+from jaxtrain import own
+from jaxtrain.environments import ROOT, Environment
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.devices import nvidia_gpus, xla_flags
+from jaxtrain.parallel.devices import start as start_jax
+from jaxtrain.plugins.plan.targets import CPU, Target
+
+PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
+COMPILER = Environment(
+    libraries=tuple(name.replace("-", "_") for name in PLUGINS),
+    folder=".venv-gpu-compiler",
+    variable="JAXTRAIN_GPU_COMPILER",
+    target="gpu-compiler",
+    purpose="compiling for a GPU needs XLA's GPU compiler",
+)
+
+
+# What a process of `call` does: it imports, and waits for what it shall carry out.
+# -P: no module of the current folder stands for one of a library.
+PROGRAM = """
+from jaxtrain.processes.collector import held_back
+with held_back():
+    from jaxtrain.plugins.plan import gpu_compiler
+    from jaxtrain.plugins.plan import facts
+gpu_compiler.answer()
+"""
+# Of `ready`: the target and environment of the process, and itself.
+_ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
+
+
+class KilledError(UserError):
+    """The process of `call` was killed, perhaps for want of memory."""
+
+
+def check_versions() -> None:
+    """Raise UserError if the plugin here is of another version than JAX is."""
+    version, found = importlib.metadata.version("jaxlib"), dict[str, str]()
+    for name in PLUGINS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    if version not in found.values():
+        told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
+        raise UserError(
+            f"XLA's GPU compiler must be of JAX's version, {version}; there is {told}: "
+            f"{COMPILER.fix}"
+        )
+
+
+def devices(target: Target) -> Sequence[Any]:
+    """Return stand-ins for the devices of `target`, for a mesh to compile for.
+
+    Raises:
+      UserError: XLA cannot compile for it.
+    """
+    from jax.experimental import topologies
+
+    assert target.gpu is not None and target.num_devices is not None
+    each = target.num_devices // target.num_nodes
+    try:
+        topology = topologies.get_topology_desc(
+            platform="cuda",
+            target_config=target.gpu.description,
+            topology=f"1x{target.num_nodes}x{each}",
+        )
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"JAX {jax.__version__} cannot compile for {target}: {error}"
+        ) from None
+    return topology.devices
+
+
+def environment(target: Target) -> dict[str, str]:
+    """Return the environment of a process that compiles for `target`."""
+    env = dict(os.environ)
+    paths = [str(ROOT), env.get("PYTHONPATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    if target.gpu is not None:
+        # Without the first JAX would look for a driver, without the second it would
+        # give up where there is none. What runs meanwhile, runs on the CPU.
+        env |= {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+            "JAX_PLATFORMS": "cpu",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
+    elif target.name == CPU:
+        env |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(target.num_devices)}
+    elif target.num_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[: target.num_devices])
+    return env
+
+
+def visible_gpus() -> list[str]:
+    """List the GPUs that a process may use, as $CUDA_VISIBLE_DEVICES names them."""
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name]
+    return [str(i) for i in range(len(nvidia_gpus()))]
+
+
+def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
+    """Start JAX in a process that `call` has started.
+
+    Args:
+      target: Target that the process is for.
+      flags: Name of a set of XLA flags.
+
+    Returns:
+      Stand-ins for the devices; None: they are here.
+
+    Raises:
+      UserError: XLA cannot compile for the target, or its devices are missing.
+    """
+    if target.gpu is None:
+        start_jax("auto", flags=flags)
+        return None
+    check_versions()
+    # Those of a GPU, though this process runs on the CPU.
+    os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
+    start_jax("cpu")
+    return devices(target)
+
+
+@contextlib.contextmanager
+def ready(target: Target) -> Iterator[None]:
+    """Have a process for the first `call` import what it needs meanwhile.
+
+    It is for a GPU that is not here, and ended if it was not called.
+    """
+    with contextlib.suppress(UserError):  # `call` says what is missing.
+        if target.gpu is not None:
+            env = environment(target)
+            _ready.append((target, env, _start(COMPILER.find(), env)))
+    try:
+        yield
+    finally:
+        while _ready:
+            process = _ready.pop()[-1]
+            process.kill()
+            process.communicate()
+
+
+def _start(python: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    pipe, words = subprocess.PIPE, [str(python), "-P", "-c", PROGRAM]
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+
+
+def call(
+    target: Target,
+    function: Callable[..., Any],
+    *arguments: Any,
+    timeout: float | None = None,
+) -> Any:
+    """Return `function(*arguments)`, carried out in a process for `target`.
+
+    Args:
+      target: Target on which Python and environment depend.
+      function: Function of a module.
+      arguments: Values that can be pickled.
+      timeout: Seconds after which the process is ended; None waits.
+
+    Raises:
+      subprocess.TimeoutExpired: the process was ended.
+      KilledError: the process was killed.
+      UserError: as the function did; or the environment is missing or of another
+        version.
+    """
+    python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
+    asked = pickle.dumps((own.decided(), function, arguments))
+    env = environment(target)
+    if _ready and _ready[0][:2] == (target, env):
+        process = _ready.pop()[-1]
+    else:
+        process = _start(python, env)
+    with process:
+        try:
+            stdout, stderr_bytes = process.communicate(
+                pickle.dumps((jax.__version__, asked)), timeout
+            )
+        except BaseException:  # Also where a signal ends the command.
+            process.kill()
+            raise
+    stderr = stderr_bytes.decode(errors="replace")
+    try:
+        kind, value = pickle.loads(stdout)
+    except (pickle.UnpicklingError, EOFError, ValueError):
+        _fail(python, target, process.returncode, stderr)
+    if kind == "error":
+        raise UserError(value)
+    return value
+
+
+def answer() -> None:
+    """Carry out what comes on standard input, and write what it returns."""
+    # What others print must not come into the answer.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    version, asked = pickle.load(sys.stdin.buffer)
+    try:
+        if version != jax.__version__:
+            raise UserError(
+                f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
+                f"{version}, which may compile another program: {COMPILER.fix}"
+            )
+        decided, function, arguments = pickle.loads(asked)
+        own.hand_over(decided)
+        reply = ("value", function(*arguments))
+    except UserError as error:
+        reply = ("error", str(error))
+    with out:
+        pickle.dump(reply, out)
+
+
+def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
+    """Raise what a process that did not answer came to; codes below 0 are signals."""
+    # XLA's allocations end a process by themselves where C++ has no memory.
+    if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
+        raise KilledError(
+            f"the process for {target} was killed, perhaps for want of memory: try a "
+            "smaller model or batch"
+        )
+    lines = stderr.splitlines()
+    # XLA ends a process whose flags it does not know.
+    if flags := [line for line in lines if "in XLA_FLAGS" in line]:
+        given = os.environ.get("XLA_FLAGS", "")
+        raise UserError(f"XLA refuses $XLA_FLAGS = {given!r}: {flags[-1]}")
+    if missing := [line for line in lines if "ModuleNotFoundError" in line]:
+        raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
+    raise RuntimeError(f"{python} ended with {code}, no answer:\n{stderr[-4000:]}")

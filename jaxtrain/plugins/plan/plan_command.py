@@ -1,0 +1,92 @@
+"""`main.py plan`."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import tyro
+
+from jaxtrain.config import Config, Preset
+from jaxtrain.config.recipe import default_folder
+from jaxtrain.errors import UserError, nearest
+from jaxtrain.processes import collector
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/imagenet_resnet50.py --target h100x8"
+RESULT = "plan.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanArguments:
+    """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their number in a
+    # node, as in h100x8; here: what this machine has; cpu, cpux8: simulated devices.
+    target: str
+    # Nodes of so many GPUs.
+    nodes: int = 1
+    # A batch in place of data.batch_size, or max: the largest that fits.
+    batch: Literal["max"] | int | None = None
+    # Values of parallel.preset to set beside each other, as data_parallel,fsdp,tensor.
+    compare: str | None = None
+    # Price of a GPU and an hour: the cost of the run at the bound.
+    price: float | None = None
+    # Run a few steps, too, where this machine has the target.
+    check: bool = False
+    # Folder of plan.json; None: runs/<name of the config>.
+    out: Path | None = None
+    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: PlanArguments, signals: StopSignals) -> None:
+    """Plan, show it, and write `plan.json`."""
+    with contextlib.ExitStack() as compiler:
+        with collector.held_back():
+            from jaxtrain.plugins.plan import gpu_compiler
+            from jaxtrain.plugins.plan.targets import parse_target
+
+            target = parse_target(arguments.target, arguments.nodes)
+            compiler.enter_context(gpu_compiler.ready(target))
+            from jaxtrain.inference.trust import trust_recipe
+            from jaxtrain.plugins.plan import planning
+            from jaxtrain.records.workdir import folder_of_results
+
+        if arguments.price is not None and arguments.price < 0:
+            raise UserError(f"--price {arguments.price}: expected 0 or more")
+        if arguments.trust:
+            trust_recipe(arguments.config, arguments.overrides)
+        out = arguments.out or default_folder(arguments.config)
+        with folder_of_results(out):
+            planning.carry_out(
+                arguments.overrides,
+                target,
+                batch=arguments.batch,
+                presets=parse_presets(arguments.compare),
+                price=arguments.price,
+                check=arguments.check,
+                path=out / RESULT,
+            )
+
+
+def parse_presets(text: str | None) -> list[Preset]:
+    """Read presets such as data_parallel,fsdp.
+
+    Raises:
+      UserError: there is no such preset.
+    """
+    names = [word.strip() for word in text.split(",")] if text is not None else []
+    known = get_args(Preset)
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known, "; did you mean {!r}?")
+            raise UserError(
+                f"--compare {text}: {name!r} is no preset: there is "
+                f"{', '.join(known)}{meant}"
+            )
+    return list(dict.fromkeys(names))  # pyright: ignore[reportReturnType]

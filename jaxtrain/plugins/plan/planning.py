@@ -1,0 +1,162 @@
+"""What `main.py plan` does: one plan, the largest batch, or plans side by side."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from jaxtrain import config as config_lib
+from jaxtrain.config import Config, Preset
+from jaxtrain.console import tell
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.devices import nvidia_gpus
+from jaxtrain.parallel.gpus import gpu_name
+from jaxtrain.plugins.plan import batch_search, gpu_compiler, plan_table
+from jaxtrain.plugins.plan.batch_search import with_batch
+from jaxtrain.plugins.plan.measure import run_steps
+from jaxtrain.plugins.plan.plan import Plan, Planner, make_planner
+from jaxtrain.plugins.plan.targets import HERE, Target
+from jaxtrain.records.workdir import write_json
+
+
+def carry_out(
+    config: Config,
+    target: Target,
+    *,
+    batch: Literal["max"] | int | None,
+    presets: Sequence[Preset],
+    price: float | None,
+    check: bool,
+    path: Path,
+) -> None:
+    """Plan a config, and write the plan; `presets` are planned beside it.
+
+    Raises:
+      UserError: the config is wrong, cannot be compiled for the target, or does not fit
+        on it with any of the presets or changes.
+    """
+    if check:
+        _check_is_here(target)
+    planner, settled = make_planner(config, target)
+    if batch == "max":
+        plan = largest_batch(planner, settled)
+    else:
+        plan = planner.plan(settled if batch is None else with_batch(settled, batch))
+    plan_table.show(plan, price)
+    result, plans = plan.to_json(price), [plan]
+
+    def compare(key: str, changes: Mapping[str, tuple[str, Any]]) -> None:
+        found = alternatives(plan, changes)
+        plan_table.show_side_by_side(found)
+        result[key] = {
+            name: {"error": other} if isinstance(other, str) else other.to_json()
+            for name, other in found.items()
+        }
+        plans.extend(p for p in found.values() if isinstance(p, Plan))
+
+    if presets:
+        compare("compare", {name: ("parallel.preset", name) for name in presets})
+    if check:
+        result["check"] = _check(plan)
+    if not plan.fits:
+        print("It does not fit. With one change each:")
+        compare("changes", memory_changes(plan.config, plan.facts.num_devices))
+    write_json(path, result)
+    print(f"wrote {path}")
+    if not any(plan.fits for plan in plans):
+        raise UserError(
+            f"data.batch_size = {plan.facts.batch_size} needs "
+            f"{plan.facts.peak_bytes / 2**30:,.2f} GiB a device, {target} has "
+            f"{plan.usable_bytes / 2**30:,.2f}, and no single change makes it fit: "
+            "--batch max finds the largest batch that does"
+        )
+
+
+def _check_is_here(target: Target) -> None:
+    """Raise UserError if this machine does not have what a plan is for."""
+    gpus = nvidia_gpus()
+    here = list(map(gpu_name, gpus))
+    if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
+        raise UserError(
+            f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, and the "
+            f"plan is for {target}: leave --check out, or take --target here"
+        )
+
+
+def _check(plan: Plan) -> dict[str, float]:
+    """Run a few steps here, and show what they took beside the plan."""
+    target = plan.planner.target
+    if target.gpu is not None:
+        target = Target(name=HERE, num_devices=None)
+    found = gpu_compiler.call(target, run_steps, plan.config)
+    ratio = found["peak_bytes"] / found["planned_bytes"]
+    tell(
+        f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "
+        f"the plan; {1e3 * found['step_seconds']:,.2f} ms a step"
+    )
+    return {**found, "memory_ratio": ratio}
+
+
+def alternatives(
+    plan: Plan, changes: Mapping[str, tuple[str, Any]]
+) -> dict[str, Plan | str]:
+    """Plan a config with each of some changes alone, or say why there is no plan.
+
+    Args:
+      plan: Plan of the config that is changed.
+      changes: By their names, dotted paths of fields and their new values.
+    """
+    found: dict[str, Plan | str] = dict.fromkeys(changes, "")
+    changed: dict[str, Config] = {}
+    for name, (path, value) in changes.items():
+        try:
+            changed[name] = config_lib.replace(plan.config, path, value)
+        except UserError as error:
+            found[name] = str(error)
+    return found | plan.planner.plans(changed)
+
+
+def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
+    """Return what may lower the memory of a device, the cheapest in time first.
+
+    Returns:
+      The field and its new value, by their words.
+    """
+    found: list[tuple[str, Any]] = []
+    if config.precision in ("fp32", "tf32"):
+        found.append(("precision", "bf16"))
+    if num_devices > 1 and config.parallel.preset == "data_parallel":
+        found.append(("parallel.preset", "fsdp"))
+    more = [factor * config.train.accumulate_steps for factor in (2, 4)]
+    divisors = [micro for micro in more if config.data.batch_size % micro == 0]
+    found += [("train.accumulate_steps", micro) for micro in divisors]
+    if config.train.remat == "none":
+        found += [("train.remat", name) for name in ("conv_outputs", "block", "full")]
+    return {f"{name} {value}": (name, value) for name, value in found}
+
+
+def largest_batch(planner: Planner, config: Config) -> Plan:
+    """Return the plan of the largest batch that fits, to about one part in 64.
+
+    Raises:
+      UserError: not even the smallest batch fits, or there are too few examples for
+        it.
+    """
+    num_devices = planner.target.num_devices
+    if num_devices is None:
+        num_devices = planner.plan(config).facts.num_devices
+
+    def attempt(config: Config) -> Plan | None:
+        plan = planner.plan(config)
+        return plan if plan.fits else None
+
+    most = len(planner.splits.train)
+    found = batch_search.largest_batch(
+        attempt, config, num_devices=num_devices, most=most, option="--batch max"
+    )
+    if found is None:
+        unit = batch_search.batch_unit(config, num_devices)
+        raise UserError(
+            f"not even data.batch_size = {unit} fits on {planner.target}: use smaller "
+            "images or a smaller model, or more devices with --parallel.preset fsdp"
+        )
+    return found

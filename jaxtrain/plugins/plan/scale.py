@@ -1,0 +1,222 @@
+"""How the training step of a config scales: planned for several numbers of devices."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+from jaxtrain.config import Config
+from jaxtrain.data.tfds_prepare import stand_in
+from jaxtrain.errors import UserError, counted, nearest
+from jaxtrain.parallel.gpus import GPUS
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.batch_search import with_batch
+from jaxtrain.plugins.plan.facts import Facts
+from jaxtrain.plugins.plan.measure import run_steps
+from jaxtrain.plugins.plan.plan import make_planner
+from jaxtrain.plugins.plan.targets import CPU, HERE, Target
+
+SIMULATED = (
+    "devices simulated on the CPU: times mean nothing, and its compiler's memory and "
+    "collectives are not those of a GPU, which --compile-only --target h100 tells"
+)
+
+Mode = Literal["weak", "strong"]
+Platform = Literal["auto", "cpu", "gpu"]
+
+
+def scale(
+    config: Config,
+    counts: Sequence[int],
+    mode: Mode,
+    platform: Platform,
+    *,
+    timed: bool,
+    target: str | None = None,
+) -> dict[str, Any]:
+    """Plan, and maybe time, the training step on each number of devices.
+
+    Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
+
+    Args:
+      config: Config of the run. Its batch is that of one device (weak) or of all
+        (strong).
+      counts: Numbers of devices.
+      mode: Whether the batch grows with the devices (weak) or stays (strong).
+      platform: Platform of the devices; cpu simulates them on a machine with GPUs, too.
+      timed: Whether to run the step, and not only compile it.
+      target: GPU to compile for, which need not be here. None compiles for `platform`.
+
+    Returns:
+      What scaling.json holds, but for the name of the config.
+
+    Raises:
+      UserError: config and devices do not fit, there are too few devices, or nothing
+        can be measured of the target.
+    """
+    if target is not None:
+        _check_target(target, platform, timed=timed)
+    gpus = [] if platform == "cpu" or target else gpu_compiler.visible_gpus()
+    if (gpus or platform == "gpu") and max(counts) > len(gpus):
+        raise UserError(
+            f"--devices {max(counts)}: this machine has {counted(len(gpus), 'GPU')}; "
+            "--platform cpu simulates any number of devices"
+        )
+    simulated = not (gpus or target)
+    data = stand_in(config.data)
+    if data != config.data:
+        print(f"{config.data.source} is not prepared: {data.source} stands for it")
+    config = replace(config, data=data)
+    if simulated:
+        print(SIMULATED)
+    name = target or (CPU if simulated else HERE)
+    runs: list[dict[str, Any]] = []
+    for count in counts:
+        on = Target(name=name, num_devices=count)
+        planner, settled = make_planner(at_devices(config, count, mode), on)
+        facts, seconds = planner.plan(settled).facts, None
+        if timed:
+            seconds = gpu_compiler.call(on, run_steps, settled)["step_seconds"]
+        runs.append(describe_run(facts, seconds, *runs[:1]))
+        print(_line(runs[-1]), flush=True)
+    return {
+        "mode": mode,
+        "preset": config.parallel.preset,
+        "simulated": simulated,
+        "target": target,
+        "runs": runs,
+    }
+
+
+def _check_target(target: str, platform: str, *, timed: bool) -> None:
+    """Raise UserError if the step cannot be compiled for a target, and no more."""
+    if target not in GPUS:
+        meant = nearest(target, GPUS, "; did you mean {!r}?")
+        raise UserError(
+            f"--target {target}: expected {', '.join(GPUS)}; --devices gives their "
+            f"numbers{meant}"
+        )
+    if platform != "auto":
+        raise UserError(
+            f"--target {target} --platform {platform}: a step is compiled for one or "
+            "the other; leave one out"
+        )
+    if timed:
+        raise UserError(
+            f"--target {target}: a GPU that need not be here cannot be timed; add "
+            "--compile-only"
+        )
+
+
+def parse_counts(text: str) -> list[int]:
+    """Read the numbers of devices, such as 1,2,4,8; return them in rising order.
+
+    Raises:
+      UserError: this is no such list.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise UserError(
+            f"--devices {text}: expected numbers above 0 and commas, such as 1,2,4,8"
+        )
+    return sorted({int(word) for word in words})
+
+
+def at_devices(config: Config, count: int, mode: Mode) -> Config:
+    """Return the config to measure on `count` devices."""
+    factor = count if mode == "weak" else 1
+    return with_batch(config, factor * config.data.batch_size)
+
+
+def describe_run(
+    facts: Facts, seconds: float | None, first: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return one of the `runs` of scaling.json.
+
+    `efficiency` is the speed of a device, relative to that in the first run:
+    images_per_second of n devices / (n x that of one), if it was timed.
+
+    Args:
+      facts: Facts of the compiled step.
+      seconds: Time of one step; None: it was not timed.
+      first: The first run; None: it is this one.
+    """
+    num, efficiency = facts.num_devices, None
+    speed = seconds and facts.batch_size / seconds
+    if speed is not None:
+        start = first or {"images_per_second": speed, "devices": num}
+        efficiency = speed / num * start["devices"] / start["images_per_second"]
+    return {
+        "devices": num,
+        "step_seconds": seconds,
+        "images_per_second": speed,
+        "efficiency": efficiency,
+        "state_bytes_per_device": facts.state_bytes,
+        "peak_bytes_per_device": facts.peak_bytes,
+        "collectives": facts.collectives,
+        "wire_bytes_per_device": facts.wire_bytes,
+        "minimum_collective_bytes": facts.minimum_bytes,
+    }
+
+
+def _line(run: Mapping[str, Any]) -> str:
+    def mb(key: str) -> str:
+        return f"{run[key] / 1e6:,.2f} MB"
+
+    speed = run["images_per_second"]
+    found = ", ".join(f"{c['count']} {kind}" for kind, c in run["collectives"].items())
+    return (
+        f"{counted(run['devices'], 'device')}: "
+        f"{'' if speed is None else f'{speed:,.0f} images/s, '}"
+        f"state {mb('state_bytes_per_device')}, peak {mb('peak_bytes_per_device')}, "
+        f"{found or 'no collectives'}, {mb('wire_bytes_per_device')} sent "
+        f"(minimum {mb('minimum_collective_bytes')}) a device"
+    )
+
+
+def plot(path: Path, result: Mapping[str, Any]) -> None:
+    """Draw speed (where it was measured on real devices), memory and traffic.
+
+    Args:
+      path: Path of the PNG.
+      result: What scaling.json holds.
+    """
+
+    def mb(key: str) -> list[float]:
+        return [run[key] / 1e6 for run in result["runs"]]
+
+    devices = [run["devices"] for run in result["runs"]]
+    speeds = [run["images_per_second"] for run in result["runs"]]
+    # Label, what was found, and what it is compared with.
+    state, peak = mb("state_bytes_per_device"), mb("peak_bytes_per_device")
+    sent, minimum = mb("wire_bytes_per_device"), mb("minimum_collective_bytes")
+    panels: list[tuple[str, dict[str, list[float]], dict[str, list[float]]]] = [
+        ("MB a device", {"state": state, "peak": peak}, {}),
+        ("MB sent a device and step", {"sent": sent}, {"minimum": minimum}),
+    ]
+    if not result["simulated"] and speeds[0] is not None:
+        ideal = [speeds[0] / devices[0] * n for n in devices]
+        panels.insert(0, ("images/s", {"measured": speeds}, {"ideal": ideal}))
+    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
+    subplots = figure.subplots(1, len(panels))
+    for axes, (label, found, compared) in zip(subplots, panels, strict=True):
+        for name, line in found.items():
+            axes.plot(devices, line, "o-", label=name)
+        for name, line in compared.items():
+            axes.plot(devices, line, "k:", label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(devices, [str(n) for n in devices])
+        axes.set_xlabel("devices")
+        axes.set_ylabel(label)
+        if compared:
+            axes.set_ylim(bottom=0)
+        else:
+            axes.set_yscale("log")
+        axes.legend()
+    kind = "simulated devices" if result["simulated"] else result["target"] or "devices"
+    figure.suptitle(
+        f"{result['config']}: {result['mode']} scaling, {result['preset']}, {kind}"
+    )
+    figure.savefig(path, dpi=120)

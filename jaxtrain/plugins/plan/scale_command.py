@@ -1,0 +1,70 @@
+"""`main.py scale`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxtrain.config import Config, Preset, replace
+from jaxtrain.config.recipe import default_folder
+from jaxtrain.processes.signals import StopSignals
+
+EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
+RESULT, PLOT = "scaling.json", "scaling.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleArguments:
+    """Measure how the training step scales with the number of devices."""
+
+    # The recipe: a Python file that defines get_config() -> Config.
+    config: Path
+    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU,
+    # whose compiler's memory and collectives are not those of a GPU: see --target.
+    devices: str
+    # weak: data.batch_size is that of one device; strong: that of all.
+    mode: Literal["weak", "strong"] = "weak"
+    # Replaces parallel.preset; None: as the config says.
+    preset: Preset | None = None
+    # Compile the step and do not run it: bytes and collectives, no times.
+    compile_only: bool = False
+    # A GPU to compile for, with --compile-only; it need not be here: v100, a100,
+    # a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells more of one).
+    target: str | None = None
+    # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
+    out: Path | None = None
+    # What to run on; auto: GPUs if there are any, else simulated devices.
+    platform: Literal["auto", "cpu", "gpu"] = "auto"
+    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # files are shown, and compared with the recorded digests.
+    trust: bool = False
+    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+
+
+def run(arguments: ScaleArguments, signals: StopSignals) -> None:
+    """Measure, and write `scaling.json` and `scaling.png`."""
+    from jaxtrain.inference.trust import trust_recipe
+    from jaxtrain.plugins.plan import scale
+    from jaxtrain.records.workdir import folder_of_results, write_json
+
+    if arguments.trust:
+        trust_recipe(arguments.config, arguments.overrides)
+    counts = scale.parse_counts(arguments.devices)
+    config = arguments.overrides
+    if arguments.preset is not None:
+        config = replace(config, "parallel.preset", arguments.preset)
+    out = arguments.out or default_folder(arguments.config)
+    with folder_of_results(out):
+        result = scale.scale(
+            config,
+            counts,
+            arguments.mode,
+            arguments.platform,
+            timed=not arguments.compile_only,
+            target=arguments.target,
+        )
+        result = {"config": default_folder(arguments.config).name, **result}
+        write_json(out / RESULT, result)
+        scale.plot(out / PLOT, result)
+    print(f"wrote {out / RESULT} and {out / PLOT}")

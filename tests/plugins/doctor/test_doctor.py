@@ -1,0 +1,559 @@
+"""The check of a data set: every planted defect is found, and nothing else."""
+
+import dataclasses
+import html
+import io
+import itertools
+import os
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console as RichConsole
+from scipy.sparse.csgraph import connected_components
+
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.data import ahead
+from jaxtrain.data.files import ImageFile, StoredFile
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.sources import load, statistics
+from jaxtrain.data.stores import ArrayStore
+from jaxtrain.pages.text import breakable
+from jaxtrain.plugins.doctor import near, scan
+from jaxtrain.plugins.doctor.check import check
+from jaxtrain.plugins.doctor.look import hash_pixels, look_at
+from jaxtrain.run import data_checks
+from tests.helpers.images import encode, grey, write_tfds
+from tests.helpers.messy import make_messy
+from tests.helpers.needs import fashion_mnist
+from tests.helpers.processes import Cli
+from tests.helpers.rows import each_row
+from tests.helpers.zoo import (
+    ODD_NAMES,
+    Zoo,
+    found,
+    make_zoo,
+    read_report,
+    save,
+    texture,
+)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    return make_zoo(tmp_path_factory.mktemp("zoo") / "set")
+
+
+def levels(report: dict[str, Any]) -> dict[str, str]:
+    return {finding["kind"]: finding["level"] for finding in report["findings"]}
+
+
+# --- the whole command ---------------------------------------------------------------
+
+
+def test_every_planted_defect_is_found_by_name_and_nothing_else(
+    zoo: Zoo, cli: Cli, write_config: Callable[..., Path]
+):
+    result = cli("data", "--check", "--config", write_config(zoo.config()))
+    assert result.code == 2
+    assert "5 images that cannot be read; 5 of 51 in train" in result.stderr
+    report = read_report(cli.directory / "data_report")
+    assert found(report) == zoo.planted
+    assert not report["ok"]
+    assert report["splits"]["train"] == {"num_examples": 51, "num_unreadable": 5}
+    assert report["classes"] == [
+        {"name": "cat", "train": 27, "test": 6},
+        {"name": "dog", "train": 19, "test": 8},
+    ]
+    assert report["sizes"]["max"] == [48, 30000]
+    reasons = {
+        Path(example["name"]).name: example["detail"]
+        for finding in report["findings"]
+        for example in finding["examples"]
+        if finding["kind"] == "unreadable"
+    }
+    assert reasons["empty.png"] == "the file is empty"
+    assert "no image of a known format" in reasons["text.jpg"]
+    # No name obeyed by the terminal, and none of rich's markup.
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_what_is_allowed_warns_and_exits_0(
+    zoo: Zoo, cli: Cli, write_config: Callable[..., Path]
+):
+    config = write_config(zoo.config(max_bad_fraction=0.2))
+    result = cli("data", "--check", "--config", config, "--out", "there")
+    assert (result.code, result.stderr) == (0, "")
+    report = read_report(cli.directory / "there")
+    assert report["ok"] and levels(report)["unreadable"] == "warning"
+
+
+def test_a_clean_list_is_clean(zoo: Zoo, cli: Cli, write_config: Callable[..., Path]):
+    words = ["--config", write_config(zoo.config()), "--write-clean", "clean"]
+    assert cli("data", "--check", *words).code == 2
+    text = (cli.directory / "clean").read_bytes()
+    # One name has a line break.
+    names = {Path(name.decode(errors="surrogateescape")) for name in text.split(b"\0")}
+    names -= {Path()}
+    everything = {
+        path.relative_to(zoo.root) for path in zoo.root.rglob("*") if path.is_file()
+    }
+    bad = {Path(name).relative_to(zoo.root) for name in zoo.planted["unreadable"]}
+    again = {
+        *(Path("train/dog/c.png"), Path("train/cat/c_again.png")),  # Which is right?
+        Path("train/dog/a_again.png"),
+        Path("train/dog/b.png"),  # The test split stays as it is.
+    }
+    assert everything - names == bad | again
+    assert Path("train/cat", ODD_NAMES[2]) in names
+    # A run on the list alone has none of that left.
+    config = write_config(zoo.config(include=str(cli.directory / "clean")))
+    assert cli("data", "--check", "--config", config, "--out", "again").code == 0
+    kinds = set(found(read_report(cli.directory / "again")))
+    assert not [k for k in kinds if k.startswith(("unreadable", "duplicates"))]
+    assert "near_leak" in kinds
+
+
+def test_a_list_has_a_name_a_line(
+    tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
+):
+    zoo = Zoo(tmp_path / "plain")
+    for split, name, i in itertools.product(("train", "test"), "ab", range(10)):
+        seed = 100 * "ab".index(name) + 10 * (split == "test") + i
+        zoo.add(None, f"{split}/{name}/{i}.png", encode(texture(seed)))
+    words = ["--config", write_config(zoo.config()), "--write-clean", "clean"]
+    result = cli("data", "--check", *words)
+    assert result.code == 0 and "nothing was found" in result.stdout
+    lines = (cli.directory / "clean").read_text().splitlines()
+    assert sorted(lines) == sorted(
+        str(path.relative_to(zoo.root)) for path in zoo.root.rglob("*.png")
+    )
+
+
+def test_tfds_with_a_damaged_and_a_doubled_image(tmp_path: Path, cli: Cli):
+    pictures = [(encode(texture(i, 32)), i % 3) for i in range(60)]
+    train = [*pictures[:50], (pictures[5][0][:90], 0), (pictures[50][0], 1)]
+    write_tfds(tmp_path, {"train": train, "test": pictures[50:]}, (-1, -1, 3))
+    words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
+    fields = ["--data.max-bad-fraction", "0.1", "--data.validation-fraction", "0"]
+    result = cli("data", "--check", *words, *fields)
+    assert result.code == 0, result.stderr
+    conflict = {
+        "split 'train' of tfds:tiny: image 51",
+        "split 'test' of tfds:tiny: image 0",
+    }
+    assert found(read_report(cli.directory / "data_report")) == {
+        "unreadable": {"split 'train' of tfds:tiny: image 50"},
+        "duplicates_conflict": conflict,
+    }
+
+
+def test_digits_are_good(cli: Cli):
+    result = cli("data", "--check", "--source", "digits")
+    assert result.code == 0
+    report = read_report(cli.directory / "data_report")
+    assert report["findings"] == [] and report["num_examples"] == 1797
+    mean, std = statistics(load(DataConfig(source="digits"), seed=0).train)
+    np.testing.assert_allclose(report["mean"], mean, atol=1e-12)
+    np.testing.assert_allclose(report["std"], std, atol=1e-12)
+
+
+# --- the real Fashion-MNIST ----------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_planted_defect_among_real_images_is_found(
+    tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
+):
+    images, labels = fashion_mnist("t10k")
+
+    def picture(number: int) -> np.ndarray:
+        return np.repeat(images[number + 2000][..., None], 3, axis=-1)
+
+    zoo = make_zoo(tmp_path / "real", num=0, picture=picture)
+    for label in range(10):
+        for i, number in enumerate(np.flatnonzero(labels == label)[:32]):
+            split = "test" if i % 4 == 3 else "train"
+            data = encode(np.repeat(images[number][..., None], 3, axis=-1))
+            zoo.add(None, f"{split}/class{label}/{i}.png", data)
+    fields: dict[str, Any] = {"image_size": 28, "max_bad_fraction": 0.1}
+    result = cli("data", "--check", "--config", write_config(zoo.config(**fields)))
+    # Dogs, of which few were planted, and cats, none to test on.
+    assert result.code == 0, result.stderr
+    report = found(read_report(cli.directory / "data_report"))
+    for kind, names in zoo.planted.items():
+        assert report[kind] >= names, kind
+    for kind in ("unreadable", "extension", "animated", "rotated", "alpha", "modes"):
+        assert report[kind] == zoo.planted[kind], kind
+
+
+# --- what a run would not survive ----------------------------------------------------
+
+
+def check_arrays(
+    tmp_path: Path,
+    images: np.ndarray,
+    labels: list[int] | np.ndarray,
+    test: int,
+    facts: dict[str, Any] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Check arrays of which the last `test` are the test split."""
+    target = labels if isinstance(labels, np.ndarray) else np.array(labels, np.int32)
+    store = ArrayStore(images, target, facts or {"num_classes": 3})
+    splits = np.split(np.arange(len(images)), [len(images) - test])
+    opened = store, {"train": [splits[0]], "test": [splits[1]]}
+    fields = {"source": "digits", "validation_fraction": 0.0, **fields}
+    judge = partial(data_checks.judge, with_recipe=False)
+    with mock.patch("jaxtrain.data.sources.open_store", return_value=opened):
+        config = Config(data=DataConfig(**fields))
+        check(config, tmp_path, sized=True, judge=judge)
+    return read_report(tmp_path)
+
+
+def many(num: int, channels: int = 3) -> np.ndarray:
+    return np.stack([texture(i, 24)[..., :channels] for i in range(num)])
+
+
+@each_row(
+    ("labels", "kinds"),
+    [
+        ([0, 1, 2] * 12 + [0, 1, 2], {}),
+        ([0, 1] * 18 + [0, 1, 2], {"class_untrained": "warning"}),
+        ([1] * 36 + [1, 1, 1], {"one_class": "error", "class_empty": "warning"}),
+        ([0, 1] * 18 + [0, 1, 0], {"class_empty": "warning"}),
+        ([0, 1, 2] * 12 + [0, 1, -1], {"labels_missing": "warning"}),
+        (
+            [0, 1, 2] * 12 + [0, 1, 3],
+            {"labels_missing": "warning", "targets": "error"},
+        ),
+        (
+            [0] * 33 + [1] * 2 + [2] + [0, 1, 2],
+            {"class_few": "warning", "imbalance": "warning"},
+        ),
+    ],
+)
+def test_classes(tmp_path: Path, labels: list[int], kinds: dict[str, str]):
+    report = check_arrays(tmp_path, many(39), labels, test=3)
+    assert levels(report) == kinds
+    assert report["ok"] == ("error" not in kinds.values())
+
+
+def test_a_class_whose_images_cannot_be_read_is_missing(tmp_path: Path, cli: Cli):
+    train = [(encode(texture(i)), i % 2) for i in range(30)]
+    train += [(b"", 2)] * 2
+    test = [(encode(texture(40 + i)), i % 3) for i in range(6)]
+    write_tfds(tmp_path, {"train": train, "test": test}, (-1, -1, 3))
+    words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
+    fields = ["--data.max-bad-fraction", ".5", "--data.validation-fraction", "0"]
+    result = cli("data", "--check", *words, *fields)
+    assert result.code == 2
+    assert "1 class of which no training image can be read: 2" in result.stderr
+
+
+def test_a_column_may_have_any_name(tmp_path: Path):
+    numbers = np.linspace(0, 1, 60, dtype=np.float32)[:, None]
+    numbers[7] = 1000
+    facts = {"target_names": ("a{b}",)}
+    report = check_arrays(tmp_path, many(60), numbers, test=20, facts=facts)
+    assert report["task"] == "regression"  # Of no recipe: what the targets suit.
+    (far,) = [one for one in report["findings"] if one["kind"] == "numbers_far"]
+    assert far["title"] == "1 image with a number far off in the column 'a{b}'"
+
+
+def test_targets_that_are_no_classes_are_no_finding(tmp_path: Path):
+    report = check_arrays(
+        tmp_path, many(12), [5] * 12, test=3, facts={"names": ["a number"]}
+    )
+    assert report["findings"] == [] and report["classes"] is None
+
+
+@each_row("channels", [1, 2, 3, 5])
+def test_arrays_of_any_number_of_channels(tmp_path: Path, channels: int):
+    images = np.concatenate([many(39), many(39)[..., ::-1]], axis=-1)[..., :channels]
+    report = check_arrays(tmp_path, images, [0, 1, 2] * 13, test=3)
+    assert report["findings"] == []
+    train = images[:36] / 255
+    np.testing.assert_allclose(report["mean"], train.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(report["std"], train.std((0, 1, 2)), rtol=1e-9)
+
+
+def test_a_recipe_without_image_size(
+    zoo: Zoo, cli: Cli, write_config: Callable[..., Path]
+):
+    config = write_config(zoo.config(image_size=None, max_bad_fraction=0.2))
+    result = cli("data", "--check", "--config", config)
+    assert result.code == 2 and "set data.image_size" in result.stderr
+
+
+def test_a_file_of_another_size_than_the_set_says(tmp_path: Path, cli: Cli):
+    train = [(grey(5 * i + j), j) for i in range(20) for j in range(3)]
+    train[7] = (grey(50, height=5), 1)
+    write_tfds(tmp_path, {"train": train, "test": train[:3]})
+    words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
+    fields = ["--data.validation-fraction", "0", "--data.max-bad-fraction", "0"]
+    result = cli("data", "--check", *words, *fields)
+    assert result.code == 2
+    assert "1 image that cannot be read; 1 of 60 in train" in result.stderr
+    assert "it has 4x5 pixels, expected 4x6" in (
+        (cli.directory / "data_report" / "data_report.json").read_text()
+    )
+
+
+# --- what is looked at ---------------------------------------------------------------
+
+# Of a set whose images differ in size from those of the run: any size is good.
+DOT = ArrayStore(np.zeros((1, 1, 1, 3), np.uint8), np.zeros(1, np.int32), {})
+SOURCE = Source(DOT, np.zeros(1, np.int64), (32, 32, 3), max_pixels=2**26)
+
+
+def test_pixels_are_hashed_whatever_the_file():
+    picture = Image.fromarray(texture(1))
+    files = [StoredFile("x", save(picture, f)) for f in ("PNG", "BMP", "TIFF")]
+    turned = texture(1).transpose(1, 0, 2)
+    for number in (hash_pixels, lambda one, source: look_at(one, source).signature):
+        numbers = {number(one, SOURCE) for one in [*files, texture(1)]}
+        assert len(numbers) == 1 and number(turned, SOURCE) not in numbers
+
+
+def test_images_of_one_signature_are_told_apart_by_their_pixels():
+    base = np.random.default_rng(0).integers(100, 102, (96, 96, 3), np.uint8)
+    # Neighbours that change places leave the histogram and the small picture.
+    swapped, place = base.copy(), int(np.argmax(np.diff(base[0, :, 0].astype(int)) > 0))
+    swapped[0, place : place + 2, 0] = 101, 100
+    pictures = [base, *(texture(i, 96) for i in range(5)), swapped, base]
+    files = [StoredFile(f"{i}.png", encode(one)) for i, one in enumerate(pictures)]
+    first, *_, other, _ = (look_at(file, SOURCE).signature for file in files)
+    assert first == other and not np.array_equal(base, swapped)
+    store = mock.Mock(facts={}, image_shape=(None, None, 3))
+    store.read = lambda rows: ([files[row] for row in rows], np.zeros(len(rows)))
+    source = dataclasses.replace(SOURCE, store=store)
+    decode = ImageFile.picture
+    with mock.patch.object(
+        ImageFile, "picture", autospec=True, side_effect=decode
+    ) as decoded:
+        seen = scan.scan(source, {"train": np.arange(len(files))}, "pictures")
+    assert [rows.tolist() for rows in near.equal_ones(seen.pixel_hash)] == [[0, 7]]
+    # Those of one signature once more, all others once.
+    assert decoded.call_count == len(files) + 3
+
+
+def test_no_more_than_a_few_chunks_are_read_ahead():
+    started: list[int] = []
+    num_threads = len(os.sched_getaffinity(0))
+    results = ahead.by_threads(
+        started.append, range(10_000), num_threads, scan.IN_FLIGHT * num_threads
+    )
+    next(results)
+    results.close()
+    assert len(started) <= scan.IN_FLIGHT * num_threads + 1
+
+
+def test_the_bar_is_shown_on_a_terminal_alone(tmp_path: Path):
+    terminal = RichConsole(file=io.StringIO(), force_terminal=True, width=80)
+    place = "rich.console.Console"
+    config = Config(data=DataConfig(source="synthetic:8x8x3/4/64"))
+    with mock.patch(place, return_value=terminal):
+        check(config, tmp_path, sized=True)
+    shown = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "looking" in shown and "80/80" in shown
+    quiet = RichConsole(file=io.StringIO())
+    with mock.patch(place, return_value=quiet):
+        check(config, tmp_path, sized=True)
+    assert quiet.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+# --- pairs ---------------------------------------------------------------------------
+
+
+def test_near_images_are_those_that_comparing_all_with_all_finds():
+    generator = np.random.default_rng(0)
+    base = np.stack(
+        [np.asarray(Image.fromarray(texture(i, 32)).convert("L")) for i in range(60)]
+    )
+    noise = generator.normal(0, 6, (6, *base.shape))
+    small = np.clip(base + noise, 0, 255).astype(np.uint8).reshape(-1, 32, 32)
+    hashes, prints = near.perceptual_hashes(small), near.fingerprints(small)
+    bits = np.bitwise_count(hashes[:, None] ^ hashes)
+    flat = prints.reshape(len(prints), -1)
+    correlation = np.corrcoef(flat.astype(float))
+    one, other = np.triu_indices(len(prints), 1)
+    alike = near._look_alike(flat, np.stack([one, other], axis=1)[::5])
+    assert (alike == (correlation >= near.MIN_CORRELATION)[one, other][::5]).all()
+    close = (bits <= near.MAX_BITS) & (correlation >= near.MIN_CORRELATION)
+    # Neither all nor none of the copies of a picture are so near.
+    assert 50 < np.triu(close, 1).sum() < 60 * 15
+    groups = [group.tolist() for group in near.find_near(hashes, prints)]
+    assert groups == connected(close) and len({len(group) for group in groups}) > 2
+
+
+def connected(joined: np.ndarray) -> list[list[int]]:
+    """Group numbers by a matrix (n, n) of which are joined, with SciPy."""
+    num, group = connected_components(joined, directed=False)
+    members = [np.flatnonzero(group == number).tolist() for number in range(num)]
+    return sorted(some for some in members if len(some) > 1)
+
+
+def test_hashes_that_share_a_part_are_compared_once_each():
+    generator = np.random.default_rng(1)
+    hashes = generator.integers(0, 2**64, 300, dtype=np.uint64)
+    for copy in range(2000):
+        flips = generator.choice(64, generator.integers(0, 7), replace=False)
+        flipped = hashes[copy % 300] ^ np.bitwise_or.reduce(
+            np.uint64(1) << flips.astype(np.uint64), initial=np.uint64(0)
+        )
+        hashes = np.append(hashes, flipped)
+    bits = np.bitwise_count(hashes[:, None] ^ hashes)
+    expected = np.triu(bits <= near.MAX_BITS, 1).sum()
+    pairs = np.sort(np.concatenate(list(near._candidates(hashes))), axis=1)
+    assert len(pairs) == len(np.unique(pairs, axis=0)) == expected > 2000
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 400])
+def test_pairs_that_share_a_member_are_a_group(chunk: int):
+    pairs = np.random.default_rng(2).permuted(
+        np.concatenate(
+            [
+                np.random.default_rng(3).integers(0, 300, (100, 2)),
+                np.stack([np.full(99, 399), np.arange(300, 399)], axis=1),  # A star,
+                np.stack([np.arange(400, 499), np.arange(401, 500)], axis=1),  # a row.
+            ]
+        ),
+        axis=1,
+    )
+    matrix = np.zeros((500, 500), bool)
+    matrix[*pairs.T] = True
+    joined = near.Joined(500)
+    for start in range(0, len(pairs), chunk):
+        some = pairs[start : start + chunk]
+        joined.join(joined.apart(some))
+        assert not len(joined.apart(some))
+    groups = [group.tolist() for group in near.equal_ones(joined.groups)]
+    assert groups == connected(matrix) and max(map(len, groups)) == 100
+
+
+def test_places_of_equal_values():
+    places = near.equal_ones(np.array([5, 2, 9, 2, 5, 7, 5]))
+    assert [some.tolist() for some in places] == [[1, 3], [0, 4, 6]]
+    assert near.equal_ones(np.zeros(0, np.int64)) == near.equal_ones(np.arange(3)) == []
+
+
+@pytest.mark.slow
+def test_memory_of_a_long_film_is_that_of_its_frames():
+    num = 2000
+    noise = np.random.default_rng(0).normal(0, 0.3, (num, 32, 32))
+    frame = np.asarray(Image.fromarray(texture(0, 32)).convert("L"))
+    small = np.clip(frame + noise, 0, 255).astype(np.uint8)
+    hashes, prints = near.perceptual_hashes(small), near.fingerprints(small)
+    with mock.patch.object(near, "_CHUNK", 512):
+        tracemalloc.start()
+        try:
+            (group,) = near.find_near(hashes, prints)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert group.tolist() == list(range(num))
+    # So many pairs are compared at a time, as five arrays of float32; all pairs, two
+    # numbers of 8 bytes each, would take 32 MB.
+    compared = 512 * near.PRINT**2 * 4
+    assert most < 5 * compared + 1000 * num, most
+
+
+@pytest.mark.parametrize("quality", [60, 75, 90])
+def test_a_photograph_saved_again_is_near(quality: int):
+    looks = []
+    for i in range(20):
+        picture = Image.fromarray(texture(i, 96))
+        half = picture.resize((48, 48))
+        for image in (picture, half):
+            data = save(image, "JPEG", quality=quality)
+            looks.append(look_at(StoredFile("x", data), SOURCE))
+    small = np.stack([look.small for look in looks])
+    groups = near.find_near(near.perceptual_hashes(small), near.fingerprints(small))
+    assert [group.tolist() for group in groups] == [
+        [2 * i, 2 * i + 1] for i in range(20)
+    ]
+
+
+def test_blank_images_are_no_near_duplicates(tmp_path: Path):
+    images = many(39)
+    images[3:8] = np.arange(5, dtype=np.uint8)[:, None, None, None]
+    report = check_arrays(tmp_path, images, [0, 1, 2] * 13, test=3)
+    assert found(report) == {"blank": {f"digits: example {i}" for i in range(3, 8)}}
+
+
+def test_groups_of_equal_images(tmp_path: Path):
+    images = many(39)
+    images[[10, 20]], images[38] = images[0], images[1]
+    labels = [0, 1, 2] * 13
+    report = check_arrays(tmp_path, images, labels, test=3)
+    examples = {f["kind"]: f["examples"] for f in report["findings"]}
+    assert examples["duplicates_conflict"] == [
+        {"name": f"digits: example {row}", "split": split, "label": label, "group": g}
+        for row, split, label, g in [
+            (1, "train", "1", 0),
+            (38, "test", "2", 0),
+            (0, "train", "0", 1),
+            (10, "train", "1", 1),
+            (20, "train", "2", 1),
+        ]
+    ]
+
+
+# --- options -------------------------------------------------------------------------
+
+
+@each_row(
+    ("words", "told"),
+    [
+        ([], "--prepare"),
+        (["--check"], "--config FILE"),
+        (["--check", "--prepare", "tfds:mnist"], "give one of"),
+        (["--check", "--source", "digits", "--manual-dir", "x"], "--manual-dir x has"),
+        (["--prepare", "tfds:mnist", "--out", "x"], "--out x has no effect"),
+        (["--prepare", "tfds:mnist", "--seed", "3"], "no effect with --prepare"),
+        (["--check", "--source", "digits", "--config", "{digits}"], "with --config"),
+        (["--check", "--source", "digits", "--workdir", "x"], "with --workdir"),
+        (["--check", "--config", "{digits}", "--data-dir", "x"], "--data.data-dir"),
+        (["--check", "--source", "digit"], "'digit'"),
+        (["--check", "--source", "digits", "--write-clean", "x"], "no files"),
+        (["--check", "--workdir", "nowhere"], "give the folder of a run"),
+        (["--check", "--source", "digits", "--out", "/dev/null/x"], "/dev/null/x"),
+    ],
+)
+def test_options_that_do_not_fit(cli: Cli, words: list[str], told: str):
+    digits = str(Path(__file__).parents[3] / "configs" / "digits.py")
+    result = cli("data", *(word.format(digits=digits) for word in words))
+    assert result.code == 2 and told in result.stderr
+    assert not list(cli.directory.iterdir())
+
+
+def test_the_doctor_counts_what_was_passed_over(tmp_path: Path, cli: Cli):
+    messy = make_messy(tmp_path / "birds", num=12)
+    result = cli("data", "--check", "--source", messy.root)
+    assert result.code == 0, result.stderr
+    report = read_report(cli.directory / "data_report")
+    assert report["num_examples"] == messy.num_images
+    found = {finding["kind"]: finding for finding in report["findings"]}
+    assert found["passed_over"]["level"] == "warning"
+    assert found["passed_over"]["title"] == (
+        "passed over: 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder of a class: "
+        "stray.png; the folders __MACOSX; 2 hidden"
+    )
+    assert "4 images lie in folders inside" in found["nested"]["title"]
+    assert found["unreadable"]["examples"][0]["name"].endswith("Hühner/cut_0.jpg")
+    assert len(found["unreadable"]["examples"]) == messy.num_damaged
+    assert {"HEIF", "AVIF", "WEBP", "JPEG", "PNG"} == set(report["formats"])
+
+
+def test_names_on_the_page_break_at_their_signs():
+    name = "Holiday/IMG_2023-05_a<b>.jpg"
+    shown = breakable(name)
+    assert shown == ("Holiday/<wbr>IMG_<wbr>2023-<wbr>05_<wbr>a&lt;b&gt;.<wbr>jpg")
+    assert html.unescape(shown.replace("<wbr>", "")) == name
