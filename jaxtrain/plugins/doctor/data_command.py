@@ -1,6 +1,5 @@
 """`main.py data`: chooses the action."""
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,38 +9,36 @@ import tyro
 
 from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.errors import UserError
+from jaxtrain.plugin import resolve
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--check --config configs/digits.py"
 
 
 class Action(NamedTuple):
-    """Where the function lies that does it, and the options that it takes.
+    """The function that does it, "module:name" in this folder, and its options.
 
     Of the fields of the config those that it needs, if it takes no whole recipe.
     """
 
-    module: str
     function: str
     takes: tuple[str, ...]
     fields: tuple[str, ...] = ()
 
 
 ACTIONS = {
-    "prepare": Action("actions", "prepare", ("manual_dir", "data_dir")),
+    "prepare": Action("actions:prepare", ("manual_dir", "data_dir")),
     "check": Action(
-        "check_command",
-        "run",
+        "check_command:run",
         ("config", "source", "data_dir", "workdir", "out", "write_clean", "trust"),
     ),
-    "preview": Action("actions", "preview", ("config", "out", "trust")),
+    "preview": Action("actions:preview", ("config", "out", "trust")),
     "pack": Action(
-        "data_actions",
-        "pack",
+        "actions:pack",
         ("out", "size", "format", "data_dir", "max_bad_fraction", "include"),
         ("data.options", "data.max_pixels", "data.white_level"),
     ),
-    "verify": Action("actions", "verify", ()),
+    "verify": Action("actions:verify", ()),
 }
 
 
@@ -110,8 +107,7 @@ def run(arguments: DataArguments, signals: StopSignals) -> None:
         raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
     action = ACTIONS[asked[0]]
     _check_options(arguments, asked[0], action)
-    module = importlib.import_module(f"{__package__}.{action.module}")
-    getattr(module, action.function)(arguments)
+    resolve(f"{__package__}.{action.function}")(arguments)
 
 
 def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
