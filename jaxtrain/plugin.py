@@ -29,12 +29,16 @@ class Plugin:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
       commands: Command -> its module (see `jaxtrain.commands`).
+      tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
+      methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
     """
 
     name: str
     requires: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    methods: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,7 +1,6 @@
 """Fields that name a row of a table: their help lists the rows."""
 
 import ast
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,10 @@ import tyro
 
 import jaxtrain
 from jaxtrain.config.base import Section
+from jaxtrain.plugin import resolve
 
+# Those that are a `Table`.
+TABLES = ("jaxtrain.tasks:TASKS", "jaxtrain.training.methods:METHODS")
 # Fields of options -> the table whose rows declare theirs, as `Options`.
 OPTIONS = {
     "task_options": "jaxtrain.tasks:TASKS",
@@ -31,16 +33,18 @@ def row_of(table: str) -> Any:
 
 
 def names_of_rows(table: str) -> list[str]:
-    """Read the names of a table's rows from its source.
+    """Return the names of a table's rows: of a `Table`, else read from its source.
 
-    The modules that hold tables are not imported: they depend on the schema, and on
-    JAX, which takes a second that nobody wants to wait for help.
+    Modules that hold dicts are not imported: they depend on the schema, and on JAX,
+    which takes a second that nobody wants to wait for help.
 
     Args:
-      table: MODULE:NAME of a dict that is written out there; `**OTHER` in it stands for
-        the rows of a table that the module imports. A row with an argument `form` is
-        named in this form.
+      table: MODULE:NAME of a `Table`, whose module imports no JAX, or of a dict that is
+        written out there; `**OTHER` in it stands for the rows of a table that the
+        module imports. A row with an argument `form` is named in this form.
     """
+    if table in TABLES:
+        return [*resolve(table)]
     module, _, name = table.partition(":")
     body = ast.parse(_file(module).read_text(encoding="utf-8")).body
     imported = {
@@ -78,8 +82,7 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
     """
     if field not in OPTIONS:
         return {}
-    module, _, name = OPTIONS[field].partition(":")
-    table = getattr(importlib.import_module(module), name)
+    table = resolve(OPTIONS[field])
     return {row: kind.Options for row, kind in table.items() if kind.Options}
 
 

@@ -9,7 +9,7 @@ from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, Subject
-from jaxtrain.evaluation.subject import build_task
+from jaxtrain.evaluation.subject import task_of_model
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
 
@@ -28,7 +28,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     devices.start("auto")
     splits = sources.load(config.data, config.seed)
     model = load_model(workdir)
-    task = build_task(config, model, splits.train.facts, config.data)
+    task = task_of_model(config, model, splits.train.facts, config.data)
     if not task.one_class_an_image:
         raise UserError(
             f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "

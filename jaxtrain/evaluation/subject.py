@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data import images, sources
@@ -16,6 +15,7 @@ from jaxtrain.evaluation.class_mapping import are_by_number, map_classes
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training.views import CROPS
 
 # Fields of `data` that an evaluation may have otherwise than the run had.
@@ -75,7 +75,7 @@ def open_subject(
     if tta not in CROPS:
         _check_shape(source, size, model, data)
     source, classes = map_classes(source, model, data)
-    task = build_task(config, model, source.facts, data)
+    task = task_of_model(config, model, source.facts, data)
     task.check_targets(targets_to_check(source), f"--split {split} of {data.source}")
     subject = Subject(
         model=model, task=task, data=data, size=size, fit=fit, classes=classes
@@ -161,7 +161,7 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
     return dataclasses.replace(data, image_size=larger, crop_pct=1.0, **AS_EVALUATED)
 
 
-def build_task(
+def task_of_model(
     config: Config, model: TrainedModel, facts: Mapping[str, Any], data: DataConfig
 ) -> Task:
     """Return the task of a run, for a set of which there are such facts.
@@ -170,7 +170,7 @@ def build_task(
       UserError: it has other classes than the model.
     """
     about = model.description
-    task = tasks.build(config, about.image_shape, facts).with_chosen(about.chosen)
+    task = build_task(config, about.image_shape, facts).with_chosen(about.chosen)
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {task.describe()}, and the model "

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jaxtrain import tasks
 from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series
 from jaxtrain.pages.templates import render
@@ -17,7 +18,6 @@ from jaxtrain.report.curves import (
 )
 from jaxtrain.report.history import History
 from jaxtrain.report.overview import verdict
-from jaxtrain.tasks import BETTER
 
 MAX_RUNS = 2 * NUM_COLOURS
 
@@ -113,7 +113,7 @@ def _winner(metric: str, histories: Sequence[History]) -> int | None:
     """Return the run with the best value, if there is one."""
     found = [history.test_numbers.get(metric) for history in histories]
     values = [value for value in found if value is not None]
-    better = BETTER.get(metric)
+    better = tasks.better(metric)
     if len(values) < 2 or better is None:
         return None
     best = min(values) if better == "lower" else max(values)

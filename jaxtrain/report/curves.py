@@ -24,8 +24,6 @@ TITLES = {
     "host_cpu_cores": "busy CPU cores",
     "host_memory_bytes": "host memory, bytes",
 }
-# These come first, in this order; the others, such as a user's own, by name.
-FIRST = ("loss", *tasks.FIRST, "learning_rate", "grad_norm", "examples_per_second")
 COLOURS = {"train": 0, "validation": 1, "test": 2}
 MAX_CHARTS = 24
 
@@ -101,10 +99,14 @@ def _notes(history: History, found: Curves) -> list[str]:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names of metrics in the order of the page."""
-    names = set(names)
-    metrics = sorted(names - {*FIRST, *SYSTEM})
-    return [n for n in (*FIRST, *metrics, *SYSTEM) if n in names]
+    """Return names of metrics in the order of the page.
+
+    Those that a task shows come first; others, such as a user's own, are sorted.
+    """
+    names, rates = set(names), ("learning_rate", "grad_norm", "examples_per_second")
+    first = ("loss", *tasks.first_metrics(), *rates)
+    metrics = sorted(names - {*first, *SYSTEM})
+    return [n for n in (*first, *metrics, *SYSTEM) if n in names]
 
 
 def title(name: str) -> str:

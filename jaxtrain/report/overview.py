@@ -13,8 +13,6 @@ from jaxtrain.report.history import History
 MAX_METRICS = 4
 # Columns of numbers that are named.
 MAX_COLUMNS = 6
-# Those that come first.
-FIRST = (*tasks.FIRST, "loss")
 
 # A number, and what it is.
 Tile = tuple[str, str]
@@ -68,10 +66,15 @@ def subject(history: History) -> list[str]:
     return parts
 
 
+def _first_metrics() -> tuple[str, ...]:
+    return (*tasks.first_metrics(), "loss")
+
+
 def tiles(history: History) -> list[Tile]:
     """Return the results, and what they took."""
     numbers = history.test_numbers
-    names = sorted(numbers, key=lambda n: FIRST.index(n) if n in FIRST else len(FIRST))
+    names = [n for n in _first_metrics() if n in numbers]
+    names += [n for n in numbers if n not in names]
     found = [(shown(numbers[n]), f"test {title(n)}") for n in names[:MAX_METRICS]]
     best = history.best
     if best:
@@ -85,7 +88,7 @@ def tiles(history: History) -> list[Tile]:
     if not history.test:
         lines = [line for line in history.lines if line["kind"] == "train"]
         last = lines[-1] if lines else {}
-        known = [name for name in FIRST if name in last]
+        known = [name for name in _first_metrics() if name in last]
         found += [(shown(last[n]), f"training {title(n)}, last") for n in known]
     summary = history.summary
     made = (

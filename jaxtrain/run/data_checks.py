@@ -19,19 +19,20 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.run import checks
 from jaxtrain.run.periods import check_split_sizes
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
 
 # Kind of the doctor's finding for a task that cannot be built for the data.
 TASK = "task"
 
 
-def build_task(config: Config, splits: Splits) -> Task:
+def task_of_data(config: Config, splits: Splits) -> Task:
     """Return the task of a run, for the data that it learns.
 
     Raises:
       UserError: the data are not of its kind, or there is nothing to learn.
     """
     facts = checks.training_facts(config, splits.train)
-    return tasks.build(config, splits.input_shape, facts)
+    return build_task(config, splits.input_shape, facts)
 
 
 def check_statistics(config: Config, splits: Splits, task: Task) -> None:
@@ -171,7 +172,7 @@ def judge(
             return None, []
         config = replace(config, "task", suitable)
     try:
-        task = build_task(config, splits)
+        task = task_of_data(config, splits)
     except UserError as error:
         return config.task, [(TASK, str(error))]
     found: list[tuple[str, str]] = []

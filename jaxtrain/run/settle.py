@@ -30,7 +30,7 @@ from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
-from jaxtrain.training import methods
+from jaxtrain.training.methods.build import build_method
 
 # Of the section `data`.
 RESIZING = ("interpolation", "crop_pct", "crop_mode")
@@ -111,7 +111,7 @@ def _open_teacher(
     Raises:
       UserError: They are not there, or not those that were meant.
     """
-    method, options = methods.build(config.train), config.train.method_options
+    method, options = build_method(config.train), config.train.method_options
     if method.teacher is None:
         return None, options
     field = f"train.method_options: teacher = {method.teacher!r}"

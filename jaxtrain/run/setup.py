@@ -40,9 +40,10 @@ from jaxtrain.run.teacher import TeacherWeights, plan_teacher
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.training import methods, precision
+from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
 from jaxtrain.training.methods.base import Method
+from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import PLATEAU_METRIC, Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
@@ -159,10 +160,10 @@ def build_setup(
     train, shape = splits.train, splits.input_shape
     meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
     config = settle_statistics(config, trained, shape[-1])
-    task = data_checks.build_task(config, splits)
+    task = data_checks.task_of_data(config, splits)
     config = settle_options(config, task.settled)
     checks.check_rounded(config, task)
-    method = methods.build(config.train)
+    method = build_method(config.train)
     method.check(task, config.task)
     checks.check_task(config, task, meshes[0])
     data_checks.check_data(config, splits, task)

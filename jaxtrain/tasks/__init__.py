@@ -1,54 +1,60 @@
 """Tasks by name: what is learnt, and how well it was."""
 
+import functools
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
+from jaxtrain.plugin import Table
 
-from jaxtrain import own
-from jaxtrain.config import Config
-from jaxtrain.config.base import Section, typed_options
-from jaxtrain.errors import UserError
-from jaxtrain.registry import check_call, find_row, given_options
-from jaxtrain.tasks.base import Task, is_shape
-from jaxtrain.tasks.classification import Classification
-from jaxtrain.tasks.detection import Detection
-from jaxtrain.tasks.embedding import Embedding
-from jaxtrain.tasks.metrics import Metric
-from jaxtrain.tasks.multilabel import Multilabel
-from jaxtrain.tasks.regression import Regression
-from jaxtrain.tasks.segmentation import Segmentation
-from jaxtrain.tasks.self_supervised import SelfSupervised
+if TYPE_CHECKING:
+    import numpy as np
+
+    from jaxtrain.tasks.base import Task
+    from jaxtrain.tasks.metrics import Metric
 
 # Each is made of the shape of the images, the facts of the data set, and options.
-TASKS: dict[str, type[Task]] = {
-    "classification": Classification,
-    "regression": Regression,
-    "multilabel": Multilabel,
-    "segmentation": Segmentation,
-    "detection": Detection,
-    "embedding": Embedding,
-    "self_supervised": SelfSupervised,
-}
-
-# What is known of metrics in records: a user's own are not among them.
-METRICS = {n: m for row in TASKS.values() for n, m in row.known_metrics().items()}
-# Metrics that pages show first, beside the loss.
-FIRST = tuple(dict.fromkeys(name for row in TASKS.values() for name in row.shown))
-# Metric -> which of two values is better.
-BETTER = {"loss": "lower", **{n: metric.better for n, metric in METRICS.items()}}
-
-# What records hold beside metrics of the user's own.
-RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
+TASKS: "Table[type[Task]]" = Table(
+    "tasks",
+    {
+        "classification": "jaxtrain.tasks.classification:Classification",
+        "regression": "jaxtrain.tasks.regression:Regression",
+        "multilabel": "jaxtrain.tasks.multilabel:Multilabel",
+        "segmentation": "jaxtrain.tasks.segmentation:Segmentation",
+        "detection": "jaxtrain.tasks.detection:Detection",
+        "embedding": "jaxtrain.tasks.embedding:Embedding",
+        "self_supervised": "jaxtrain.tasks.self_supervised:SelfSupervised",
+    },
+)
 
 
-def kind(name: str) -> type[Task]:
+@functools.cache
+def known_metrics() -> "dict[str, Metric]":
+    """Metrics of all tasks, by name, without those of the user's own."""
+    return {n: m for row in TASKS.values() for n, m in row.known_metrics().items()}
+
+
+@functools.cache
+def first_metrics() -> tuple[str, ...]:
+    """Metrics that pages show first, beside the loss."""
+    return tuple(dict.fromkeys(name for row in TASKS.values() for name in row.shown))
+
+
+def better(metric: str) -> str | None:
+    """Return which of two values is better, "higher" or "lower"; None: neither."""
+    if metric == "loss":
+        return "lower"
+    known = known_metrics().get(metric)
+    return known and known.better
+
+
+def kind(name: str) -> "type[Task]":
     """Return the class of a task, to read records; a user's own is not imported."""
+    from jaxtrain.tasks.base import Task
+
     return TASKS.get(name, Task)
 
 
-def suitable(facts: Mapping[str, Any], groups: np.ndarray) -> str | None:
+def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
     """Return the name of a task that a data set suits; None: of none here.
 
     Args:
@@ -61,97 +67,5 @@ def suitable(facts: Mapping[str, Any], groups: np.ndarray) -> str | None:
 
 def title(metric: str) -> str:
     """Return what pages call a metric, or another number of a run."""
-    known = METRICS.get(metric)
+    known = known_metrics().get(metric)
     return (known and known.title) or metric.replace("_", " ")
-
-
-def build(
-    config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
-) -> Task:
-    """Return the task of a config, or the user's own, with the options that are set.
-
-    Args:
-      config: Config of a run: `task`, `task_options`, and the section `train`, where
-        older recipes have options, and which names metrics of the user's own.
-      image_shape: Height, width and channels of the images.
-      facts: What the data set says of itself (`Store.facts`).
-
-    Raises:
-      UserError: the name is not known, the task does not take an option, the data
-        set does not fit it, or the user's own is no task.
-    """
-    name = config.task
-    part: Any = find_row(TASKS, "task", name)
-    options = _options(config, getattr(part, "Options", None))
-    check_call("task", name, part, image_shape, facts, **options)
-    task = part(image_shape, facts, **options)
-    if not isinstance(task, Task):
-        raise UserError(
-            f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
-        )
-    _check_outputs(task, name)
-    taken = {*RESERVED, *task.metrics()}
-    own_metrics = {}
-    for text in config.train.metrics:
-        metric = _own_metric(text)
-        if _name(text) in taken:
-            raise UserError(
-                f"train.metrics = {text!r}: {_name(text)} is something else in the "
-                "records already; give it another name"
-            )
-        taken.add(_name(text))
-        own_metrics[_name(text)] = metric
-    task.own_metrics = own_metrics
-    return task
-
-
-def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
-    """Return the options of a task: all that it declares; else those that are given.
-
-    Raises:
-      UserError: there is one that the task does not declare, or has two values.
-    """
-    takes = () if kind is None else tuple(get_type_hints(kind))
-    spelled = config.train.task_options
-    given_options(config.train, "train", spelled, config.task, takes)
-    if kind is None:
-        return config.task_options
-    for name in spelled.keys() & config.task_options.keys():
-        raise UserError(
-            f"train.{name} = {spelled[name]!r} and task_options with {name} = "
-            f"{config.task_options[name]!r} for {config.task}: give one of them"
-        )
-    given = {**spelled, **config.task_options}
-    return vars(typed_options(kind, given, config.task))
-
-
-def _check_outputs(task: Task, name: str) -> None:
-    """Raise UserError if a task says nothing of its outputs; count their features."""
-    if task.output_spec is not None and not hasattr(task, "num_outputs"):
-        shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
-        if not all(map(is_shape, shapes)):
-            raise UserError(
-                f"task = {name!r}: output_spec = {task.output_spec!r}: expected a "
-                "shape, a tuple of numbers, or dicts and tuples of shapes"
-            )
-        task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
-    if not isinstance(getattr(task, "num_outputs", None), int):
-        raise UserError(
-            f"task = {name!r} does not set num_outputs, a number, nor output_spec"
-        )
-
-
-def _name(reference: str) -> str:
-    return reference.rpartition(":")[2]
-
-
-def _own_metric(reference: str) -> Metric:
-    if not own.is_own(reference):
-        raise UserError(f"train.metrics = {reference!r}: expected {own.FORMS}")
-    metric = own.load("train.metrics", reference)
-    if not isinstance(metric, Metric):
-        raise UserError(
-            f"train.metrics = {reference!r} is {metric!r}, expected a "
-            "jaxtrain.tasks.metrics.Metric"
-        )
-    return metric

@@ -19,7 +19,9 @@ from jaxtrain.config import Config
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training import methods
+from jaxtrain.training.methods.build import build_method
 
 TEXT = """\
 # Training methods with other options
@@ -131,8 +133,8 @@ def refusal(method: str, changes: Mapping[str, Any]) -> str | None:
     try:
         config = config_of(method, changes)
         facts = FACTS.get(config.task, CLASSES)
-        task = tasks.build(config, IMAGE_SHAPE, facts)
-        methods.build(config.train).check(task, config.task)
+        task = build_task(config, IMAGE_SHAPE, facts)
+        build_method(config.train).check(task, config.task)
     except UserError as error:
         return str(error)
     return None

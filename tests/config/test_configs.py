@@ -20,6 +20,7 @@ from jaxtrain.run import checks
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
@@ -242,7 +243,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
     if tasks.kind(config.task).finds_boxes:
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
-    task = tasks.build(config, image_shape, facts)
+    task = build_task(config, image_shape, facts)
     checks.check_batches(config, mesh)
     checks.check_mixing(config, mesh, task)
     assert from_json(to_json(config)) == config

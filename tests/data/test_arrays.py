@@ -276,7 +276,7 @@ def test_columns_that_are_no_classes(
     data = DataConfig(source=f"arrays:{tmp_path}/set.npz", validation_fraction=0)
     config = Config(data=data)
     with pytest.raises(UserError, match=message):
-        data_checks.build_task(config, load(config.data, 0))
+        data_checks.task_of_data(config, load(config.data, 0))
 
 
 def pair_of(label: np.ndarray) -> dict[str, Any]:

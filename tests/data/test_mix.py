@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain import keys, own, tasks
+from jaxtrain import keys, own
 from jaxtrain.config import (
     AugmentConfig,
     Config,
@@ -24,6 +24,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.run.checks import class_counts
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.balance import relative_weights
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from tests.helpers.images import load_images
 from tests.helpers.rows import each_row
@@ -140,7 +141,7 @@ def test_loss_is_the_weighted_sum_of_both_cross_entropies(smoothing: float):
 def build(train: dict[str, Any], counts=(4, 0, 1, 2, 3)) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(counts)}
     config = TrainConfig(steps=1, **train)
-    return tasks.build(Config(train=config), (8, 8, 1), facts)
+    return build_task(Config(train=config), (8, 8, 1), facts)
 
 
 def test_class_weights_are_relative_to_a_mean_of_1_over_the_examples():

@@ -76,7 +76,7 @@ def test_classes_are_mapped_by_name(
         "unknown_classes": [],
         "num_unknown": 0,
     }
-    task = subject.build_task(Config(), model, mapped.facts, data)
+    task = subject.task_of_model(Config(), model, mapped.facts, data)
     assert task.class_names == KNOWN
     names = [mapped.store.store.names[i].decode() for i in mapped.indices.tolist()]
     wanted = [KNOWN.index(name.split("/")[0]) for name in names]

@@ -205,7 +205,7 @@ def test_classes_are_in_the_order_of_the_model(
         else pytest.raises(UserError, match=r"class [02] is")
     )
     with expected:
-        subject.build_task(
+        subject.task_of_model(
             Config(), described(known), facts, DataConfig(source="idx:x")
         )
 

@@ -10,8 +10,8 @@ import pytest
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.evaluation import resampling
-from jaxtrain.tasks import build
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
 
 NUM, CLASSES = 300, 4
 RNG = np.random.default_rng(1)
@@ -23,7 +23,7 @@ MASK = np.r_[np.ones(NUM - 20), np.zeros(20)].astype(np.int32)
 @pytest.fixture(scope="module")
 def task() -> Task:
     facts = {"num_classes": CLASSES}
-    return build(Config(), (8, 8, 1), facts)
+    return build_task(Config(), (8, 8, 1), facts)
 
 
 def draw(seed: int, index: np.ndarray) -> np.ndarray:

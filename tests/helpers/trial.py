@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from jaxtrain import keys, tasks
+from jaxtrain import keys
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -21,6 +21,7 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average, make_average
 from jaxtrain.training.optimizers import make_optimizer
@@ -79,7 +80,7 @@ class Trial:
         schedule: Any = None if rate is None else optax.constant_schedule(rate)
         tx = make_optimizer(self.config.optimizer, schedule)
         facts = {"num_classes": CLASSES}
-        self.task = tasks.build(self.config, SHAPE, facts)
+        self.task = build_task(self.config, SHAPE, facts)
         self.blueprint = make_blueprint(self.config, self.policy, SHAPE, CLASSES)
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)

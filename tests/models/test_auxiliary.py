@@ -11,13 +11,14 @@ import optax
 import pytest
 from safetensors.numpy import load_file
 
-from jaxtrain import models, tasks
+from jaxtrain import models
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.numerics import close
@@ -109,7 +110,7 @@ def test_an_evaluation_sees_the_main_outputs_alone():
 
 
 def test_heads_of_another_shape_are_refused():
-    task = tasks.build(Config(), SHAPE, {"num_classes": 4})
+    task = build_task(Config(), SHAPE, {"num_classes": 4})
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
     with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
         task.losses_and_metrics(outputs, jnp.zeros(2, int))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 import pytest
 
-from jaxtrain import own, tasks
+from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
@@ -21,6 +21,7 @@ from jaxtrain.models.weights.names import OWN
 from jaxtrain.run.checks import check_outputs
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training.state import split_model
 
 HERE = "tests.models.test_output_spec"
@@ -87,12 +88,12 @@ def describe(name: str) -> Description:
     )
 
 
-def build_task(name: str) -> Task:
-    return tasks.build(Config(task=f"{HERE}:{name}"), (32, 32, 3), {})
+def make_task(name: str) -> Task:
+    return build_task(Config(task=f"{HERE}:{name}"), (32, 32, 3), {})
 
 
 def test_a_model_with_several_heads_is_given_the_spec_and_read_back():
-    task, about = build_task("TwoOutputs"), describe(f"{HERE}:TwoHeads")
+    task, about = make_task("TwoOutputs"), describe(f"{HERE}:TwoHeads")
     assert task.num_outputs == 7
     read = Description.from_dict(json.loads(json.dumps(about.to_dict())), "model.json")
     assert read == about
@@ -105,7 +106,7 @@ def test_outputs_of_another_shape_are_refused_with_both():
     told = r"puts out \(2, 7\) for images .*: expected {'box': \(2, 4\), 'kind': "
     with pytest.raises(UserError, match=told):
         check_outputs(
-            blueprint.abstract(), blueprint.images(2), build_task("TwoOutputs")
+            blueprint.abstract(), blueprint.images(2), make_task("TwoOutputs")
         )
 
 
@@ -126,9 +127,9 @@ def test_what_is_no_shape_is_refused(spec: Any):
 
 def test_a_task_says_its_outputs():
     with pytest.raises(UserError, match="num_outputs, a number, nor output_spec"):
-        build_task("Nothing")
+        make_task("Nothing")
     with pytest.raises(UserError, match=r"output_spec = \[32, 32, 3\]: expected a sha"):
-        build_task("Flat")
+        make_task("Flat")
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -285,7 +285,7 @@ def fate(config: Config) -> str | None:
     """Return why a run would end before its first step is done; None: it trains."""
     try:
         splits = sources.load(config.data, config.seed)
-        task = data_checks.build_task(config, splits)
+        task = data_checks.task_of_data(config, splits)
         data_checks.check_data(config, splits, task)
         mesh = jax.make_mesh((1,), ("data",))
         loader.make_datasets(splits, mesh, True, config.data.max_bad_fraction)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain import tasks
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from tests.helpers.rows import each_row
 
@@ -25,7 +25,7 @@ Of = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def build(**train: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
-    return tasks.build(Config(train=TrainConfig(steps=1, **train)), (8, 8, 1), facts)
+    return build_task(Config(train=TrainConfig(steps=1, **train)), (8, 8, 1), facts)
 
 
 def probabilities(logits: np.ndarray = LOGITS) -> np.ndarray:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain import tasks
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import class_counts
 from jaxtrain.tasks.balance import relative_weights
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
 from tests.helpers.processes import Cli
@@ -31,7 +31,7 @@ MIXED = MixedLabels(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85
 def build(**train: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
     config = TrainConfig(steps=1, **{"loss": "binary_cross_entropy", **train})
-    return tasks.build(Config(train=config), (8, 8, 1), facts)
+    return build_task(Config(train=config), (8, 8, 1), facts)
 
 
 def formula(targets: np.ndarray) -> np.ndarray:

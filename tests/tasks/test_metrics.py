@@ -8,8 +8,8 @@ import sklearn.metrics
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.tasks import build
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES
 from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.tasks.metrics import Goal
@@ -22,7 +22,7 @@ LABELS = RNG.integers(0, 10, 40).astype(np.int32)
 
 def classification(num_classes: int) -> Task:
     facts = {"num_classes": num_classes}
-    return build(Config(), (8, 8, 1), facts)
+    return build_task(Config(), (8, 8, 1), facts)
 
 
 def evaluate(
@@ -155,4 +155,4 @@ def test_goals_are_metrics_that_rank():
 
 def test_a_set_without_classes_cannot_be_classified():
     with pytest.raises(UserError, match="does not tell its number of classes"):
-        build(Config(), (8, 8, 1), {})
+        build_task(Config(), (8, 8, 1), {})

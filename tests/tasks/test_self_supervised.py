@@ -11,7 +11,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxtrain import keys, own, tasks
+from jaxtrain import keys, own
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
@@ -20,6 +20,7 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.embedding_losses import agreement_losses
 from jaxtrain.tasks.self_supervised import SelfSupervised, spread
 from jaxtrain.training import precision
@@ -91,7 +92,7 @@ def take_steps(loss: str) -> np.ndarray:
     config = Config(
         task="self_supervised", task_options=options, optimizer=optimizer, train=train
     )
-    task = tasks.build(config, (*views.PIXELS, 1), {})
+    task = build_task(config, (*views.PIXELS, 1), {})
     blueprint = Blueprint(
         config=ModelConfig(name=MODEL),
         policy=precision.parse("fp64"),

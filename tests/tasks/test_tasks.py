@@ -8,12 +8,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pytest
 
-from jaxtrain import own, tasks
+from jaxtrain import own
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import write_json
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.pictures import COLOURS, outlines, overlay
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -229,7 +230,7 @@ class LaidOver(Constructor, Classification):
 
 def test_options_go_with_the_constructor():
     facts = {"num_classes": 3}
-    made = tasks.build(Config(task=f"{HERE}:LaidOver"), (8, 8, 1), facts)
+    made = build_task(Config(task=f"{HERE}:LaidOver"), (8, 8, 1), facts)
     assert made.num_outputs == 3 and LaidOver.Options is None
     assert Inherits.Options is Classification.Options
 
@@ -252,8 +253,8 @@ class Demanding(Task):
 def test_a_default_may_be_what_must_be_replaced():
     name = f"{HERE}:Demanding"
     with pytest.raises(UserError, match=r"scale = 0.0: expected a value above 0"):
-        tasks.build(Config(task=name), (8, 8, 1), {})
-    made = tasks.build(Config(task=name, task_options={"scale": 2}), (8, 8, 1), {})
+        build_task(Config(task=name), (8, 8, 1), {})
+    made = build_task(Config(task=name, task_options={"scale": 2}), (8, 8, 1), {})
     assert isinstance(made, Demanding) and made.scale == 2
 
 
@@ -262,11 +263,11 @@ def test_an_option_of_ones_own_task_has_one_value():
     options: dict[str, Any] = {"label_smoothing": 0.1}
     train = TrainConfig(epochs=1)
     config = Config(task=f"{HERE}:Inherits", task_options=options, train=train)
-    tasks.build(config, (8, 8, 1), {"num_classes": 3})
+    build_task(config, (8, 8, 1), {"num_classes": 3})
     train = TrainConfig(epochs=1, label_smoothing=0.2)
     config = Config(task=f"{HERE}:Inherits", task_options=options, train=train)
     with pytest.raises(UserError, match=r"label_smoothing = 0.2 and .* = 0.1 for"):
-        tasks.build(config, (8, 8, 1), {"num_classes": 3})
+        build_task(config, (8, 8, 1), {"num_classes": 3})
 
 
 def test_a_task_may_be_generic():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain import keys, tasks
+from jaxtrain import keys
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
 from jaxtrain.errors import UserError
@@ -18,6 +18,7 @@ from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.phases import build_phases, find_frozen
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.run.timetable import Timetable
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
@@ -121,7 +122,7 @@ def step_of(config: Config) -> tuple[Any, Any]:
     (phase,) = build_phases(config, timetable, model, rate)
     update = phase.update
     create = CreateState(blueprint, config.train, update.tx, update.average)
-    task = tasks.build(config, SHAPE, {"num_classes": 5})
+    task = build_task(config, SHAPE, {"num_classes": 5})
     layout = ElsewhereLayout(LAYOUT.mesh, {})
     step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, layout)
     batch = {

@@ -16,9 +16,9 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tools.method_pairs import METHOD_NEEDS
 from jaxtrain.tools.preview import first_images
-from jaxtrain.training import methods
 from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Objective
+from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.methods.trades import Trades
 from jaxtrain.training.step import make_train_step
@@ -328,7 +328,7 @@ def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
     """Also where a batch is the next one, which its change goes on with."""
     trial, epsilon = Trial(optimizer=SGD), {"l2": 0.5, "linf": 0.05}[norm]
     takes = [step // 3 for step in range(steps)]
-    method = methods.build(
+    method = build_method(
         TrainConfig(
             steps=1, method="free", method_options={"norm": norm, "epsilon": epsilon}
         )
@@ -547,4 +547,4 @@ def test_what_does_not_go_together_is_refused(
 def test_what_is_no_method_is_refused():
     config = TrainConfig(steps=1, method="tests.helpers.own_methods:Consistent")
     with pytest.raises(Exception, match="does not take what it is given"):
-        methods.build(config)
+        build_method(config)

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain import tasks
 from jaxtrain.config import Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import check_rounded
 from jaxtrain.run.settle import settle_options
+from jaxtrain.tasks.build import build_task
 from jaxtrain.tools.method_pairs import CLASSES, FACTS
 from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
@@ -168,7 +168,7 @@ def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str
 @pytest.mark.parametrize("task", ["regression", "detection", "embedding"])
 def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
     config = Config(task=task, model=ModelConfig(quantize="int8"))
-    made = tasks.build(config, (32, 32, 3), FACTS.get(task, CLASSES))
+    made = build_task(config, (32, 32, 3), FACTS.get(task, CLASSES))
     config = settle_options(config, made.settled)
     with pytest.raises(UserError, match="would be rounded to 256 steps"):
         check_rounded(config, made)

@@ -11,7 +11,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxtrain import keys, models, tasks
+from jaxtrain import keys, models
 from jaxtrain.config import (
     Config,
     ModelConfig,
@@ -26,6 +26,7 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
+from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
@@ -339,7 +340,7 @@ def test_skips_and_random_layers_are_cut(
         create = CreateState(blueprint, config.train, tx, average)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
-        task = tasks.build(config, SHAPE, {"num_classes": CLASSES})
+        task = build_task(config, SHAPE, {"num_classes": CLASSES})
         abstract = jax.eval_shape(create, root)
         staged = steps.make_train_step(task, stages, update, as_given, abstract, "f8")
         whole = make_train_step(task, graphdef, update, as_given, layout)

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from jaxtrain import config as config_lib
-from jaxtrain import tasks
 from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
@@ -27,6 +26,7 @@ from jaxtrain.run import checks
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.settle import settle
 from jaxtrain.run.timetable import Timetable
+from jaxtrain.tasks.build import build_task
 
 # The part of a GPU's memory that JAX takes at its start, and works with, and what
 # changes it.
@@ -210,7 +210,7 @@ def make_planner(
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
     facts = checks.training_facts(config, splits.train)
-    task = tasks.build(config, shape, facts)
+    task = build_task(config, shape, facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
     outputs = task.abstract_outputs((1,), np.float32)

@@ -1,0 +1,110 @@
+"""A task of a config, with its options and metrics."""
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import jax
+
+from jaxtrain import own
+from jaxtrain.config import Config
+from jaxtrain.config.base import Section, typed_options
+from jaxtrain.errors import UserError
+from jaxtrain.registry import check_call, find_row, given_options
+from jaxtrain.tasks import TASKS
+from jaxtrain.tasks.base import Task, is_shape
+from jaxtrain.tasks.metrics import Metric
+
+# Keys of records that no metric of the user's own may have.
+RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
+
+
+def build_task(
+    config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
+) -> Task:
+    """Return the task of a config, or the user's own, with the options that are set.
+
+    Args:
+      config: Config of a run: `task`, `task_options`, and the section `train`, where
+        older recipes have options, and which names metrics of the user's own.
+      image_shape: Height, width and channels of the images.
+      facts: What the data set says of itself (`Store.facts`).
+
+    Raises:
+      UserError: the name is not known, the task does not take an option, the data
+        set does not fit it, or the user's own is no task.
+    """
+    name = config.task
+    part: Any = find_row(TASKS, "task", name)
+    options = _options(config, getattr(part, "Options", None))
+    check_call("task", name, part, image_shape, facts, **options)
+    task = part(image_shape, facts, **options)
+    if not isinstance(task, Task):
+        raise UserError(
+            f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
+        )
+    _check_outputs(task, name)
+    taken = {*RESERVED, *task.metrics()}
+    own_metrics = {}
+    for text in config.train.metrics:
+        metric = _own_metric(text)
+        if _name(text) in taken:
+            raise UserError(
+                f"train.metrics = {text!r}: {_name(text)} is something else in the "
+                "records already; give it another name"
+            )
+        taken.add(_name(text))
+        own_metrics[_name(text)] = metric
+    task.own_metrics = own_metrics
+    return task
+
+
+def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
+    """Return the options of a task: all that it declares; else those that are given.
+
+    Raises:
+      UserError: there is one that the task does not declare, or has two values.
+    """
+    takes = () if kind is None else tuple(get_type_hints(kind))
+    spelled = config.train.task_options
+    given_options(config.train, "train", spelled, config.task, takes)
+    if kind is None:
+        return config.task_options
+    for name in spelled.keys() & config.task_options.keys():
+        raise UserError(
+            f"train.{name} = {spelled[name]!r} and task_options with {name} = "
+            f"{config.task_options[name]!r} for {config.task}: give one of them"
+        )
+    given = {**spelled, **config.task_options}
+    return vars(typed_options(kind, given, config.task))
+
+
+def _check_outputs(task: Task, name: str) -> None:
+    """Raise UserError if a task says nothing of its outputs; count their features."""
+    if task.output_spec is not None and not hasattr(task, "num_outputs"):
+        shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
+        if not all(map(is_shape, shapes)):
+            raise UserError(
+                f"task = {name!r}: output_spec = {task.output_spec!r}: expected a "
+                "shape, a tuple of numbers, or dicts and tuples of shapes"
+            )
+        task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
+    if not isinstance(getattr(task, "num_outputs", None), int):
+        raise UserError(
+            f"task = {name!r} does not set num_outputs, a number, nor output_spec"
+        )
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition(":")[2]
+
+
+def _own_metric(reference: str) -> Metric:
+    if not own.is_own(reference):
+        raise UserError(f"train.metrics = {reference!r}: expected {own.FORMS}")
+    metric = own.load("train.metrics", reference)
+    if not isinstance(metric, Metric):
+        raise UserError(
+            f"train.metrics = {reference!r} is {metric!r}, expected a "
+            "jaxtrain.tasks.metrics.Metric"
+        )
+    return metric

@@ -1,0 +1,29 @@
+"""The method of a config, with its options."""
+
+from jaxtrain import own
+from jaxtrain.config import TrainConfig
+from jaxtrain.config.base import typed_options
+from jaxtrain.errors import UserError
+from jaxtrain.registry import call_own, find_row
+from jaxtrain.training.methods import METHODS
+from jaxtrain.training.methods.base import Method
+
+
+def build_method(config: TrainConfig) -> Method:
+    """Return the method that the section names.
+
+    Raises:
+      UserError: The name is not known, or the user's own is no method.
+    """
+    name, options = config.method, config.method_options
+    make = find_row(METHODS, "train.method", name)
+    if not own.is_own(name) and make.Options is not None:
+        field = "train.method_options"
+        options = vars(typed_options(make.Options, options, name, field))
+    method = call_own("train.method", name, make, **options)
+    if not isinstance(method, Method):
+        raise UserError(
+            f"train.method = {name!r} makes {method!r}, which is no "
+            "jaxtrain.training.methods.base.Method"
+        )
+    return method
