@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -29,6 +30,9 @@ class Plugin:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
       commands: Command -> its module (see `jaxtrain.commands`).
+      classifiers: Model with one row of outputs an image, which may be a backbone ->
+        "module:Class" of a `jaxtrain.models.base.Model`.
+      models: Other model -> likewise.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
@@ -37,6 +41,8 @@ class Plugin:
     name: str
     requires: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
+    classifiers: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
@@ -48,15 +54,15 @@ class Table(Mapping[str, T]):
     Iterating gives the names, those of the core first, and imports no row.
     """
 
-    def __init__(self, kind: str, core: Mapping[str, str]) -> None:
+    def __init__(self, kinds: str | tuple[str, ...], core: Mapping[str, str]) -> None:
         """Make a table.
 
         Args:
-          kind: Attribute of `Plugin` whose rows belong here.
+          kinds: Attributes of `Plugin` whose rows belong here.
           core: Name -> "module", or "module:name", of each row of the core.
         """
-        self.kind = kind
-        self._core = core
+        self.kinds = (kinds,) if isinstance(kinds, str) else kinds
+        self.core = core
 
     @functools.cached_property
     def references(self) -> dict[str, str]:
@@ -65,14 +71,15 @@ class Table(Mapping[str, T]):
         Raises:
           UserError: Two plug-ins, or a plug-in and the core, bring one name.
         """
-        rows = dict(self._core)
+        rows = dict(self.core)
         owners = dict.fromkeys(rows, "the core")
         for plugin in installed():
-            for name, reference in getattr(plugin, self.kind).items():
+            brought = [getattr(plugin, kind).items() for kind in self.kinds]
+            for name, reference in itertools.chain(*brought):
                 if name in rows:
                     raise UserError(
-                        f"{self.kind}: {name!r} is brought by {owners[name]} and by "
-                        f"the plug-in {plugin.name!r}: uninstall one of them"
+                        f"{self.kinds[-1]}: {name!r} is brought by {owners[name]} and "
+                        f"by the plug-in {plugin.name!r}: uninstall one of them"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
         return rows

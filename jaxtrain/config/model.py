@@ -35,9 +35,7 @@ class ModelConfig(Section):
     # The model, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
     # Of a model of maps or boxes: the classifier whose features it looks at.
-    backbone: Annotated[
-        str | None, row_of("jaxtrain.models.classifiers:CLASSIFIERS")
-    ] = None
+    backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = None
     # Weights that the run begins with: the folder of a run, or of a model in timm's
     # form; a file .safetensors or .pth; hf:OWNER/REPO. None: random ones.
     pretrained: str | None = None

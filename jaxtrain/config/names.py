@@ -11,7 +11,12 @@ from jaxtrain.config.base import Section
 from jaxtrain.plugin import resolve
 
 # Those that are a `Table`.
-TABLES = ("jaxtrain.tasks:TASKS", "jaxtrain.training.methods:METHODS")
+TABLES = (
+    "jaxtrain.models:CLASSIFIERS",
+    "jaxtrain.models:MODELS",
+    "jaxtrain.tasks:TASKS",
+    "jaxtrain.training.methods:METHODS",
+)
 # Fields of options -> the table whose rows declare theirs, as `Options`.
 OPTIONS = {
     "task_options": "jaxtrain.tasks:TASKS",

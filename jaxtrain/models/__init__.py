@@ -1,24 +1,78 @@
 """Models by name; each is an nnx.Module that knows of no config and no mesh."""
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jaxtrain.models.base import Model
-from jaxtrain.models.classifiers import CLASSIFIERS
-from jaxtrain.models.deeplab import FCN, DeepLabV3
-from jaxtrain.models.fcos import FCOS
-from jaxtrain.models.unet import UNet
+from jaxtrain.plugin import Table
 
-# Those of maps and of boxes begin with a classifier.
-MODELS: dict[str, type[Model]] = {
-    **CLASSIFIERS,
-    "unet": UNet,
-    "deeplabv3_resnet50": DeepLabV3,
-    "deeplabv3_resnet101": DeepLabV3.variant(base_backbone="resnet101"),
-    "fcn_resnet50": FCN,
-    "fcn_resnet101": FCN.variant(base_backbone="resnet101"),
-    "fcos": FCOS,
-}
+if TYPE_CHECKING:
+    from jaxtrain.models.base import Model
+
+# Models with one row of outputs an image, which may be backbones, too.
+CLASSIFIERS: "Table[type[Model]]" = Table(
+    "classifiers",
+    {
+        "lenet": "jaxtrain.models.small:LeNet",
+        "convnet": "jaxtrain.models.small:ConvNet",
+        "cnn4": "jaxtrain.models.small:CNN4",
+        "resnet18": "jaxtrain.models.resnet:ResNet18",
+        "resnet34": "jaxtrain.models.resnet:ResNet34",
+        "resnet50": "jaxtrain.models.resnet:ResNet50",
+        "resnet101": "jaxtrain.models.resnet:ResNet101",
+        "resnet152": "jaxtrain.models.resnet:ResNet152",
+        "resnet18d": "jaxtrain.models.resnet:ResNet18D",
+        "resnet50d": "jaxtrain.models.resnet:ResNet50D",
+        "seresnet18": "jaxtrain.models.resnet:SEResNet18",
+        "seresnet50": "jaxtrain.models.resnet:SEResNet50",
+        "wide_resnet50_2": "jaxtrain.models.resnet:WideResNet50x2",
+        "resnext50_32x4d": "jaxtrain.models.resnet:ResNeXt50",
+        "preact_resnet18": "jaxtrain.models.preact_resnet:PreActResNet18",
+        "preact_resnet50": "jaxtrain.models.preact_resnet:PreActResNet50",
+        "wide_resnet28_10": "jaxtrain.models.preact_resnet:WideResNet28x10",
+        "regnet_y_3_2gf": "jaxtrain.models.regnet:RegNetY3GF",
+        "regnet_y_4gf": "jaxtrain.models.regnet:RegNetY4GF",
+        "regnet_y_8gf": "jaxtrain.models.regnet:RegNetY8GF",
+        "regnet_y_8gf_paper": "jaxtrain.models.regnet:RegNetY8GFPaper",
+        "vgg11": "jaxtrain.models.vgg:VGG11",
+        "vgg11_bn": "jaxtrain.models.vgg:VGG11BN",
+        "vgg13": "jaxtrain.models.vgg:VGG13",
+        "vgg13_bn": "jaxtrain.models.vgg:VGG13BN",
+        "vgg16": "jaxtrain.models.vgg:VGG16",
+        "vgg16_bn": "jaxtrain.models.vgg:VGG16BN",
+        "vgg19": "jaxtrain.models.vgg:VGG19",
+        "vgg19_bn": "jaxtrain.models.vgg:VGG19BN",
+        "googlenet": "jaxtrain.models.googlenet:GoogLeNet",
+        "inception_v3": "jaxtrain.models.inception_v3:InceptionV3",
+        "densenet121": "jaxtrain.models.densenet:DenseNet121",
+        "mobilenet_v2": "jaxtrain.models.mobilenet:MobileNetV2",
+        "mobilenet_v3_small": "jaxtrain.models.mobilenet:MobileNetV3Small",
+        "mobilenet_v3_large": "jaxtrain.models.mobilenet:MobileNetV3Large",
+        "efficientnet_b0": "jaxtrain.models.efficientnet:EfficientNetB0",
+        "efficientnet_b1": "jaxtrain.models.efficientnet:EfficientNetB1",
+        "efficientnet_b2": "jaxtrain.models.efficientnet:EfficientNetB2",
+        "efficientnet_b3": "jaxtrain.models.efficientnet:EfficientNetB3",
+        "efficientnet_b4": "jaxtrain.models.efficientnet:EfficientNetB4",
+        "efficientnet_v2_s": "jaxtrain.models.efficientnet:EfficientNetV2S",
+        "convnext_tiny": "jaxtrain.models.convnext:ConvNeXtTiny",
+        "convnext_small": "jaxtrain.models.convnext:ConvNeXtSmall",
+        "convnext_base": "jaxtrain.models.convnext:ConvNeXtBase",
+        "whitened_cnn": "jaxtrain.models.whitened_cnn:WhitenedCNN",
+        "whitened_cnn_small": "jaxtrain.models.whitened_cnn:WhitenedCNNSmall",
+    },
+)
+# And models of maps and of boxes, which begin with a classifier.
+MODELS: "Table[type[Model]]" = Table(
+    ("classifiers", "models"),
+    {
+        **CLASSIFIERS.core,
+        "unet": "jaxtrain.models.unet:UNet",
+        "deeplabv3_resnet50": "jaxtrain.models.deeplab:DeepLabV3",
+        "deeplabv3_resnet101": "jaxtrain.models.deeplab:DeepLabV3ResNet101",
+        "fcn_resnet50": "jaxtrain.models.deeplab:FCN",
+        "fcn_resnet101": "jaxtrain.models.deeplab:FCNResNet101",
+        "fcos": "jaxtrain.models.fcos:FCOS",
+    },
+)
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = (
@@ -30,7 +84,7 @@ NO_OPTIONS = (
 FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")
 
 
-def defaults(model: type[Model]) -> dict[str, Any]:
+def defaults(model: "type[Model]") -> dict[str, Any]:
     """Return the options that a model takes, with the default of each.
 
     One that depends on the size of the model is None in the constructor, and the class

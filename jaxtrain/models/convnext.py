@@ -137,3 +137,10 @@ def _head(
     norm: LayerNorm, head: Head, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
     return head(norm(x.mean((1, 2))), rngs)
+
+
+ConvNeXtTiny = ConvNeXt.variant(depths=(3, 3, 9, 3), base_drop_path=0.1)
+ConvNeXtSmall = ConvNeXt.variant(depths=(3, 3, 27, 3), base_drop_path=0.4)
+ConvNeXtBase = ConvNeXt.variant(
+    channels=(128, 256, 512, 1024), depths=(3, 3, 27, 3), base_drop_path=0.5
+)

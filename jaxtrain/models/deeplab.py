@@ -205,3 +205,7 @@ def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
 
 def _map_head(head: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> jax.Array:
     return resized(head(x[0], rngs), x[-1].shape[1:3])
+
+
+FCNResNet101 = FCN.variant(base_backbone="resnet101")
+DeepLabV3ResNet101 = DeepLabV3.variant(base_backbone="resnet101")

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.errors import UserError
+from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.base import Model, Piece
-from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import find_row
 

@@ -116,3 +116,6 @@ def _cifar_stem(conv: nnx.Conv, images: jax.Array, rngs: nnx.Rngs | None) -> Fea
 
 def _last(norm: BatchNorm, x: Features, rngs: nnx.Rngs | None) -> jax.Array:
     return norm(_join(x), relu=True)
+
+
+DenseNet121 = DenseNet.variant(depths=(6, 12, 24, 16))

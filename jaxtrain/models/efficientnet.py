@@ -64,3 +64,16 @@ class EfficientNetV2S(EfficientNet):
         _stage(160, (6,) * 9),
         _stage(256, (6,) * 15, stride=2),
     )
+
+
+EfficientNetB0 = EfficientNet.variant(stages=scaled_stages(1.0))
+EfficientNetB1 = EfficientNet.variant(stages=scaled_stages(1.1))
+EfficientNetB2 = EfficientNet.variant(
+    width_factor=1.1, stages=scaled_stages(1.2), base_dropout=0.3
+)
+EfficientNetB3 = EfficientNet.variant(
+    width_factor=1.2, stages=scaled_stages(1.4), base_dropout=0.3
+)
+EfficientNetB4 = EfficientNet.variant(
+    width_factor=1.4, stages=scaled_stages(1.8), base_dropout=0.4
+)

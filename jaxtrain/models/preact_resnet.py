@@ -175,3 +175,8 @@ class WideResNet(PreActResNet):
         )
         head = Head(features, num_outputs, 0.0, layers=layers)
         self.add_head(features, head, layers)
+
+
+PreActResNet18 = PreActResNet.variant(block=PreActBasicBlock, depths=(2, 2, 2, 2))
+PreActResNet50 = PreActResNet.variant(block=PreActBottleneck, depths=(3, 4, 6, 3))
+WideResNet28x10 = WideResNet.variant(depth=28, widening=10)

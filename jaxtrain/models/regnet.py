@@ -109,3 +109,12 @@ class RegNet(ResNet):
         group = min(self.group_width, channels)
         rounded = (channels + group // 2) // group * group
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group
+
+
+_Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
+RegNetY3GF = RegNet.variant(depth=21, w_0=80, w_a=42.63, w_m=2.66, group_width=24)
+RegNetY4GF = RegNet.variant(depth=22, w_0=96, w_a=31.41, w_m=2.24, group_width=64)
+# As torchvision has it, which rounds 192 channels of the first stage to 224; and as
+# in the paper, and in timm as regnety_080, which round them to 168.
+RegNetY8GF = RegNet.variant(**_Y_8GF, max_loss=0.1)
+RegNetY8GFPaper = RegNet.variant(**_Y_8GF)

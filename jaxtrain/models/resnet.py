@@ -21,7 +21,17 @@ from jaxtrain.models.layers import (
     scale_channels,
 )
 from jaxtrain.models.pools import max_pool_3x3
-from jaxtrain.models.residual import ResidualBlock
+from jaxtrain.models.residual import (
+    BasicBlock,
+    Bottleneck,
+    GroupedBottleneck,
+    PoolingBasicBlock,
+    PoolingBottleneck,
+    ResidualBlock,
+    SEBasicBlock,
+    SEBottleneck,
+    WideBottleneck,
+)
 
 Stem = Literal["imagenet", "cifar"]
 
@@ -189,3 +199,16 @@ class ResNetD(ResNet):
             stem3_conv=layers.conv(half, channels, 3),
             stem3_norm=layers.batch_norm(channels),
         )
+
+
+ResNet18 = ResNet.variant(block=BasicBlock, depths=(2, 2, 2, 2))
+ResNet34 = ResNet.variant(block=BasicBlock, depths=(3, 4, 6, 3))
+ResNet50 = ResNet.variant(block=Bottleneck, depths=(3, 4, 6, 3))
+ResNet101 = ResNet.variant(block=Bottleneck, depths=(3, 4, 23, 3))
+ResNet152 = ResNet.variant(block=Bottleneck, depths=(3, 8, 36, 3))
+ResNet18D = ResNetD.variant(block=PoolingBasicBlock, depths=(2, 2, 2, 2))
+ResNet50D = ResNetD.variant(block=PoolingBottleneck, depths=(3, 4, 6, 3))
+SEResNet18 = ResNet.variant(block=SEBasicBlock, depths=(2, 2, 2, 2))
+SEResNet50 = ResNet.variant(block=SEBottleneck, depths=(3, 4, 6, 3))
+WideResNet50x2 = ResNet.variant(block=WideBottleneck, depths=(3, 4, 6, 3))
+ResNeXt50 = ResNet.variant(block=GroupedBottleneck, depths=(3, 4, 6, 3))

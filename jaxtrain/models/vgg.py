@@ -109,3 +109,13 @@ def _block_and_pool(*layers_and_input: Any) -> jax.Array:
 
 def _flatten_and_dense(dense: Dense, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return dense(flatten(adaptive_average_pool(x, POOLED)), rngs)
+
+
+VGG11 = VGG.variant(depths=(1, 1, 2, 2, 2))
+VGG11BN = VGG.variant(depths=(1, 1, 2, 2, 2), batch_norm=True)
+VGG13 = VGG.variant(depths=(2, 2, 2, 2, 2))
+VGG13BN = VGG.variant(depths=(2, 2, 2, 2, 2), batch_norm=True)
+VGG16 = VGG.variant(depths=(2, 2, 3, 3, 3))
+VGG16BN = VGG.variant(depths=(2, 2, 3, 3, 3), batch_norm=True)
+VGG19 = VGG.variant(depths=(2, 2, 4, 4, 4))
+VGG19BN = VGG.variant(depths=(2, 2, 4, 4, 4), batch_norm=True)

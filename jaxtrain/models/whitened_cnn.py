@@ -149,3 +149,6 @@ def _head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
 
 def _pooled_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
     return head(x.max((1, 2)), rngs)
+
+
+WhitenedCNNSmall = WhitenedCNN.variant(min_size=8, patch_stride=2, channels=(32, 64))

@@ -22,9 +22,8 @@ from jaxtrain.errors import CheckpointError, UserError, counted
 from jaxtrain.inference import load
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained
-from jaxtrain.models import MODELS, NO_OPTIONS
+from jaxtrain.models import CLASSIFIERS, MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
-from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.weights.channels import statistics
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers

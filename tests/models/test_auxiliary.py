@@ -30,7 +30,9 @@ SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=
 
 @pytest.fixture(autouse=True)
 def two_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(models.MODELS, "two_heads", TwoHeads)
+    monkeypatch.setitem(
+        models.MODELS.references, "two_heads", f"{TwoHeads.__module__}:TwoHeads"
+    )
 
 
 def by_hand(params: Any, smoothing: float = 0.0) -> tuple[jax.Array, Any]:

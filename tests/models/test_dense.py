@@ -11,8 +11,8 @@ from flax import nnx
 
 from jaxtrain import own
 from jaxtrain.errors import UserError
+from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.base import Model
-from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers

@@ -14,8 +14,8 @@ import pytest
 from flax import nnx
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.classifiers import CLASSIFIERS
 from jaxtrain.models.weights import identify
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find

@@ -318,7 +318,8 @@ def test_skips_and_random_layers_are_cut(
 
     In float64: another order of sums differs by about 1e-16, another mask by 0.1.
     """
-    monkeypatch.setitem(models.MODELS, "cut", model)
+    place = f"{model.__module__}:{model.__qualname__}"
+    monkeypatch.setitem(models.MODELS.references, "cut", place)
     # Stages on one device would share what each of them gives away.
     monkeypatch.setattr(
         Stage, "take_whole", lambda _, tree: jax.tree.map(jnp.copy, tree)

@@ -15,7 +15,7 @@ from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
-from jaxtrain.models.classifiers import CLASSIFIERS
+from jaxtrain.models import CLASSIFIERS
 from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.tasks.base import Advice, Task
 
