@@ -33,6 +33,8 @@ class Plugin:
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> likewise.
+      sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
+        a set (see `jaxtrain.data.stores.OpenStore`).
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
@@ -43,6 +45,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)

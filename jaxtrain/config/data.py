@@ -169,7 +169,7 @@ class DataConfig(Section):
 
     # Where the images come from: a kind and what it takes, such as folder:photos or
     # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
-    source: Annotated[str, row_of("jaxtrain.data.sources:SOURCES")] = field(
+    source: Annotated[str, row_of("jaxtrain.data:SOURCES")] = field(
         default="digits", metadata=DATA_PLACE
     )
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.

@@ -12,6 +12,7 @@ from jaxtrain.plugin import resolve
 
 # Those that are a `Table`.
 TABLES = (
+    "jaxtrain.data:SOURCES",
     "jaxtrain.models:CLASSIFIERS",
     "jaxtrain.models:MODELS",
     "jaxtrain.tasks:TASKS",
@@ -45,31 +46,16 @@ def names_of_rows(table: str) -> list[str]:
 
     Args:
       table: MODULE:NAME of a `Table`, whose module imports no JAX, or of a dict that is
-        written out there; `**OTHER` in it stands for the rows of a table that the
-        module imports. A row with an argument `form` is named in this form.
+        written out there.
     """
     if table in TABLES:
         return [*resolve(table)]
     module, _, name = table.partition(":")
-    body = ast.parse(_file(module).read_text(encoding="utf-8")).body
-    imported = {
-        alias.name: f"{node.module}:{alias.name}"
-        for node in body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    for node in body:
+    for node in ast.parse(_file(module).read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
-        is_table = any(isinstance(t, ast.Name) and t.id == name for t in targets)
-        if is_table and isinstance(value := getattr(node, "value", None), ast.Dict):
-            names = []
-            for key, row in zip(value.keys, value.values, strict=True):
-                if key is None and isinstance(row, ast.Name):
-                    names += names_of_rows(imported[row.id])
-                else:
-                    names.append(_form(key, row))
-            return names
+        rows = getattr(node, "value", None)
+        if isinstance(rows, ast.Dict) and [ast.unparse(t) for t in targets] == [name]:
+            return [ast.literal_eval(key) for key in rows.keys if key is not None]
     raise AssertionError(f"{table} is no dict that is written out")
 
 
@@ -89,11 +75,3 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
         return {}
     table = resolve(OPTIONS[field])
     return {row: kind.Options for row, kind in table.items() if kind.Options}
-
-
-def _form(key: ast.expr | None, row: ast.expr) -> str:
-    keywords = row.keywords if isinstance(row, ast.Call) else []
-    forms = [keyword.value for keyword in keywords if keyword.arg == "form"]
-    named = forms[0] if forms else key
-    assert isinstance(named, ast.Constant), "the names of rows are written out"
-    return str(named.value)

@@ -1,0 +1,38 @@
+"""Data sets with a length and random access, read by batch."""
+
+from typing import TYPE_CHECKING
+
+from jaxtrain.plugin import Table
+
+if TYPE_CHECKING:
+    from jaxtrain.data.stores import OpenStore
+
+# Form of `data.source`, the kind before its colon -> the function that opens a set.
+SOURCES: "Table[OpenStore]" = Table(
+    "sources",
+    {
+        "digits": "jaxtrain.data.stores:open_digits",
+        "csv:FILE": "jaxtrain.data.csv_list:open_csv",
+        "folder:DIR": "jaxtrain.data.folder:open_folder",
+        "masks:DIR": "jaxtrain.data.masks:open_masks",
+        "audio:DIR_OR_FILE.csv": "jaxtrain.data.audio:open_audio",
+        "arrays:FILE.npz": "jaxtrain.data.arrays:open_arrays",
+        "idx:DIR": "jaxtrain.data.idx:open_idx",
+        "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",
+        "packed:DIR": "jaxtrain.data.packed.store:open_packed",
+        "coco:FILE_OR_DIR": "jaxtrain.data.coco:open_coco",
+        "yolo:DIR_OR_FILE.yaml": "jaxtrain.data.yolo:open_yolo",
+        "tfds:NAME": "jaxtrain.data.tfds:open_tfds",
+        "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
+    },
+)
+
+
+def forms() -> dict[str, str]:
+    """Kind of a source, which stands before the colon -> its form."""
+    return {form.partition(":")[0]: form for form in SOURCES}
+
+
+def is_path(form: str) -> bool:
+    """Whether a form of a source names a file or a folder."""
+    return form.partition(":")[2].startswith(("DIR", "FILE"))

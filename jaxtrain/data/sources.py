@@ -9,27 +9,16 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import images, layouts, sampled
-from jaxtrain.data.arrays import open_arrays
-from jaxtrain.data.audio import open_audio
+from jaxtrain.data import SOURCES, forms, images, is_path, layouts, sampled
 from jaxtrain.data.classes import may_be_one
-from jaxtrain.data.coco import open_coco
-from jaxtrain.data.csv_list import open_csv
-from jaxtrain.data.folder import open_folder
-from jaxtrain.data.hf import open_hf
 from jaxtrain.data.hold_out import HoldOut
-from jaxtrain.data.idx import open_idx
 from jaxtrain.data.image_source import SOUND, Source
-from jaxtrain.data.masks import open_masks
-from jaxtrain.data.packed.store import open_packed
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
@@ -38,10 +27,8 @@ from jaxtrain.data.slices import (
     join,
     select,
 )
-from jaxtrain.data.stores import Opened, Store, open_digits, open_synthetic
-from jaxtrain.data.tfds import open_tfds
+from jaxtrain.data.stores import Opened, Store
 from jaxtrain.data.unlabelled import NO_LABEL, set_aside
-from jaxtrain.data.yolo import open_yolo
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options
 
@@ -266,23 +253,24 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     if own.is_own(config.source):
         return _open_own(config)
     kind, _, name = config.source.partition(":")
-    if kind not in SOURCES:
+    known = forms()
+    if kind not in known:
         if (meant := layouts.guess(config.source)) is not None:
             raise UserError(
                 f"data.source = {config.source!r} has no kind: write {meant}"
             )
         raise _unknown(config.source, kind)
-    row = SOURCES[kind]
+    form = known[kind]
     # Those two say themselves what a name is like.
-    if kind not in ("synthetic", "tfds") and bool(name) != (":" in row.form):
-        raise UserError(f"data.source = {config.source!r}: expected {row.form}")
-    if row.is_path and not os.path.lexists(os.path.expanduser(name)):
+    if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
+        raise UserError(f"data.source = {config.source!r}: expected {form}")
+    if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
         raise UserError(
             f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
         )
     check_no_options("data", config.source, config.options)
     with may_be_one(not to_train):
-        opened = row.open(name, config)
+        opened = SOURCES[form](name, config)
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
         raise UserError(
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
@@ -310,27 +298,27 @@ def refuse_sounds(store: Store, what: str) -> None:
 
 def complete(text: str) -> str:
     """Return a source in full: a path alone stands for a folder or a file of images."""
-    known = text.partition(":")[0] in SOURCES or own.is_own(text)
+    known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 
 
 def _unknown(source: str, kind: str) -> UserError:
-    """Return the error for a source that is none of `SOURCES`."""
-    near, where = nearest(kind, SOURCES), f"seen from {os.getcwd()}"
-    is_path = not near and (":" not in source or os.sep in kind)
-    if is_path and os.path.exists(os.path.expanduser(source)):
+    """Return the error for a source of no known kind."""
+    near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
+    named = not near and (":" not in source or os.sep in kind)
+    if named and os.path.exists(os.path.expanduser(source)):
         known = ", ".join(layouts.KIND_BY_ENDING)
         return UserError(
             f"data.source = {source!r} is a file of no kind that is read ({known}): "
             "give a folder of images, or unpack it"
         )
     ending = os.path.splitext(source)[1].lower()
-    if is_path and (os.sep in source or ending in layouts.KIND_BY_ENDING):
+    if named and (os.sep in source or ending in layouts.KIND_BY_ENDING):
         return UserError(f"data.source = {source!r} is not there, {where}")
-    forms = ", ".join(row.form for row in SOURCES.values())
-    there = f" is not there, {where}, and no other source" if is_path else ""
+    there = f" is not there, {where}, and no other source" if named else ""
     return UserError(
-        f"data.source = {source!r}{there}: expected {forms} or {own.FORMS}{near}"
+        f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "
+        f"{own.FORMS}{near}"
     )
 
 
@@ -464,33 +452,3 @@ def statistics(
     # A channel of one value must not be divided by 0.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-class Kind(NamedTuple):
-    """A row of `SOURCES`: what opens a set, and how it is written in a config."""
-
-    open: Callable[[str, DataConfig], Opened]
-    form: str
-
-    @property
-    def is_path(self) -> bool:
-        """Whether a file or a folder is named."""
-        return self.form.partition(":")[2].startswith(("DIR", "FILE"))
-
-
-# What stands before the colon -> the kind of source.
-SOURCES: dict[str, Kind] = {
-    "digits": Kind(open_digits, form="digits"),
-    "csv": Kind(open_csv, form="csv:FILE"),
-    "folder": Kind(open_folder, form="folder:DIR"),
-    "masks": Kind(open_masks, form="masks:DIR"),
-    "audio": Kind(open_audio, form="audio:DIR_OR_FILE.csv"),
-    "arrays": Kind(open_arrays, form="arrays:FILE.npz"),
-    "idx": Kind(open_idx, form="idx:DIR"),
-    "hf": Kind(open_hf, form="hf:NAME_OR_DIR"),
-    "packed": Kind(open_packed, form="packed:DIR"),
-    "coco": Kind(open_coco, form="coco:FILE_OR_DIR"),
-    "yolo": Kind(open_yolo, form="yolo:DIR_OR_FILE.yaml"),
-    "tfds": Kind(open_tfds, form="tfds:NAME"),
-    "synthetic": Kind(open_synthetic, form="synthetic:HxWxC/CLASSES[/EXAMPLES]"),
-}

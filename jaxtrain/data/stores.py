@@ -3,7 +3,7 @@
 import functools
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -75,6 +75,8 @@ def targets_of(store: Store, indices: np.ndarray) -> Any | None:
 
 # A set: a store of all its examples, and which of them each split has.
 Opened = tuple[Store, NamedSplits]
+# Name behind the colon of `data.source`, and the section -> the set.
+OpenStore = Callable[[str, DataConfig], Opened]
 
 
 @dataclass(frozen=True)

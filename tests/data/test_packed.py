@@ -8,8 +8,10 @@ import pickle
 import re
 import resource
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from PIL import Image
 from jaxtrain import own, system_errors
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ParallelConfig, replace
-from jaxtrain.data import loader, sources
+from jaxtrain.data import SOURCES, loader, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packing import shard, writer
 from jaxtrain.data.packing.convert import Form
@@ -460,8 +462,10 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
 
 
 def packable(monkeypatch: pytest.MonkeyPatch, *opened: Any) -> None:
-    kind = sources.Kind(lambda name, config: opened, "own:NAME")
-    monkeypatch.setitem(sources.SOURCES, "own", kind)
+    module = ModuleType("own_source")
+    module.open = lambda name, config: opened  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "own_source", module)
+    monkeypatch.setitem(SOURCES.references, "own:NAME", "own_source:open")
 
 
 def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
