@@ -37,7 +37,7 @@ from jaxtrain.system_errors import as_user_error
 COMMANDS = (
     *("train", "new", "data", "models", "find-lr", "find-batch", "scale", "plan"),
     *("evaluate", "predict", "export", "report", "serve", "checkpoint"),
-    *("average", "ensemble", "compact", "quantize", "rewind", "sweep"),
+    *("average", "ensemble", "compact", "quantize", "sweep"),
 )
 DEFAULT = "train"
 # Any other exception is a bug.
