@@ -197,9 +197,6 @@ def build_setup(
         has_plateau,
         update.pruning,
         members,
-        checks.method_memory(
-            config, method, phases, blueprint.images(config.data.batch_size)
-        ),
     )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"

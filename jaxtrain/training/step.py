@@ -24,7 +24,7 @@ from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.members import over_members, step_members
-from jaxtrain.training.methods.base import Memory, Method, Objective
+from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.pruning import masked
 from jaxtrain.training.scan import repeat
@@ -41,8 +41,8 @@ from jaxtrain.training.views import View, plain
 
 PLAIN = Plain()
 
-# (carry, micro-batch, key, its number) -> (carry, metrics).
-MicroStep = Callable[[Any, Batch, Any, Any], tuple[Any, Metrics]]
+# (carry, micro-batch, key) -> (carry, metrics).
+MicroStep = Callable[[Any, Batch, Any], tuple[Any, Metrics]]
 # Repeats one over the micro-batches of a step: -> (carry, mean metrics).
 RepeatMicro = Callable[[MicroStep, Any], tuple[Any, Metrics]]
 
@@ -156,39 +156,30 @@ def make_train_step(
 
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
-    ) -> tuple[Any, Any, Metrics, Memory]:
+    ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
         lowered = objective(state, rest, scale_of(state.loss_scale), beside)
 
-        def micro_step(
-            carry: Any, batch: Batch, key: Any, index: Any
-        ) -> tuple[Any, Metrics]:
-            model_state, total, memory = carry
-            rows = jax.tree.map(lambda x: micro_batch(x, num_micro, index), memory)
-            grads, model_state, metrics, rows = method.step(
-                lowered, params, model_state, batch, key, rows
+        def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
+            model_state, total = carry
+            grads, model_state, metrics = method.gradients(
+                lowered, params, model_state, batch, key
             )
             grads = layout.shared_grads(grads)
             total = jax.tree.map(jnp.add, total, grads)
-            memory = jax.tree.map(
-                lambda x, new: with_micro_batch(x, new, num_micro, index), memory, rows
-            )
-            return (model_state, total, memory), metrics
+            return (model_state, total), metrics
 
-        carry = state.model_state, zero_grads(params), state.method_memory
-        (model_state, total, memory), metrics = repeat_micro(micro_step, carry)
+        carry = state.model_state, zero_grads(params)
+        (model_state, total), metrics = repeat_micro(micro_step, carry)
         total = layout.summed_grads(total)
         grads = in_rows(mean_grads(total, num_micro, state), layout)
-        return grads, model_state, metrics, memory
+        return grads, model_state, metrics
 
     def loss_at(state: TrainState, repeat_micro: RepeatMicro, params: Any) -> jax.Array:
         """Return the loss of the step at other parameters, for a line search."""
         frozen_params = frozen.part(state.params)[1]
 
-        def micro_step(
-            model_state: Any, batch: Batch, key: Any, index: Any
-        ) -> tuple[Any, Metrics]:
-            del index
+        def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             whole = layout.trained_params(merge(params, frozen_params))
             trained, rest = frozen.part(whole)
             lowered = objective(state, rest, jnp.float32(1))
@@ -227,19 +218,19 @@ def make_train_step(
                 if not prepares_whole:
                     micro = prepare(data, micro, image_root, state.step)
                 of_micro = jax.random.fold_in(key, index)
-                return micro_step(carry, micro, of_micro, index)
+                return micro_step(carry, micro, of_micro)
 
             xs = jnp.arange(num_micro)
             carry, metrics = repeat(body, carry, xs, layout.platform)
             return carry, jax.tree.map(jnp.mean, metrics)
 
-        grads, model_state, metrics, memory = gradients(state, repeat_micro, beside)
+        grads, model_state, metrics = gradients(state, repeat_micro, beside)
         norm = partial(global_norm, layout=layout)
         grad_norm, extra_args = norm(grads), {}
         if update.line_search:
             value_fn = partial(loss_at, state, repeat_micro)
             extra_args = {"value": metrics["loss"], "grad": grads, "value_fn": value_fn}
-        done = state, root, grads, grad_norm, model_state, metrics, norm, memory
+        done = state, root, grads, grad_norm, model_state, metrics, norm
         return update.of_member(numbers).apply(*done, **extra_args)
 
     def one_batch(
@@ -361,13 +352,6 @@ def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
     """
     parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)
-
-
-def with_micro_batch(x: jax.Array, new: jax.Array, num: int, index: Any) -> jax.Array:
-    """Return (batch, ...) with a micro-batch in its place, as `micro_batch` has it."""
-    parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
-    parts = jax.lax.dynamic_update_index_in_dim(parts, new, index, 1)
-    return parts.reshape(x.shape)
 
 
 def apply_model(

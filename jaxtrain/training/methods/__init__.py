@@ -11,7 +11,6 @@ from jaxtrain.registry import call_own, find_row
 from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.distillation import Distillation
-from jaxtrain.training.methods.free import Free
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.methods.sam import Sam
 from jaxtrain.training.methods.trades import Trades
@@ -20,7 +19,6 @@ METHODS: dict[str, type[Method]] = {
     "plain": Plain,
     "sam": Sam,
     "adversarial": Adversarial,
-    "free": Free,
     "trades": Trades,
     "distillation": Distillation,
 }

@@ -18,8 +18,6 @@ from jaxtrain.training.update import Metrics
 # (params, model_state, images, key, *, training=True, cuts=None) -> (outputs, new
 # model_state).
 TrainForward = Callable[..., tuple[Any, Any]]
-# Arrays that a method takes from step to step, by name.
-Memory = dict[str, Any]
 # (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
 # model_state).
 Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
@@ -108,14 +106,12 @@ class Method:
         the options, as `teacher_digest`.
       teacher_digest: First digits that the digest must have; None: any.
       teacher_precision: Number formats that it computes in; None: its own.
-      same_images: Whether the steps that take one batch (`data.echo`) augment it alike.
     """
 
     Options: ClassVar[type[Section] | None] = None
     teacher: str | None = None
     teacher_digest: str | None = None
     teacher_precision: str | None = None
-    same_images: bool = False
 
     @property
     def reads_outputs_alone(self) -> bool:
@@ -145,35 +141,6 @@ class Method:
         Raises:
           UserError: It cannot.
         """
-
-    def memory(self, images: jax.ShapeDtypeStruct) -> Memory:
-        """Return the abstract arrays that the method takes from step to step.
-
-        They are 0 at first, saved with the state, and split and sliced as a batch is.
-
-        Args:
-          images: Images of a whole batch as the model sees them, (B, H, W, C).
-
-        Returns:
-          Arrays (B, ...) by name, a row for each place of the batch; {} without any.
-        """
-        return {}
-
-    def step(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-        memory: Memory,
-    ) -> tuple[Any, Any, Metrics, Memory]:
-        """Return what `gradients` does, and the memory after the micro-batch. Traced.
-
-        For a method with a `memory`, of which it gets the rows of the micro-batch.
-        """
-        of_batch = self.gradients(objective, params, model_state, batch, key)
-        return *of_batch, memory
 
     def gradients(
         self,
