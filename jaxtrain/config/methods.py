@@ -92,16 +92,6 @@ class DistillationOptions(Section):
     weight: float | None = None
     # What the logits of both are divided by; None: 4.
     temperature: float | None = None
-    # Pairs of layers, student's:teacher's, with commas between, whose maps of attention
-    # are compared (Zagoruyko and Komodakis 2017); None: none are.
-    attention_layers: str | None = None
-    # Weight of that comparison; None: 1000.
-    attention: float | None = None
-    # Pairs of layers in the same form: what the teacher's puts out is predicted from
-    # the student's by a linear regressor (FitNets, Romero et al. 2014); None: none is.
-    hint_layers: str | None = None
-    # Weight of what the regressor leaves; None: 1.
-    hint: float | None = None
     # Whether the teacher's answers count, and not its probabilities (DeiT, Touvron et
     # al. 2021).
     hard: bool = False
@@ -109,14 +99,7 @@ class DistillationOptions(Section):
     def validate(self) -> None:
         self._digest("teacher_digest")
         self._share("weight")
-        self._positive("temperature", "attention", "hint")
-        for name in ("attention", "hint"):
-            weight = getattr(self, name)
-            if weight is not None and getattr(self, f"{name}_layers") is None:
-                raise UserError(
-                    f"{name} = {weight} has no effect without {name}_layers: name "
-                    "pairs of layers, such as stage1_block2:stage1_block3"
-                )
+        self._positive("temperature")
         if self.hard and self.temperature is not None:
             raise UserError(
                 f"temperature = {self.temperature} has no effect on hard = True: the "

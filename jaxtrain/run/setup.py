@@ -219,7 +219,7 @@ def build_setup(
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:
         method, teacher = plan_teacher(
-            method, taught, config, task, splits.train, layouts[0], model, micro
+            method, taught, config, task, splits.train, layouts[0], micro
         )
     if len(layouts) > 1:
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)

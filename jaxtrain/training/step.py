@@ -14,7 +14,6 @@ from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
 from jaxtrain.models import folding
-from jaxtrain.models.base import Cuts
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
@@ -109,9 +108,8 @@ def make_train_step(
             key: jax.Array,
             *,
             training: bool = True,
-            cuts: Cuts | None = None,
         ) -> tuple[Any, Any]:
-            how = {**options, "training": training, "cuts": cuts}
+            how = {**options, "training": training}
             every = merge(params, rest)
             return apply_model(graphdef, every, model_state, images, key, **how)
 
@@ -366,15 +364,13 @@ def apply_model(
     remat: Remat = "none",
     cpus: Mesh | None = None,
     training: bool = True,
-    cuts: Cuts | None = None,
 ) -> tuple[Any, Any]:
     """Apply a model, or some of its pieces, in a step: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
     mesh of `cpus` that share the batch alone its convolutions are fast there. Without
-    `training` it computes as it is evaluated, and its state stays. With `cuts` the
-    output is that of `Model.through`.
+    `training` it computes as it is evaluated, and its state stays.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
@@ -383,9 +379,7 @@ def apply_model(
         use_copies(model, copies.mesh)
     if cpus is not None:
         use_cpu_convolutions(model, cpus)
-    tied = not frozen.layers
-    how: dict[str, Any] = {"key": key, "remat": remat, "tied": tied}
-    y = model(x, part=part, **how) if cuts is None else model.through(x, cuts, **how)
+    y = model(x, part=part, key=key, remat=remat, tied=not frozen.layers)
     return y, split_model(model)[2]
 
 
@@ -396,19 +390,17 @@ def predict(
     x: Any,
     part: slice = slice(None),
     mesh: Mesh | None = None,
-    cuts: Cuts | None = None,
 ) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated.
 
-    With `cuts` the output is that of `Model.through`. On a mesh where that pays norms
-    are folded into convolutions (see `jaxtrain.models.folding`); None leaves them as
-    they are.
+    On a mesh where that pays norms are folded into convolutions (see
+    `jaxtrain.models.folding`); None leaves them as they are.
     """
 
     def function(weights: Any, x: Any) -> Any:
         model = nnx.merge(graphdef, *weights, copy=True)
         model.eval()
-        return model(x, part=part) if cuts is None else model.through(x, cuts)
+        return model(x, part=part)
 
     weights = params, model_state
     if mesh is not None and folding.pays(mesh):
