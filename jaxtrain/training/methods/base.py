@@ -19,6 +19,8 @@ TrainForward = Callable[..., tuple[Any, Any]]
 # (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
 # model_state).
 Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
+# Gradients of the trained parameters, new model state, metrics.
+Gradients = tuple[Any, Any, Metrics]
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ class Method:
         model_state: Any,
         batch: Batch,
         key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+        /,
+    ) -> Gradients:
         """Return scaled gradients, the new state of the model, and metrics. Traced.
 
         It sees one micro-batch. What it draws must depend on `key` and on the numbers

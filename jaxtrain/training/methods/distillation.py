@@ -15,7 +15,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 
@@ -70,16 +70,10 @@ class Distillation(Plain):
         method._asked = teacher
         return method
 
-    def gradients(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+    def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         assert self._asked is not None, "a run has called `taught_by`"
-        images, task = batch["image"], objective.task
+        (_, batch, _), task = given, objective.task
+        images = batch["image"]
         said = self._asked.ask(objective.beside, batch, objective.normalization)
 
         def losses(
@@ -93,4 +87,4 @@ class Distillation(Plain):
             return total, metrics, model_state
 
         lowered = dataclasses.replace(objective, losses=losses)
-        return super().gradients(lowered, params, model_state, batch, key)
+        return super().gradients(lowered, params, *given)
