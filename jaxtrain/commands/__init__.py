@@ -25,7 +25,6 @@ COMMANDS: Table[ModuleType] = Table(
         "checkpoint": "jaxtrain.commands.checkpoint",
         "average": "jaxtrain.commands.average",
         "ensemble": "jaxtrain.commands.ensemble",
-        "rewind": "jaxtrain.commands.rewind",
         "sweep": "jaxtrain.commands.sweep",
     },
 )

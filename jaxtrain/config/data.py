@@ -222,10 +222,6 @@ class DataConfig(Section):
     # Times that an example is in a batch, each time augmented otherwise (Hoffer et al.
     # 2020); an epoch then has so many times fewer examples.
     repeats: int = 1
-    # Steps in a row that take each batch (data echoing, Choi et al. 2019,
-    # arXiv:1907.05550): the host reads it once, and each step augments it otherwise,
-    # but for train.method free; an epoch then has so many times fewer examples.
-    echo: int = 1
     # Examples in a global batch: of all devices and processes, of one optimizer step.
     batch_size: int = 128
     # Examples in a global batch of an evaluation; None: as batch_size.
@@ -285,7 +281,7 @@ class DataConfig(Section):
 
     def validate(self) -> None:
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
-        self._positive("repeats", "echo", "train_image_size", "max_boxes")
+        self._positive("repeats", "train_image_size", "max_boxes")
         white = self.white_level
         self._check("white_level", white is None or 0 < white < 2**16, "1 to 65535")
         self._check_training_sizes()

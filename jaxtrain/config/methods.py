@@ -24,24 +24,13 @@ class SamOptions(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BallOptions(Section):
-    """The images that a training method may make of an image."""
+class AttackOptions(Section):
+    """The attack of a training method: PGD, and how the model sees its images."""
 
     # Largest change of the images, of pixels in 0..1, such as 8 / 255 = 0.031.
     epsilon: float = 0.031
     # Norm that it is measured by: of the largest value, or of all values.
     norm: Literal["linf", "l2"] = "linf"
-
-    def validate(self) -> None:
-        # A smaller change rounds to the same image, and the attack to none.
-        half_level = "at least 1/510 = 0.00196, half a level of grey"
-        self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttackOptions(BallOptions):
-    """The attack of a training method: PGD, and how the model sees its images."""
-
     # Number of steps.
     steps: int = 1
     # Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.
@@ -53,7 +42,9 @@ class AttackOptions(BallOptions):
     statistics: Literal["adversarial", "clean"] = "adversarial"
 
     def validate(self) -> None:
-        super().validate()
+        # A smaller change rounds to the same image, and the attack to none.
+        half_level = "at least 1/510 = 0.00196, half a level of grey"
+        self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
         self._positive("steps", "step_size")
 
 
@@ -66,19 +57,6 @@ class AdversarialOptions(AttackOptions):
     steps: int = 1
     # Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps for more.
     step_size: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeOptions(BallOptions):
-    """What free can be told."""
-
-    # Length of the step that each training step adds to the change of its images, of
-    # pixels in 0..1; None: epsilon, as its authors have it.
-    step_size: float | None = None
-
-    def validate(self) -> None:
-        super().validate()
-        self._positive("step_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +92,6 @@ class DistillationOptions(Section):
     weight: float | None = None
     # What the logits of both are divided by; None: 4.
     temperature: float | None = None
-    # Pairs of layers, student's:teacher's, with commas between, whose maps of attention
-    # are compared (Zagoruyko and Komodakis 2017); None: none are.
-    attention_layers: str | None = None
-    # Weight of that comparison; None: 1000.
-    attention: float | None = None
-    # Pairs of layers in the same form: what the teacher's puts out is predicted from
-    # the student's by a linear regressor (FitNets, Romero et al. 2014); None: none is.
-    hint_layers: str | None = None
-    # Weight of what the regressor leaves; None: 1.
-    hint: float | None = None
     # Whether the teacher's answers count, and not its probabilities (DeiT, Touvron et
     # al. 2021).
     hard: bool = False
@@ -131,14 +99,7 @@ class DistillationOptions(Section):
     def validate(self) -> None:
         self._digest("teacher_digest")
         self._share("weight")
-        self._positive("temperature", "attention", "hint")
-        for name in ("attention", "hint"):
-            weight = getattr(self, name)
-            if weight is not None and getattr(self, f"{name}_layers") is None:
-                raise UserError(
-                    f"{name} = {weight} has no effect without {name}_layers: name "
-                    "pairs of layers, such as stage1_block2:stage1_block3"
-                )
+        self._positive("temperature")
         if self.hard and self.temperature is not None:
             raise UserError(
                 f"temperature = {self.temperature} has no effect on hard = True: the "

@@ -55,12 +55,6 @@ COMBINATIONS = (
         "use another optimizer.name",
     ),
     Needs(option("train", "method_options"), METHOD, "leave them out"),
-    Needs(
-        choice("train", "method", "free"),
-        option("data", "echo"),
-        "it attacks a batch by the steps that take it; set that to 4 or 8, as its "
-        "authors do",
-    ),
     *classification.COMBINATIONS,
     Needs(
         option("train", "freeze_epochs"),

@@ -70,8 +70,8 @@ def make_order(
       UserError: there are no classes to balance.
     """
     groups = check_sampling(config, source)
-    size, repeats = config.batch_size, config.repeats
-    return DataOrder(seed, len(source), size, groups, repeats, config.echo, members)
+    size = config.batch_size
+    return DataOrder(seed, len(source), size, groups, config.repeats, members)
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
@@ -195,7 +195,7 @@ def train_batches(
     stop: int,
     rows: slice | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches of steps `start` to `stop`; each is read once.
+    """Yield the batches of steps `start` to `stop`.
 
     Where members of an ensemble have orders of their own the arrays of a batch are
     (rows, members, ...).
@@ -213,14 +213,11 @@ def train_batches(
         rows = sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
     seeds = order.seed + np.arange(order.members)
-    crop_seeds, echo = seeds if dataset.source.canvas_shape else None, order.echo
-    reads = range(start // echo, -(-stop // echo))
-    with contextlib.closing(_run(config, dataset, numbers, reads, crop_seeds)) as read:
-        for number, found in zip(reads, read, strict=True):
-            batch = _of_members(found, order.members)
-            first, end = number * echo, (number + 1) * echo
-            for _ in range(max(first, start), min(end, stop)):
-                yield batch
+    crop_seeds = seeds if dataset.source.canvas_shape else None
+    steps = range(start, stop)
+    with contextlib.closing(_run(config, dataset, numbers, steps, crop_seeds)) as read:
+        for batch in read:
+            yield _of_members(batch, order.members)
 
 
 def _of_members(batch: HostBatch, members: int) -> HostBatch:
@@ -298,9 +295,8 @@ def _stack(*arrays: np.ndarray) -> np.ndarray:
 
 
 def _train_rows(
-    order: DataOrder, rows: slice, names: tuple[str, ...], read: int
+    order: DataOrder, rows: slice, names: tuple[str, ...], step: int
 ) -> HostBatch:
-    step = read * order.echo
     numbers = {"index": order.indices(step)}
     if "repeat" in names:
         numbers["repeat"] = order.copies(numbers["index"])

@@ -32,8 +32,6 @@ class DataOrder:
         those of none, below 0, are left out. None: every example once an epoch.
       repeats: Times that an example is in its batch, each time augmented otherwise
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
-      echo: Steps in a row that take each batch; an epoch of the order then takes so
-        many times more steps.
       members: Members of an ensemble that have orders of their own, those of seeds in a
         row from `seed` on; 1: there is one order.
     """
@@ -43,7 +41,6 @@ class DataOrder:
     batch_size: int
     groups: np.ndarray | None = None
     repeats: int = 1
-    echo: int = 1
     members: int = 1
 
     def indices(self, step: int) -> np.ndarray:
@@ -52,7 +49,7 @@ class DataOrder:
         The last `num_examples % batch_size` of each epoch's order are left out. Of
         several members they are (batch_size, members).
         """
-        epoch, place = divmod(step // self.echo, self._steps)
+        epoch, place = divmod(step, self._steps)
         size = self.batch_size // self.repeats
         of_epoch = orders_of_members(self, epoch)
         found = of_epoch[:, place * size : (place + 1) * size]
@@ -87,7 +84,7 @@ class DataOrder:
 
     def epoch(self, step: int) -> int:
         """Return the number of the epoch of the order that a step is in, from 0."""
-        return step // self.echo // self._steps
+        return step // self._steps
 
     @property
     def _steps(self) -> int:

@@ -1,6 +1,5 @@
 """What a model is: pieces in a row."""
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +20,6 @@ from jaxtrain.models.projection import PROJECTION
 from jaxtrain.models.remat import Part, join
 from jaxtrain.models.streams import drawing_from
 
-# Numbers of pieces, rising, behind which a model is looked into.
-Cuts = tuple[int, ...]
 KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
 
@@ -150,20 +147,6 @@ class Model(nnx.Module):
             tied=tied,
         )
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
-
-    def through(self, x: Any, cuts: Cuts, **how: Any) -> tuple[list[Any], Any]:
-        """Return what is made of `x` behind each of some pieces, and the outputs.
-
-        Args:
-          x: Images of a batch.
-          cuts: Numbers of pieces, from 1 on, rising.
-          **how: Other arguments of a call.
-        """
-        ends, seen = (0, *cuts), []
-        for part in itertools.pairwise(ends):
-            x = self(x, part=slice(*part), **how)
-            seen.append(x)
-        return seen, self(x, part=slice(ends[-1], None), **how)
 
 
 def _apply(

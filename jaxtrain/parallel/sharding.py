@@ -28,9 +28,6 @@ from jaxtrain.trees import by_path, path_name
 # Smaller arrays, such as biases, are not worth a collective of their own.
 MIN_SHARDED_SIZE = 2**12
 
-# Field of a TrainState whose arrays have the examples of a batch as their first dim.
-OF_BATCH = "method_memory"
-
 # The dims of kernels (rows, columns, in, out) as they lie in memory, by the platform of
 # the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
 # first: from any other order XLA transposes each weight and each gradient.
@@ -91,31 +88,23 @@ class Layout:
             field = name.split("/")[0]
             if self.shared_fields is not None and field not in self.shared_fields:
                 shape, before = shape[1:], (MEMBERS,)
-            if field == OF_BATCH:
-                spec = _image_spec(len(shape))
-            else:
-                spec = self._spec(name, shape, shared=field in fields)
+            spec = self._spec(name, shape, shared=field in fields)
             return NamedSharding(self.mesh, P(*before, *spec))
 
         return jax.tree_util.tree_map_with_path(sharding, state)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState, with the order in memory."""
-
-        def in_memory(path: Any, x: Any, sharding: NamedSharding) -> Format:
-            of_batch = path_name(path).split("/")[0] == OF_BATCH
-            return Format(None if of_batch else self._in_memory(x), sharding)
-
-        shardings = self.state(state)
-        return jax.tree_util.tree_map_with_path(in_memory, state, shardings)
+        return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
         """Return the formats of the weights of another model, shared as parameters."""
         shardings = self._shardings(weights, lambda path: self.shard_params)
+        return self._formats(weights, shardings)
+
+    def _formats(self, arrays: Any, shardings: Any) -> Any:
         return jax.tree.map(
-            lambda x, sharding: Format(self._in_memory(x), sharding),
-            weights,
-            shardings,
+            lambda x, sharding: Format(self._in_memory(x), sharding), arrays, shardings
         )
 
     def flat(self, x: jax.Array) -> jax.Array:

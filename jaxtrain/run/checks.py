@@ -1,6 +1,5 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -23,10 +22,8 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import MEMBERS, SPATIAL_AXES
-from jaxtrain.run.phases import Phase
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.base import Memory, Method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
@@ -71,37 +68,6 @@ def check_clocks(config: Config) -> None:
             f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
             "of several processes differ; use every_steps or every_epochs"
         )
-
-
-def method_memory(
-    config: Config,
-    method: Method,
-    phases: Sequence[Phase],
-    images: jax.ShapeDtypeStruct,
-) -> Memory:
-    """Return the abstract arrays that a method takes from step to step.
-
-    Args:
-      config: Config of the run.
-      method: Method of the run.
-      phases: Phases of the run, which say how large training images are.
-      images: A batch of images of an evaluation, (B, H, W, C).
-
-    Raises:
-      UserError: Images of several sizes are trained on.
-    """
-    found, *others = {phase.image_size for phase in phases}
-    if found is not None:
-        shape = images.shape[0], found, found, images.shape[-1]
-        images = images.update(shape=shape)
-    memory = method.memory(images)
-    if memory and others:
-        raise UserError(
-            f"data.progressive_sizes = {config.data.progressive_sizes} with "
-            f"train.method = {config.train.method!r}: it takes arrays of the size of "
-            "the images from step to step; leave the sizes out, or set another method"
-        )
-    return memory
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> None:

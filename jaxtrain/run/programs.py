@@ -144,7 +144,7 @@ def augmented(
     dtype: Any,
 ) -> Preprocess:
     """Return what prepares the training batches of a phase."""
-    prepare = make_preprocess(
+    return make_preprocess(
         mean,
         std,
         dtype,
@@ -158,15 +158,6 @@ def augmented(
         fit=setup.splits.fit,
         sound=setup.splits.train.sound,
     )
-    echo = setup.config.data.echo
-    if echo == 1 or not setup.method.same_images:
-        return prepare
-
-    def as_the_first(data: Any, batch: Any, root: jax.Array, step: jax.Array) -> Any:
-        """Prepare a batch as the first step that takes it does."""
-        return prepare(data, batch, root, step - step % echo)
-
-    return as_the_first
 
 
 def unaugmented(

@@ -42,15 +42,14 @@ class Progress:
         """Return which batch of the data order comes after `step` steps."""
         return step + self.data_offset
 
-    def leave_out(self, step: int, position: int, echo: int) -> None:
+    def leave_out(self, step: int, position: int) -> None:
         """Have the data after `step` steps begin with the batch after a position's.
 
         Args:
           step: Number of completed steps.
           position: Position, at least that after these steps, whose batch is left out.
-          echo: Steps that take each batch: the offset stays a multiple of it.
         """
-        self.data_offset = echo * (position // echo + 1 - step // echo)
+        self.data_offset = position + 1 - step
 
     def reconsider(self, patience: int | None) -> None:
         """Let a run that stopped early go on if it has more patience now."""

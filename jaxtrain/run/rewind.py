@@ -120,12 +120,11 @@ class Rewinds:
         Done once: what it sets is saved with the next checkpoint. Until then a run that
         is started again finds the same spike again, or the file of skips.
         """
-        echo = self._timetable.echo
         if skipped := self._skips().get(step, 0):
             last = progress.data_position(step) + skipped - 1
-            progress.leave_out(step, last, echo)
+            progress.leave_out(step, last)
         if self._position is not None:
-            progress.leave_out(step, self._position, echo)
+            progress.leave_out(step, self._position)
         event, self._event, self._position = self._event, None, None
         return event and {**event, "data_offset": progress.data_offset}
 

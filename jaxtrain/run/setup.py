@@ -198,9 +198,6 @@ def build_setup(
         has_plateau,
         update.pruning,
         members,
-        checks.method_memory(
-            config, method, phases, blueprint.images(config.data.batch_size)
-        ),
     )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
@@ -223,7 +220,7 @@ def build_setup(
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:
         method, teacher = plan_teacher(
-            method, taught, config, task, splits.train, layouts[0], model, micro
+            method, taught, config, task, splits.train, layouts[0], micro
         )
     if len(layouts) > 1:
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)

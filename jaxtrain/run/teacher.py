@@ -24,15 +24,13 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.inference.trained import Trained, ours, shapes_of
-from jaxtrain.models.base import Cuts, Model
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.run import kept
 from jaxtrain.tasks.base import Task
 from jaxtrain.training import precision
-from jaxtrain.training.methods.base import Method, Student
+from jaxtrain.training.methods.base import Method
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict, prepare_plain
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 from jaxtrain.trees import num_bytes, path_name
@@ -86,7 +84,6 @@ def plan_teacher(
     task: Task,
     source: Source,
     layout: Layout,
-    model: Model,
     images: jax.ShapeDtypeStruct,
 ) -> tuple[Method, TeacherWeights]:
     """Return a method with its teacher, and the weights of this.
@@ -98,7 +95,6 @@ def plan_teacher(
       task: Task of the run.
       source: Training split of the run.
       layout: Layout of the run.
-      model: Model of the run, abstract.
       images: Images of a micro-batch, abstract, (B, H, W, C).
 
     Raises:
@@ -135,15 +131,8 @@ def plan_teacher(
         dtype=policy.compute_dtype,
         order=_order_of_classes(about, task, named),
     )
-    student = Student(
-        task=task,
-        pieces=_names(model),
-        teacher_pieces=_names(about.abstract),
-        outputs=partial(_outputs, model, images),
-        said=partial(_said, teacher, weights, images),
-    )
-    _, said = student.said(())
-    _check_outputs(student, said, images, named)
+    said = _said(teacher, weights, images)
+    _check_outputs(task, said, images, named)
     placed = jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
         weights,
@@ -151,7 +140,7 @@ def plan_teacher(
     )
     answers = _answers(said, len(source), layout)
     obstacles = {
-        "its activations are read, too": not method.reads_outputs_alone,
+        "the method may ask it of other images": not method.caches_teacher,
         **kept.changes_of_images(config.data),
         **kept.too_large(answers),
     }
@@ -159,7 +148,7 @@ def plan_teacher(
     planned = TeacherWeights(
         trained, placed, teacher, answers=None if reason else answers, reason=reason
     )
-    return method.taught_by(teacher if reason else KeptAnswers(), student), planned
+    return method.taught_by(teacher if reason else KeptAnswers(), task, said), planned
 
 
 def answers_of(
@@ -189,7 +178,7 @@ def answers_of(
 
     def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
         batch = prepare_plain(prepare, data, batches)
-        return teacher.asked.ask(weights, batch, seen)[1], batch["index"]
+        return teacher.asked.ask(weights, batch, seen), batch["index"]
 
     return kept.of_each_example(ask, weights, teacher.answers, data, dataset, mesh)
 
@@ -221,38 +210,21 @@ def _answers(said: Any, num: int, layout: Layout) -> Any:
     )
 
 
-def _names(model: Model) -> tuple[tuple[str, ...], ...]:
-    return tuple(piece.names for piece in model.pieces)
-
-
 def _apply(
     graphdef: Any,
     policy: Policy,
     layout: Layout,
     weights: Any,
     images: jax.Array,
-    cuts: Cuts,
-) -> tuple[list[Any], Any]:
+) -> Any:
     params, model_state = weights
-    apply = partial(predict, graphdef, mesh=layout.mesh, cuts=cuts)
     with jax.default_matmul_precision(policy.products):
-        return apply(params, model_state, images)
+        return predict(graphdef, params, model_state, images, mesh=layout.mesh)
 
 
-def _outputs(
-    model: Model, images: jax.ShapeDtypeStruct, cuts: Cuts
-) -> tuple[list[Any], Any]:
-    graphdef, *weights = split_model(model)
-    return jax.eval_shape(partial(predict, graphdef, cuts=cuts), *weights, images)
-
-
-def _said(
-    teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct, cuts: Cuts
-) -> tuple[list[Any], Any]:
+def _said(teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct) -> Any:
     some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
-    return jax.eval_shape(
-        partial(teacher.ask, seen=some, cuts=cuts), weights, {"image": images}
-    )
+    return jax.eval_shape(partial(teacher.ask, seen=some), weights, {"image": images})
 
 
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
@@ -297,9 +269,9 @@ def _seen(sound: SoundConfig | None) -> str:
 
 
 def _check_outputs(
-    student: Student, said: Any, images: jax.ShapeDtypeStruct, named: str
+    task: Task, said: Any, images: jax.ShapeDtypeStruct, named: str
 ) -> None:
-    wanted = student.task.abstract_outputs(images.shape[:1], images.dtype)
+    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
     if shapes != expected:
         raise UserError(

@@ -84,7 +84,6 @@ OPTIONS = (
     Companion("`optimizer.name` = lbfgs", {"optimizer.name": "lbfgs"}),
 )
 TASKS = tuple(Companion(f"`task` = {name}", {"task": name}) for name in tasks.TASKS)
-# What a method takes from step to step is saved.
 RESUME = Companion("a resume on another number of devices", {})
 COMPANIONS = (*MESHES, *OPTIONS, *TASKS, RESUME)
 
@@ -92,8 +91,6 @@ COMPANIONS = (*MESHES, *OPTIONS, *TASKS, RESUME)
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
     "distillation": {"teacher": "runs/teacher"}
 }
-# Fields of the section `data` -> value, without which a method is refused.
-METHOD_NEEDS: dict[str, dict[str, Any]] = {"free": {"echo": 2}}
 IMAGE_SHAPE = (32, 32, 3)
 # What data sets for these tasks say of themselves.
 FACTS: dict[str, dict[str, Any]] = {
@@ -118,9 +115,8 @@ def config_of(method: str, changes: Mapping[str, Any]) -> Config:
       UserError: They do not go together.
     """
     tree = dataclasses.asdict(Config())
-    options, needs = METHOD_OPTIONS.get(method, {}), METHOD_NEEDS.get(method, {})
+    options = METHOD_OPTIONS.get(method, {})
     given = {"train.method": method, "train.method_options": options}
-    given |= {f"data.{name}": value for name, value in needs.items()}
     given |= dict(changes)
     for path, value in given.items():
         *sections, name = path.split(".")

@@ -43,13 +43,12 @@ class Ball:
 
     def project(self, images: jax.Array, changed: jax.Array) -> jax.Array:
         """Return the nearest images in the ball around `images`, then in 0..1."""
-        return jnp.clip(images + self.shorten(changed - images), 0, 1)
-
-    def shorten(self, change: jax.Array) -> jax.Array:
-        """Return the nearest change of an allowed length, (B, H, W, C)."""
+        change = changed - images
         if self.norm == "linf":
-            return jnp.clip(change, -self.epsilon, self.epsilon)
-        return change * jnp.minimum(1, self.epsilon / _or_one(_length(change)))
+            change = jnp.clip(change, -self.epsilon, self.epsilon)
+        else:
+            change *= jnp.minimum(1, self.epsilon / _or_one(_length(change)))
+        return jnp.clip(images + change, 0, 1)
 
     def draw(self, images: jax.Array, keys: jax.Array) -> jax.Array:
         """Return images drawn evenly from the ball, then cut to 0..1.

@@ -1,7 +1,7 @@
 """The training state: a pytree of plain dicts, created already sharded."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,6 @@ class TrainState:
         without such a schedule.
       pruning: `masks` of the pruned parameters, and their `sparsity` (`pruning`); {} if
         nothing is pruned.
-      method_memory: What the training method takes from step to step, (B, ...) for the
-        places of a batch; {} if nothing.
     """
 
     step: jax.Array
@@ -62,7 +60,6 @@ class TrainState:
     average_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     plateau: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     pruning: dict[str, Any] = dataclasses.field(default_factory=dict)
-    method_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property
     def skipped_steps(self) -> int:
@@ -146,8 +143,6 @@ class CreateState:
       pruning: Weights that become 0; None prunes none.
       members: Number of members of an ensemble, whose arrays are stacked; 1: one model,
         whose arrays are its own.
-      method_memory: Abstract arrays that the training method takes from step to step;
-        {} without any.
     """
 
     blueprint: Blueprint
@@ -157,7 +152,6 @@ class CreateState:
     has_plateau: bool = False
     pruning: Pruning | None = None
     members: int = 1
-    method_memory: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self.begin(self.weights(root))
@@ -207,10 +201,6 @@ class CreateState:
             bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},
             pruning=pruning,
-            method_memory={
-                name: jnp.zeros(x.shape, x.dtype)
-                for name, x in self.method_memory.items()
-            },
         )
 
 

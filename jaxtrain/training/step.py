@@ -14,7 +14,6 @@ from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
 from jaxtrain.models import folding
-from jaxtrain.models.base import Cuts
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
@@ -24,7 +23,7 @@ from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.members import over_members, step_members
-from jaxtrain.training.methods.base import Memory, Method, Objective
+from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.pruning import masked
 from jaxtrain.training.scan import repeat
@@ -41,8 +40,8 @@ from jaxtrain.training.views import View, plain
 
 PLAIN = Plain()
 
-# (carry, micro-batch, key, its number) -> (carry, metrics).
-MicroStep = Callable[[Any, Batch, Any, Any], tuple[Any, Metrics]]
+# (carry, micro-batch, key) -> (carry, metrics).
+MicroStep = Callable[[Any, Batch, Any], tuple[Any, Metrics]]
 # Repeats one over the micro-batches of a step: -> (carry, mean metrics).
 RepeatMicro = Callable[[MicroStep, Any], tuple[Any, Metrics]]
 
@@ -109,9 +108,8 @@ def make_train_step(
             key: jax.Array,
             *,
             training: bool = True,
-            cuts: Cuts | None = None,
         ) -> tuple[Any, Any]:
-            how = {**options, "training": training, "cuts": cuts}
+            how = {**options, "training": training}
             every = merge(params, rest)
             return apply_model(graphdef, every, model_state, images, key, **how)
 
@@ -156,39 +154,30 @@ def make_train_step(
 
     def gradients(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
-    ) -> tuple[Any, Any, Metrics, Memory]:
+    ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
         lowered = objective(state, rest, scale_of(state.loss_scale), beside)
 
-        def micro_step(
-            carry: Any, batch: Batch, key: Any, index: Any
-        ) -> tuple[Any, Metrics]:
-            model_state, total, memory = carry
-            rows = jax.tree.map(lambda x: micro_batch(x, num_micro, index), memory)
-            grads, model_state, metrics, rows = method.step(
-                lowered, params, model_state, batch, key, rows
+        def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
+            model_state, total = carry
+            grads, model_state, metrics = method.gradients(
+                lowered, params, model_state, batch, key
             )
             grads = layout.shared_grads(grads)
             total = jax.tree.map(jnp.add, total, grads)
-            memory = jax.tree.map(
-                lambda x, new: with_micro_batch(x, new, num_micro, index), memory, rows
-            )
-            return (model_state, total, memory), metrics
+            return (model_state, total), metrics
 
-        carry = state.model_state, zero_grads(params), state.method_memory
-        (model_state, total, memory), metrics = repeat_micro(micro_step, carry)
+        carry = state.model_state, zero_grads(params)
+        (model_state, total), metrics = repeat_micro(micro_step, carry)
         total = layout.summed_grads(total)
         grads = in_rows(mean_grads(total, num_micro, state), layout)
-        return grads, model_state, metrics, memory
+        return grads, model_state, metrics
 
     def loss_at(state: TrainState, repeat_micro: RepeatMicro, params: Any) -> jax.Array:
         """Return the loss of the step at other parameters, for a line search."""
         frozen_params = frozen.part(state.params)[1]
 
-        def micro_step(
-            model_state: Any, batch: Batch, key: Any, index: Any
-        ) -> tuple[Any, Metrics]:
-            del index
+        def micro_step(model_state: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             whole = layout.trained_params(merge(params, frozen_params))
             trained, rest = frozen.part(whole)
             lowered = objective(state, rest, jnp.float32(1))
@@ -227,19 +216,19 @@ def make_train_step(
                 if not prepares_whole:
                     micro = prepare(data, micro, image_root, state.step)
                 of_micro = jax.random.fold_in(key, index)
-                return micro_step(carry, micro, of_micro, index)
+                return micro_step(carry, micro, of_micro)
 
             xs = jnp.arange(num_micro)
             carry, metrics = repeat(body, carry, xs, layout.platform)
             return carry, jax.tree.map(jnp.mean, metrics)
 
-        grads, model_state, metrics, memory = gradients(state, repeat_micro, beside)
+        grads, model_state, metrics = gradients(state, repeat_micro, beside)
         norm = partial(global_norm, layout=layout)
         grad_norm, extra_args = norm(grads), {}
         if update.line_search:
             value_fn = partial(loss_at, state, repeat_micro)
             extra_args = {"value": metrics["loss"], "grad": grads, "value_fn": value_fn}
-        done = state, root, grads, grad_norm, model_state, metrics, norm, memory
+        done = state, root, grads, grad_norm, model_state, metrics, norm
         return update.of_member(numbers).apply(*done, **extra_args)
 
     def one_batch(
@@ -363,13 +352,6 @@ def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)
 
 
-def with_micro_batch(x: jax.Array, new: jax.Array, num: int, index: Any) -> jax.Array:
-    """Return (batch, ...) with a micro-batch in its place, as `micro_batch` has it."""
-    parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
-    parts = jax.lax.dynamic_update_index_in_dim(parts, new, index, 1)
-    return parts.reshape(x.shape)
-
-
 def apply_model(
     graphdef: Any,
     params: Any,
@@ -382,15 +364,13 @@ def apply_model(
     remat: Remat = "none",
     cpus: Mesh | None = None,
     training: bool = True,
-    cuts: Cuts | None = None,
 ) -> tuple[Any, Any]:
     """Apply a model, or some of its pieces, in a step: the output and the new state.
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
     mesh of `cpus` that share the batch alone its convolutions are fast there. Without
-    `training` it computes as it is evaluated, and its state stays. With `cuts` the
-    output is that of `Model.through`.
+    `training` it computes as it is evaluated, and its state stays.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
@@ -399,9 +379,7 @@ def apply_model(
         use_copies(model, copies.mesh)
     if cpus is not None:
         use_cpu_convolutions(model, cpus)
-    tied = not frozen.layers
-    how: dict[str, Any] = {"key": key, "remat": remat, "tied": tied}
-    y = model(x, part=part, **how) if cuts is None else model.through(x, cuts, **how)
+    y = model(x, part=part, key=key, remat=remat, tied=not frozen.layers)
     return y, split_model(model)[2]
 
 
@@ -412,19 +390,17 @@ def predict(
     x: Any,
     part: slice = slice(None),
     mesh: Mesh | None = None,
-    cuts: Cuts | None = None,
 ) -> Any:
     """Apply a model, or some of its pieces, as it is evaluated.
 
-    With `cuts` the output is that of `Model.through`. On a mesh where that pays norms
-    are folded into convolutions (see `jaxtrain.models.folding`); None leaves them as
-    they are.
+    On a mesh where that pays norms are folded into convolutions (see
+    `jaxtrain.models.folding`); None leaves them as they are.
     """
 
     def function(weights: Any, x: Any) -> Any:
         model = nnx.merge(graphdef, *weights, copy=True)
         model.eval()
-        return model(x, part=part) if cuts is None else model.through(x, cuts)
+        return model(x, part=part)
 
     weights = params, model_state
     if mesh is not None and folding.pays(mesh):

@@ -16,7 +16,6 @@ from jaxtrain import scopes
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.dtypes import widen
-from jaxtrain.models.base import Cuts
 from jaxtrain.parallel.sharding import Layout
 
 # Weight of each channel in grey, as Pillow has it (ITU-R 601).
@@ -31,8 +30,7 @@ class Teacher:
     It sees what the student sees, augmented and mixed, as it was trained to see images.
 
     Attributes:
-      apply: Function `(weights, prepared images, cuts)` that returns what
-        `Model.through` does.
+      apply: Function `(weights, prepared images) -> outputs`.
       layout: Layout of its weights; images are split by the batch alone.
       normalization: Statistics that its images are normalised with.
       image_shape: Height, width and channels of its images.
@@ -41,7 +39,7 @@ class Teacher:
       order: Places of the student's classes in its outputs; None: the same.
     """
 
-    apply: Callable[[Any, jax.Array, Cuts], tuple[list[Any], Any]]
+    apply: Callable[[Any, jax.Array], Any]
     layout: Layout
     normalization: Normalization
     image_shape: tuple[int, int, int]
@@ -50,26 +48,22 @@ class Teacher:
     order: tuple[int, ...] | None = None
 
     @scopes.part(scopes.TEACHER)
-    def ask(
-        self, weights: Any, batch: Batch, seen: Normalization, cuts: Cuts = ()
-    ) -> tuple[list[Any], Any]:
-        """Return what `Model.through` does of a batch, in at least float32. Traced.
+    def ask(self, weights: Any, batch: Batch, seen: Normalization) -> Any:
+        """Return the outputs for a batch, in at least float32. Traced.
 
         Args:
           weights: Weights of the teacher.
           batch: Batch of the student, whose images are (B, H, W, C).
           seen: Statistics that these are normalised with.
-          cuts: Numbers of pieces behind which its activations are returned.
         """
         # Parts of images would meet convolutions that XLA does not always split right
         # (`jaxtrain.run.checks.check_groups`).
         images = self.layout.whole_images(batch["image"])
         weights = self.layout.whole_params(weights)
-        found = self.apply(weights, self.prepare(images, seen), cuts)
-        inside, outputs = widen(found)
+        outputs = widen(self.apply(weights, self.prepare(images, seen)))
         if self.order is not None:
             outputs = outputs[..., np.array(self.order)]
-        return jax.lax.stop_gradient((inside, outputs))
+        return jax.lax.stop_gradient(outputs)
 
     def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
         """Return a student's images as the teacher sees them.
@@ -90,19 +84,15 @@ class KeptAnswers:
     """How a step looks up what a teacher has put out, by the number of an example."""
 
     @scopes.part(scopes.TEACHER)
-    def ask(
-        self, kept: Any, batch: Batch, seen: Normalization, cuts: Cuts = ()
-    ) -> tuple[list[Any], Any]:
+    def ask(self, kept: Any, batch: Batch, seen: Normalization) -> Any:
         """Return what `Teacher.ask` does, of the outputs of all training examples.
 
         Args:
           kept: Outputs, (examples, ...) each.
           batch: Batch of the student, with the `index` of each example, (B,).
           seen: Not looked at.
-          cuts: Must be empty: no activations are kept.
         """
-        assert not cuts, "a method that reads activations asks in each step"
-        return [], jax.tree.map(lambda x: x[batch["index"]], kept)
+        return jax.tree.map(lambda x: x[batch["index"]], kept)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:

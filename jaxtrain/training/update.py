@@ -175,7 +175,6 @@ class Update:
         model_state: Any,
         metrics: Metrics,
         norm: Callable[[Any], jax.Array],
-        method_memory: dict[str, Any] | None = None,
         **extra_args: Any,
     ) -> tuple[TrainState, Metrics]:
         """Return the next state, and all metrics of the step.
@@ -190,14 +189,12 @@ class Update:
           metrics: `loss`, and the metrics of the task.
           norm: Function from what is `checked` of `state` to the norm of that of the
             whole model.
-          method_memory: What the method takes to the next step; None: nothing.
           **extra_args: Arguments of an optimizer with a line search.
         """
         params, opt_state = self.optimize(state, root, grads, grad_norm, **extra_args)
         new_norm = norm(self.checked(params, model_state))
         finite = jnp.isfinite(metrics["loss"] + grad_norm + new_norm)
         new = {"params": params, "model_state": model_state, "opt_state": opt_state}
-        new["method_memory"] = method_memory or {}
         new |= self._average(state, new)
         old = {name: getattr(state, name) for name in new}
         detector, taken, spike, loss_stats = make_detector(self.train), finite, None, {}

@@ -66,33 +66,6 @@ def test_a_stream_may_begin_anywhere():
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_a_batch_is_read_once_for_the_steps_that_take_it(
-    cache: bool, monkeypatch: pytest.MonkeyPatch
-):
-    """Also where a run begins among them; its order of batches stays."""
-    _, every = read_batches(DATA, cache, stop=4)
-    echoed, reads = dataclasses.replace(DATA, echo=3), []
-    read = loader._read
-    monkeypatch.setattr(
-        loader, "_read", lambda *args: reads.append(args[-1]) or read(*args)
-    )
-    _, batches = read_batches(echoed, cache, start=4, stop=10)
-    assert sorted(reads) == ([] if cache else [1, 2, 3])
-    for step, batch in zip(range(4, 10), batches, strict=True):
-        np.testing.assert_array_equal(batch["index"], every[step // 3]["index"])
-        if not cache:
-            np.testing.assert_array_equal(batch["image"], every[step // 3]["image"])
-
-
-def test_an_epoch_has_as_many_steps_of_fewer_batches():
-    order = DataOrder(3, 100, 20, echo=3)
-    plain = DataOrder(3, 100, 20)
-    for step in range(40):
-        assert order.epoch(step) == step // 15
-        np.testing.assert_array_equal(order.indices(step), plain.indices(step // 3))
-
-
 @pytest.mark.slow
 def test_worker_processes_give_the_same_batches():
     _, threads = read_batches(DATA, cache=False, stop=7)

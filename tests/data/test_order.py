@@ -187,7 +187,6 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
     [
         (BALANCED, ""),
         (f"--data.repeats 3 {PADDING}", PADDING),
-        (f"--data.echo 3 {PADDING}", PADDING),
         pytest.param(
             f"--data.repeats 2 {CROP} {BALANCED}",
             f"{CROP} {BALANCED}",

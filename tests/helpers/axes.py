@@ -102,7 +102,6 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             batch_size=BATCH_SIZE,
             validation_fraction=0.0,
             augment=case.get("augment", AugmentConfig()),
-            **case.get("data", {}),
         ),
         model=model,
         # A rate so high that a difference of the gradients shows in the weights.
@@ -337,7 +336,6 @@ def assert_same_with(
     groups: list[dict[str, Any]] | None = None,
     augment: AugmentConfig | None = None,
     optimizer: dict[str, Any] | None = None,
-    data: dict[str, Any] | None = None,
 ) -> None:
     """Check the same of a small model with changed fields of a config.
 
@@ -348,7 +346,6 @@ def assert_same_with(
         splits a batch or a model.
       augment: Augmentations; None means none.
       optimizer: Field of the section `optimizer` -> value; None changes nothing.
-      data: The same of the section `data`.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
@@ -362,6 +359,5 @@ def assert_same_with(
         "prune": prune or {},
         "augment": augment or AugmentConfig(),
         "optimizer": optimizer or {},
-        "data": data or {},
     }
     assert_same("convnet, groups", [{**group, **changes} for group in groups])

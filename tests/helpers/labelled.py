@@ -16,9 +16,7 @@ POSITIVE_WEIGHTS = (1.0, 2.0, 0.5, 1.5, 3.0)
 MEAN, STD = (0.5, 0.4, 0.3), (0.3, 0.2, 0.1)
 # Of the teacher, and of what it says.
 TEACHER_MEAN, TEACHER_STD = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
-SHARE, TEMPERATURE, ATTENTION, HINT = 0.75, 2.0, 64.0, 4.0
-# Of the regressor of hints.
-RIDGE = 1e-4
+SHARE, TEMPERATURE = 0.75, 2.0
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:

@@ -39,58 +39,18 @@ def hard(logits: Any, said: Any) -> Any:
     return F.cross_entropy(logits, said.argmax(1))
 
 
-def inside(model: Any, x: Any) -> list[Any]:
-    """Return what both blocks of a model make of images."""
-    found = []
-    for conv, norm in ((model.conv1, model.bn1), (model.conv2, model.bn2)):
-        x = F.max_pool2d(norm(conv(x)).relu(), 2)
-        found.append(x)
-    return found
-
-
-def attention(ours: list[Any], theirs: list[Any]) -> Any:
-    """Return what github.com/szagoruyko/attention-transfer computes, for one batch.
-
-    There the mean over the channels; here their sum, which the norm makes the same.
-    """
-    pairs = zip(ours, theirs, strict=True)
-    maps = [[F.normalize(x.pow(2).sum(1).flatten(1)) for x in pair] for pair in pairs]
-    return sum((a - b).pow(2).mean() for a, b in maps)
-
-
-def hint(ours: list[Any], theirs: list[Any]) -> Any:
-    """Return what ridge regression leaves of the variance of the first block.
-
-    The regressor of FitNets (arXiv:1412.6550), a 1x1 convolution with a bias, once it
-    has converged.
-    """
-
-    def rows(x: Any) -> Any:
-        x = x.movedim(1, -1).flatten(0, -2)
-        return x - x.mean(0)
-
-    x, y = rows(ours[0]), rows(theirs[0])
-    with torch.no_grad():
-        own = x.T @ x / len(x)
-        ridge = labelled.RIDGE * own.trace() / len(own) * torch.eye(len(own))
-        slopes = torch.linalg.solve(own + ridge, x.T @ y / len(x))
-    return (y - x @ slopes).pow(2).mean() / y.pow(2).mean()
-
-
-def train(imitation: Any, compare: Any = None, beta: float = 0.0) -> list[float]:
+def train(imitation: Any) -> list[float]:
     """Return the loss before each of 20 steps on all images.
 
     Args:
       imitation: Loss of the outputs, given the teacher's.
-      compare: Loss of the activations of both blocks, given the teacher's; None: none.
-      beta: Its weight.
     """
     images, _ = labelled.examples()
     labels = torch.from_numpy(labelled.classes()).long()
     teacher = make_teacher()
     with torch.no_grad():
         theirs = normalised(images, labelled.TEACHER_MEAN, labelled.TEACHER_STD)
-        said, seen = teacher(theirs), inside(teacher, theirs)
+        said = teacher(theirs)
     pixels = normalised(images, labelled.MEAN, labelled.STD)
     model = Tiny()
     model.load_state_dict(load_file(FOLDER / "tiny.safetensors"))
@@ -98,12 +58,9 @@ def train(imitation: Any, compare: Any = None, beta: float = 0.0) -> list[float]
     optimizer = torch.optim.SGD(model.parameters(), labelled.RATE, momentum=0.9)
     found, share = [], labelled.SHARE
     for _ in range(labelled.STEPS):
-        ours = inside(model, pixels)
-        logits = model.fc(ours[-1].flatten(1))
+        logits = model(pixels)
         own = F.cross_entropy(logits, labels)
         loss = (1 - share) * own + share * imitation(logits, said)
-        if compare is not None:
-            loss = loss + beta * compare(ours, seen)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -113,8 +70,6 @@ def train(imitation: Any, compare: Any = None, beta: float = 0.0) -> list[float]
 
 def main() -> None:
     found = {f.__name__: train(f) for f in (soft, hard)}
-    found["attention"] = train(soft, attention, labelled.ATTENTION)
-    found["hint"] = train(soft, hint, labelled.HINT)
     (FOLDER / "taught.json").write_text(json.dumps(found) + "\n")
 
 

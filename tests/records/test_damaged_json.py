@@ -8,7 +8,6 @@ import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -37,6 +36,7 @@ from jaxtrain.report.history import read_history
 from jaxtrain.report.page import make_page
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
+from jaxtrain.run.timetable import Timetable
 from tests.helpers import tiny
 from tests.helpers.edited import edit
 from tests.helpers.logged import logged_run
@@ -126,7 +126,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def skips(root: Path) -> int:
     progress = Progress()
     saved = cast(Checkpoints, None)
-    Rewinds(root / "run", saved, cast(Any, SimpleNamespace(echo=1))).apply(4, progress)
+    Rewinds(root / "run", saved, cast(Timetable, None)).apply(4, progress)
     return progress.data_offset
 
 

@@ -62,7 +62,6 @@ COMMANDS = (
     "ensemble run other --out model",
     "compact --workdir run --flops 0.5 --out model",
     "quantize --workdir run --out model",
-    "rewind --workdir run --to 2 --out model",
 )
 
 

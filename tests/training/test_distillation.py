@@ -40,11 +40,8 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
-from jaxtrain.training.methods.attention import attention_losses
-from jaxtrain.training.methods.base import Method, Student
+from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.distillation import Distillation
-from jaxtrain.training.methods.hints import hint_losses
-from jaxtrain.training.methods.layer_pairs import find_pairs
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher
@@ -68,8 +65,8 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
     """Return a teacher of the images of a trial, and its weights."""
     about = taught.describe(**{"image_shape": SHAPE, **changes})
     teacher = Teacher(
-        apply=lambda weights, x, cuts: predict(
-            nnx.graphdef(about.abstract), weights[0], weights[1], x, cuts=cuts
+        apply=lambda weights, x: predict(
+            nnx.graphdef(about.abstract), weights[0], weights[1], x
         ),
         layout=LAYOUT,
         normalization=Normalization(about.mean, about.std),
@@ -80,10 +77,7 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
     return teacher, taught.weights(about)
 
 
-def student(task: Any) -> Student:
-    """Return a model of which no piece is looked at."""
-    logits = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
-    return Student(task, (), (), lambda cuts: ([], logits), lambda cuts: ([], logits))
+LOGITS = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
 
 
 def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
@@ -131,7 +125,7 @@ def test_a_step_lowers_what_hinton_says():
     differentiated = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
     (loss, (own, apart)), grads = differentiated(trial.state.params)
     params, metrics = one_step(
-        trial, method.taught_by(teacher, student(trial.task)), weights
+        trial, method.taught_by(teacher, trial.task, LOGITS), weights
     )
     # The same float32 sums in another order.
     np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
@@ -158,13 +152,13 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
         traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)
         return count_flops(traced.jaxpr.jaxpr)
 
-    asked = jax.jit(lambda weights, x: teacher.apply(weights, x, ()))
+    asked = jax.jit(teacher.apply)
     forward = asked.trace(weights, IMAGES[0])
-    method = Distillation(teacher="here").taught_by(teacher, student(trial.task))
+    method = Distillation(teacher="here").taught_by(teacher, trial.task, LOGITS)
     plain = flops(Plain())
     assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
     assert plain > 0
-    kept = Distillation(teacher="here").taught_by(KeptAnswers(), student(trial.task))
+    kept = Distillation(teacher="here").taught_by(KeptAnswers(), trial.task, LOGITS)
     answers = jax.ShapeDtypeStruct((4, CLASSES), jnp.float32)
     assert flops(kept, beside=answers) == plain
 
@@ -216,17 +210,14 @@ def test_a_teacher_sees_images_in_its_own_statistics_channels_and_size():
 NAMES = ("ant", "bee", "cat", "dog")
 
 
-def plan(
-    given: Any = None, name: str = "classification", how: Any = None, **changes: Any
-) -> Teacher:
+def plan(given: Any = None, name: str = "classification", **changes: Any) -> Teacher:
     """Return the teacher that a run on such a task has."""
-    return planned(given, name, how, **changes)[1].asked
+    return planned(given, name, **changes)[1].asked
 
 
 def planned(
     given: Any = None,
     name: str = "classification",
-    how: Any = None,
     data: DataConfig = DataConfig(),  # noqa: B008 (frozen)
     **changes: Any,
 ) -> tuple[Method, TeacherWeights]:
@@ -243,13 +234,12 @@ def planned(
     config = Config(task=name, train=train, data=data)
     source = sources.load(DataConfig(source="synthetic:8x8x1/4/40"), 0).train
     return plan_teacher(
-        Distillation(**options, **(how or {})),
+        Distillation(**options),
         trained,
         config,
         task,
         source,
         LAYOUT,
-        taught.describe().abstract,
         images,
     )
 
@@ -264,14 +254,15 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     assert told() == "computed once, 0.0 MB on each device"
     _, teacher = planned()
     assert teacher.beside.shape == (36, 4)
-    layers = {"attention_layers": "conv1:conv1"}
-    assert told(how=layers) == "computed in each step: its activations are read, too"
     assert "images are augmented" in told(data=DataConfig(augment=FLIP))
     assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
     sound = DataConfig(source="audio:x", sound=SoundConfig(random_crop=True))
     assert "cut at random" in told(data=sound)
-    monkeypatch.setattr(loader, "CACHE_FRACTION", 1e-12)
-    assert "more than 0 MB" in told()
+    with monkeypatch.context() as patched:
+        patched.setattr(loader, "CACHE_FRACTION", 1e-12)
+        assert "more than 0 MB" in told()
+    monkeypatch.setattr(Distillation, "caches_teacher", False)
+    assert told() == "computed in each step: the method may ask it of other images"
 
 
 @pytest.mark.slow
@@ -297,9 +288,9 @@ def test_the_run_with_kept_outputs_is_that_which_asks_in_each_step(
 
 def test_classes_in_another_order_are_put_in_order():
     teacher = plan(class_names=("dog", "ant", "cat", "bee"))
-    says = dataclasses.replace(teacher, apply=lambda weights, *_: ([], weights))
+    says = dataclasses.replace(teacher, apply=lambda weights, *_: weights)
     logits = jnp.asarray([[4.0, 1.0, 3.0, 2.0]])
-    _, found = says.ask(logits, {"image": jnp.zeros((1, 8, 8, 1))}, SEEN)
+    found = says.ask(logits, {"image": jnp.zeros((1, 8, 8, 1))}, SEEN)
     np.testing.assert_array_equal(found, [[1, 2, 3, 4]])
 
 
@@ -350,107 +341,6 @@ def test_tasks_that_cannot_be_taught_are_refused():
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}
     with pytest.raises(UserError, match="set --task-options mean 3"):
         plan(regression, "regression", **changes, task_options={"mean": 3})
-
-
-@each_row(
-    ("layers", "told"),
-    [
-        ("conv1", "'conv1' is no pair"),
-        ("conv1:", "'conv1:' is no pair"),
-        ("conv9:conv1", "the student has no layer 'conv9' before its last piece; it"),
-        ("conv1:head", "the teacher has no layer 'head'"),
-        ("conv1:conv1,conv1:conv2", "expected maps (batch, rows, columns, channels)"),
-    ],
-)
-def test_layers_that_cannot_be_compared_are_refused(layers: str, told: str):
-    for kind in ("attention", "hint"):
-        with pytest.raises(UserError) as error:
-            plan(how={f"{kind}_layers": layers})
-        assert told in str(error.value)
-        assert f"{kind}_layers" in str(error.value)
-
-
-def test_a_regressor_has_more_positions_than_channels():
-    plan(how={"hint_layers": "conv1:conv1"})
-    with pytest.raises(UserError, match="a micro-batch of the student has 8 positions"):
-        plan(how={"hint_layers": "conv2:conv2"})
-
-
-def test_pairs_are_of_the_layers_that_are_named():
-    pieces = [["a", "b"], [], ["c"], ["d"], ["head"]]
-    # The same piece of the student twice, and the teacher's in another order.
-    texts = {"attention": "c:d, d:a,c:c", "hint": "b:d"}
-    pairs = find_pairs(texts, pieces, pieces)
-    assert (pairs.student, pairs.teacher) == ((1, 3, 4), (1, 3, 4))
-    ours, theirs = ([jnp.full((1,), 10.0 * n + k) for n in (1, 3, 4)] for k in (0, 1))
-    for kind, expected in (
-        ("attention", [(30, 41), (40, 11), (30, 31)]),
-        ("hint", [(10, 41)]),
-    ):
-        found = pairs.activations(kind, ours, theirs)
-        assert [(int(x[0]), int(y[0])) for x, y in found] == expected
-
-
-def test_attention_is_compared_by_its_formula():
-    rng = np.random.default_rng(2)
-    ours, theirs = (rng.standard_normal((3, 4, 5, c)) for c in (2, 7))
-
-    def attention(x: np.ndarray) -> np.ndarray:
-        energy = np.square(x).sum(-1).reshape(3, -1)
-        return energy / np.linalg.norm(energy, axis=1, keepdims=True)
-
-    expected = np.square(attention(ours) - attention(theirs)).mean(1)
-    found = jax.jit(attention_losses)(*map(jnp.float32, (ours, theirs)))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    empty = jnp.zeros(ours.shape)
-    summed = jax.grad(lambda x: attention_losses(x, jnp.float32(theirs)).sum())
-    assert np.isfinite(jax.jit(summed)(empty)).all()
-
-
-def left_by_least_squares(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return what the best regressor with a bias leaves of each example's variance."""
-    x, y = (a.reshape(-1, a.shape[-1]) for a in (ours, theirs))
-    x = np.concatenate([x, np.ones((len(x), 1))], 1)
-    left = y - x @ np.linalg.lstsq(x, y)[0]
-    squares = np.square(left).reshape(len(ours), -1).mean(1)
-    return squares / y.var(0).mean()
-
-
-def test_a_hint_is_what_least_squares_leave_and_its_gradient_that_of_the_minimum():
-    rng = np.random.default_rng(3)
-    ours = np.add(rng.standard_normal((3, 6, 5, 4)), [5, 0, -2, 1])
-    theirs = 2 + np.tanh(ours @ rng.standard_normal((4, 7))) * 3
-    theirs += rng.standard_normal(theirs.shape)
-    with jax.enable_x64(True):
-        found = jax.jit(hint_losses)(ours, theirs)
-        summed = jax.grad(lambda x: hint_losses(x, jnp.asarray(theirs)).sum())
-        gradient = np.asarray(jax.jit(summed)(ours))
-    expected = left_by_least_squares(ours, theirs)
-    assert 0.1 < expected.mean() < 0.9
-    # The ridge is 1e-4 of the variance, of which the minimum knows the square.
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
-    direction, step = rng.standard_normal(ours.shape), 1e-5
-    up, down = (
-        left_by_least_squares(ours + sign * step * direction, theirs).sum()
-        for sign in (1, -1)
-    )
-    slope = (up - down) / (2 * step)
-    np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=2e-3)
-
-
-def test_hints_of_channels_that_are_still_are_finite():
-    """Of ReLUs that are always 0, and of a teacher's that are."""
-    rng = np.random.default_rng(4)
-    some = jnp.float32(rng.standard_normal((2, 4, 4, 3))).at[..., 1].set(0)
-    for ours, theirs, expected in (
-        (some, some[..., :2], 0),
-        (0 * some, some, 1),
-        (some, 0 * some, 0),
-    ):
-        summed = jax.value_and_grad(lambda x, y=theirs: hint_losses(x, y).mean())
-        loss, gradient = jax.jit(summed)(ours)
-        np.testing.assert_allclose(loss, expected, atol=1e-3)
-        assert np.isfinite(gradient).all()
 
 
 def config_of(teacher: Path | str, **options: Any) -> Config:
@@ -543,8 +433,6 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
         ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
         ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),
         ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
-        ({"teacher": "a", "attention": 2.0}, "no effect without attention_layers"),
-        ({"teacher": "a", "hint": 2.0}, "no effect without hint_layers"),
         ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
         ({"teacher": "not/there"}, "not/there"),
     ],
@@ -559,9 +447,6 @@ def test_options_are_checked(options: dict[str, Any], told: str):
 HOW = {
     "soft": "'temperature': 2.0",
     "hard": "'hard': True",
-    "attention": "'temperature': 2.0, 'attention': 64.0, "
-    "'attention_layers': 'conv1:norm1,conv2:conv2'",
-    "hint": "'temperature': 2.0, 'hint': 4.0, 'hint_layers': 'conv1:conv1'",
 }
 
 
@@ -608,25 +493,22 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-# Teachers of another size, in grey, and of the same, whose layers can be compared.
+# Teachers of another size, in grey, and of the same.
 IN_GREY = {"image_shape": (24, 24, 1)}
 ALIKE = {"image_shape": (32, 32, 3), "mean": (0.4, 0.5, 0.6), "std": (0.3, 0.2, 0.1)}
-LAYERS = {"attention_layers": "conv1:conv1,conv2:conv2", "hint_layers": "conv1:conv1"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "options"), [(IN_GREY, {}), (ALIKE, LAYERS)], ids=["grey", "layers"]
-)
+@pytest.mark.parametrize("changes", [IN_GREY, ALIKE], ids=["grey", "colour"])
 def test_on_any_devices_a_teacher_says_what_it_does_on_one(
-    changes: dict[str, Any], options: dict[str, Any], tmp_path: Path
+    changes: dict[str, Any], tmp_path: Path
 ):
     """In float64; its weights are split over `fsdp`, its images over the batch."""
     names = tuple(map(str, range(8)))
     place = taught.write_teacher(
         tmp_path / "teacher", num_outputs=8, class_names=names, **changes
     )
-    asked = {"teacher": str(place), "teacher_precision": "fp64", **options}
+    asked = {"teacher": str(place), "teacher_precision": "fp64"}
     train = {"method": "distillation", "method_options": asked}
     assert_same_with(train)
     # Asked in each step, of images that are augmented.

@@ -157,12 +157,8 @@ OWN_DATA: dict[str, dict[str, Any]] = {
         "train": {"accumulate_steps": 2, "steps_per_call": 2},
         "data": PADDED,
     },
-    "streamed": {"data": {"cache": "stream", "repeats": 2, "echo": 2, **PADDED}},
+    "streamed": {"data": {"cache": "stream", "repeats": 2, **PADDED}},
     "balanced": {"data": {"sampling": "balanced", **PADDED}},
-    "free": {
-        "train": {"method": "free", "method_options": {"norm": "l2"}},
-        "data": {"echo": 2, **PADDED},
-    },
 }
 
 

@@ -25,7 +25,6 @@ from tests.helpers.tiers import diagonal
 QUICK: dict[str, dict[str, Any]] = {
     "adversarial": {"norm": "l2", "steps": 2, "epsilon": 0.1},
     "trades": {"norm": "l2", "steps": 2, "epsilon": 0.1},
-    "free": {"norm": "l2", "epsilon": 0.1},
 }
 METHOD_NAMES = [name for name in METHODS if name != "plain"]
 
@@ -69,9 +68,6 @@ def trained(method: str, place: Path, **sections: Any) -> dict[str, np.ndarray]:
     """Return the metrics of some steps of a tiny run, after looks at them."""
     train = {"method": method, "method_options": options_of(method, place, 4, 3)}
     train |= sections.pop("train", {})
-    data = sections.get("data", layered().data)
-    needs = method_pairs.METHOD_NEEDS.get(method, {})
-    sections["data"] = dataclasses.replace(data, **needs)
     metrics = take_steps(layered(train, **sections)).metrics
     assert np.isfinite(metrics["loss"]).all() and len({*metrics["loss"]}) > 4
     return metrics
@@ -132,11 +128,9 @@ def test_a_run_goes_on_on_another_number_of_devices(method: str, cli: Cli):
     """On two devices from the middle on it computes what it does on one."""
     options = options_of(method, cli.directory / "teacher", 8, 10)
     train = f"TrainConfig(steps=6, method={method!r}, method_options={options!r})"
-    needs = method_pairs.METHOD_NEEDS.get(method, {})
-    data = "".join(f", {name}={value}" for name, value in needs.items())
     text = recipe(
         precision='"fp64"',
-        data=f'DataConfig(source="digits", batch_size=64{data})',
+        data='DataConfig(source="digits", batch_size=64)',
         train=train,
         logging="LoggingConfig(every_steps=1)",
     )

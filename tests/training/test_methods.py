@@ -12,10 +12,7 @@ from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.data.preprocess import UNCHANGED, Normalization
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.base import Task
-from jaxtrain.tools.method_pairs import METHOD_NEEDS
-from jaxtrain.tools.preview import first_images
 from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Objective
 from jaxtrain.training.methods.build import build_method
@@ -288,92 +285,6 @@ def test_an_attack_in_evaluation_mode_sees_the_running_statistics():
     assert (np.abs(at - changed) > 1e-6).mean() < 1e-3
 
 
-def free_by_hand(trial: Trial, norm: str, epsilon: float, takes: list[int]) -> Any:
-    """Take steps of algorithm 1 of Shafahi et al. 2019; return weights and change.
-
-    Args:
-      trial: Model to begin with; images are pixels less 0.5, divided by 0.25.
-      norm: Norm of the change; by `l2` a step goes along the gradient.
-      epsilon: Bound of the change, and length of its step.
-      takes: Number of the batch that each step takes.
-    """
-
-    def lowered(params: Any, at: jax.Array, labels: jax.Array) -> Any:
-        logits = applied(trial, params, (at - 0.5) / 0.25, training=True)
-        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
-        return -picked.mean()
-
-    def length(x: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.square(x).sum((1, 2, 3), keepdims=True))
-
-    slopes = jax.jit(jax.grad(lowered, (0, 1)))
-    params, change = trial.state.params, np.zeros_like(IMAGES[0])
-    for take in takes:
-        at = np.clip(IMAGES[take] * 0.25 + 0.5 + change, 0, 1)
-        grads, rise = slopes(params, at, LABELS[take])
-        params = jax.tree.map(lambda p, g: p - RATE * g, params, grads)
-        if norm == "linf":
-            change = np.clip(change + epsilon * np.sign(rise), -epsilon, epsilon)
-        else:
-            change = change + epsilon * rise / length(rise)
-            change = change * np.minimum(1, epsilon / length(change))
-    return params, change
-
-
-# Signs of slopes of about 0 are those of rounding: after two steps, of few pixels.
-@pytest.mark.parametrize(
-    ("norm", "steps"), [("l2", 5), pytest.param("linf", 2, marks=pytest.mark.slow)]
-)
-def test_free_steps_are_algorithm_1_of_its_paper(norm: str, steps: int):
-    """Also where a batch is the next one, which its change goes on with."""
-    trial, epsilon = Trial(optimizer=SGD), {"l2": 0.5, "linf": 0.05}[norm]
-    takes = [step // 3 for step in range(steps)]
-    method = build_method(
-        TrainConfig(
-            steps=1, method="free", method_options={"norm": norm, "epsilon": epsilon}
-        )
-    )
-    step = make_train_step(
-        trial.task,
-        trial.graphdef,
-        trial.update,
-        as_given,
-        LAYOUT,
-        method=method,
-        normalization=Normalization((0.5,), (0.25,)),
-    )
-    memory = {"change": jnp.zeros_like(IMAGES[0])}
-    state = dataclasses.replace(trial.state, method_memory=memory)
-    index = np.tile(INDEX, (steps, 1))
-    batch = {"image": IMAGES[takes], "target": LABELS[takes], "index": index}
-    state, metrics = jax.jit(step)(state, jax.random.key(0), {}, batch)
-    params, change = free_by_hand(trial, norm, epsilon, takes)
-    found = np.asarray(state.method_memory["change"])
-    assert (np.abs(found - change) > 1e-3 * epsilon).mean() < 2e-3
-    close(state.params, params, rtol=1e-3, atol=1e-5)
-    assert len({*metrics["loss"].tolist()}) == steps
-
-
-@pytest.mark.parametrize(
-    "method", ["free", pytest.param("adversarial", marks=pytest.mark.slow)]
-)
-def test_steps_that_take_a_batch_augment_it_anew_unless_the_method_says(method: str):
-    """As previews show it, which prepare the images as the steps do."""
-    data = dataclasses.replace(
-        layered().data, echo=2, augment=AugmentConfig(crop_padding=2)
-    )
-    config = layered({"method": method}, data=data, precision="fp32")
-    found = first_images(build_setup(config), 4, 8, statistics=((0.5,), (0.25,)))
-    stored, shown, _ = map(list, zip(*found, strict=True))
-    np.testing.assert_array_equal(stored[0], stored[1])
-    np.testing.assert_array_equal(stored[2], stored[3])
-    assert not np.array_equal(stored[1], stored[2])
-    for first, second in ((0, 1), (2, 3)):
-        alike = np.array_equal(shown[first], shown[second])
-        assert alike == (method == "free")
-        assert not np.array_equal(shown[first], stored[first])
-
-
 MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
 # Options -> the fields of `train`, and what else of a config has them.
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -450,24 +361,22 @@ def test_a_method_goes_with_many_options(method: str):
             {"method": "trades", "method_options": {"norm": "l2", "steps": 2}},
             {"method": "sam"},
             {"method": "sam", "method_options": {"adaptive": True}},
-            {"method": "free", "method_options": {"norm": "l2"}},
         ],
     ),
-    ids=["own", "adversarial", "evaluated", "trades", "sam", "asam", "free"],
+    ids=["own", "adversarial", "evaluated", "trades", "sam", "asam"],
 )
 def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
-    assert_same_with(train, data=METHOD_NEEDS.get(train["method"]))
+    assert_same_with(train)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["sam", "trades", "free"])
+@pytest.mark.parametrize("method", ["sam", "trades"])
 def test_devices_share_the_members_that_a_method_trains(method: str):
-    norm = {"norm": "l2"}
-    options = {"trades": {**norm, "steps": 1}, "free": norm}.get(method, {})
+    options = {"trades": {"norm": "l2", "steps": 1}}.get(method, {})
     train = {"method": method, "method_options": options, "ensemble": 2}
     groups = [{"meshes": [{"members": 2, "data": 2}]}]
-    assert_same_with(train, groups=groups, data=METHOD_NEEDS.get(method))
+    assert_same_with(train, groups=groups)
 
 
 @each_row(
@@ -506,20 +415,6 @@ def test_devices_share_the_members_that_a_method_trains(method: str):
             f"--train.method trades --task {CONSISTENT}",
             "it compares the probabilities of the classes of an image",
         ),
-        (
-            "--train.method free",
-            "train.method = 'free' has no effect without data.echo: it attacks a batch",
-        ),
-        (
-            "--train.method free --data.echo 4 --train.method-options epsilon 0.001",
-            "epsilon = 0.001: expected at least 1/510 = 0.00196, half a level of grey",
-        ),
-        (
-            "--train.method free --data.echo 4 --data.image-size 16 "
-            "--data.progressive-sizes 8 16",
-            "it takes arrays of the size of the images from step to step",
-        ),
-        ("--data.echo 0", "echo = 0: expected a value above 0"),
         ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
         (
             "--train.method adversarial --optimizer.name lbfgs",

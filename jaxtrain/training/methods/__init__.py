@@ -16,7 +16,6 @@ METHODS: "Table[type[Method]]" = Table(
         "plain": "jaxtrain.training.methods.plain:Plain",
         "sam": "jaxtrain.training.methods.sam:Sam",
         "adversarial": "jaxtrain.training.methods.adversarial:Adversarial",
-        "free": "jaxtrain.training.methods.free:Free",
         "trades": "jaxtrain.training.methods.trades:Trades",
         "distillation": "jaxtrain.training.methods.distillation:Distillation",
     },

@@ -13,7 +13,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.attacks import Ball, Pgd
-from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
 # Length of the single step of FGSM, in epsilons (Wong et al. 2020).
@@ -49,26 +49,21 @@ class Adversarial(Plain):
                 "attack_mode to training"
             )
 
-    def gradients(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+    def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
+        model_state, batch, key = given
+
         def changed(pixels: jax.Array) -> Batch:
             return {**batch, "image": objective.normalized(pixels)}
 
         def losses(pixels: jax.Array) -> jax.Array:
-            given = params, model_state, changed(pixels), key
-            return objective.losses(*given, training=self._trains)[0]
+            attacked = params, model_state, changed(pixels), key
+            return objective.losses(*attacked, training=self._trains)[0]
 
         pixels = objective.pixels(batch["image"])
         each = keys.of_examples(key, batch["index"])
         pixels = self.attack(losses, pixels, self.attack.ball.draw(pixels, each))
-        given = model_state, changed(pixels), key
-        grads, after, metrics = super().gradients(objective, params, *given)
+        attacked = model_state, changed(pixels), key
+        grads, after, metrics = super().gradients(objective, params, *attacked)
         if self._keeps_clean:
             after = objective.forward(params, model_state, batch["image"], key)[1]
         return grads, after, metrics

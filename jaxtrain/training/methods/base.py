@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 
@@ -10,19 +10,17 @@ from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
-from jaxtrain.models.base import Cuts
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 from jaxtrain.training.update import Metrics
 
-# (params, model_state, images, key, *, training=True, cuts=None) -> (outputs, new
-# model_state).
+# (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
 TrainForward = Callable[..., tuple[Any, Any]]
-# Arrays that a method takes from step to step, by name.
-Memory = dict[str, Any]
 # (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
 # model_state).
 Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
+# Gradients of the trained parameters, new model state, metrics.
+Gradients = tuple[Any, Any, Metrics]
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,8 @@ class Objective:
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
       task: Task of the run, for a method that has losses of its own.
-      forward: Function `(params, model_state, images, key, *, training=True, cuts=None)
-        -> (outputs, new model_state)`, one pass, for the same. With `cuts` the outputs
-        are those of `Model.through`.
+      forward: Function `(params, model_state, images, key, *, training=True) ->
+        (outputs, new model_state)`, one pass, for the same.
       beside: Arrays that the method reads beside the model, such as the weights of its
         teacher; None: it reads none.
     """
@@ -76,25 +73,6 @@ class Objective:
         return self.normalization.normalized(pixels)
 
 
-class Student(NamedTuple):
-    """The model that a teacher is asked for, as it is known before any step.
-
-    Attributes:
-      task: Task of the run.
-      pieces: Names of the layers of each piece of the model.
-      teacher_pieces: The same of the teacher.
-      outputs: Function of cuts that returns what `Model.through` does for a
-        micro-batch, abstract.
-      said: The same of the teacher.
-    """
-
-    task: Task
-    pieces: tuple[tuple[str, ...], ...]
-    teacher_pieces: tuple[tuple[str, ...], ...]
-    outputs: Callable[[Cuts], tuple[list[Any], Any]]
-    said: Callable[[Cuts], tuple[list[Any], Any]]
-
-
 class Method:
     """How a step gets its gradients from an objective.
 
@@ -108,30 +86,31 @@ class Method:
         the options, as `teacher_digest`.
       teacher_digest: First digits that the digest must have; None: any.
       teacher_precision: Number formats that it computes in; None: its own.
-      same_images: Whether the steps that take one batch (`data.echo`) augment it alike.
+      caches_teacher: Whether the outputs of the teacher may be computed once
+        (`KeptAnswers`) where images stay the same: the method asks of no others.
     """
 
     Options: ClassVar[type[Section] | None] = None
     teacher: str | None = None
     teacher_digest: str | None = None
     teacher_precision: str | None = None
-    same_images: bool = False
+    caches_teacher: bool = False
 
-    @property
-    def reads_outputs_alone(self) -> bool:
-        """Whether the method asks its teacher for nothing but outputs.
-
-        They may then be computed once (`KeptAnswers`), if the images stay the same.
-        """
-        return False
-
-    def taught_by(self, teacher: Teacher | KeptAnswers, student: Student) -> "Method":
+    def taught_by(
+        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
+    ) -> "Method":
         """Return the method with its teacher.
 
         What this is asked with, weights or kept outputs, `objective.beside` has.
 
+        Args:
+          teacher: Teacher of the run.
+          task: Task of the run.
+          outputs: Outputs of the teacher for a micro-batch, abstract, of the shapes of
+            the model's.
+
         Raises:
-          UserError: An option has no meaning for the task, or the models.
+          UserError: An option has no meaning for the task.
         """
         raise NotImplementedError
 
@@ -146,35 +125,6 @@ class Method:
           UserError: It cannot.
         """
 
-    def memory(self, images: jax.ShapeDtypeStruct) -> Memory:
-        """Return the abstract arrays that the method takes from step to step.
-
-        They are 0 at first, saved with the state, and split and sliced as a batch is.
-
-        Args:
-          images: Images of a whole batch as the model sees them, (B, H, W, C).
-
-        Returns:
-          Arrays (B, ...) by name, a row for each place of the batch; {} without any.
-        """
-        return {}
-
-    def step(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-        memory: Memory,
-    ) -> tuple[Any, Any, Metrics, Memory]:
-        """Return what `gradients` does, and the memory after the micro-batch. Traced.
-
-        For a method with a `memory`, of which it gets the rows of the micro-batch.
-        """
-        of_batch = self.gradients(objective, params, model_state, batch, key)
-        return *of_batch, memory
-
     def gradients(
         self,
         objective: Objective,
@@ -182,7 +132,8 @@ class Method:
         model_state: Any,
         batch: Batch,
         key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+        /,
+    ) -> Gradients:
         """Return scaled gradients, the new state of the model, and metrics. Traced.
 
         It sees one micro-batch. What it draws must depend on `key` and on the numbers

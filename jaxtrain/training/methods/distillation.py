@@ -9,39 +9,31 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxtrain.config.methods import DistillationOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.attention import attention_losses
-from jaxtrain.training.methods.base import Metrics, Objective, Student
-from jaxtrain.training.methods.hints import LEAST_POSITIONS, hint_losses
-from jaxtrain.training.methods.layer_pairs import LayerPairs, find_pairs
+from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 
 # Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
 # answers alone, Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
-# How layers are compared -> the losses of a pair, and their weight: of attention that
-# of its authors' code.
-COMPARISONS = {"attention": (attention_losses, 1000.0), "hint": (hint_losses, 1.0)}
 
 
 class Distillation(Plain):
     """The gradients of (1 - weight) times the loss and weight times the imitation.
 
-    With layers, those of a weight times their difference are added.
     The teacher sees the same images as the student, augmented and mixed (Beyer et al.
     2022, arXiv:2106.05237). How outputs imitate its own the task says.
     """
 
     Options = DistillationOptions
+    caches_teacher = True
     _asked: Teacher | KeptAnswers | None = None
-    _pairs = LayerPairs((), (), ())
 
     def __init__(self, **given: Any):
         options = DistillationOptions(**given)
@@ -55,9 +47,6 @@ class Distillation(Plain):
         default = HARD_WEIGHT if options.hard else WEIGHT
         self._share = default if options.weight is None else options.weight
         self._how = {"temperature": options.temperature, "hard": options.hard}
-        given = {kind: getattr(options, f"{kind}_layers") for kind in COMPARISONS}
-        self._layers = {kind: text for kind, text in given.items() if text is not None}
-        self._weights = {kind: getattr(options, kind) for kind in self._layers}
 
     def check(self, task: Task, name: str) -> None:
         method = f"train.method = 'distillation' with task = {name!r}"
@@ -73,56 +62,29 @@ class Distillation(Plain):
                 "would take the place of; leave train.method out"
             )
 
-    @property
-    def reads_outputs_alone(self) -> bool:
-        return not self._layers
-
     def taught_by(
-        self, teacher: Teacher | KeptAnswers, student: Student
+        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
     ) -> "Distillation":
+        jax.eval_shape(partial(task.imitation, **self._how), outputs, outputs)
         method = copy.copy(self)
         method._asked = teacher
-        if self._layers:
-            pairs = find_pairs(self._layers, student.pieces, student.teacher_pieces)
-            method._pairs = pairs
-        ours, outputs = student.outputs(method._pairs.student)
-        theirs, said = student.said(method._pairs.teacher)
-        method._pairs.check(ours, theirs)
-        method._pairs.check_positions("hint", ours, LEAST_POSITIONS)
-        jax.eval_shape(partial(student.task.imitation, **self._how), outputs, said)
         return method
 
-    def gradients(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+    def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         assert self._asked is not None, "a run has called `taught_by`"
-        images, pairs, task = batch["image"], self._pairs, objective.task
-        inside, said = self._asked.ask(
-            objective.beside, batch, objective.normalization, pairs.teacher
-        )
+        (_, batch, _), task = given, objective.task
+        images = batch["image"]
+        said = self._asked.ask(objective.beside, batch, objective.normalization)
 
         def losses(
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
-            (ours, outputs), model_state = objective.forward(
-                params, model_state, images, key, cuts=pairs.student
-            )
+            outputs, model_state = objective.forward(params, model_state, images, key)
             own, metrics = task.losses_and_metrics(outputs, task.target(batch))
             apart = task.imitation(main_outputs(outputs), said, **self._how)
             metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
             total = (1 - self._share) * own + self._share * apart
-            for kind, weight in self._weights.items():
-                compare, usual = COMPARISONS[kind]
-                both = pairs.activations(kind, ours, inside)
-                apart = jnp.sum(jnp.stack([compare(*pair) for pair in both]), 0)
-                metrics[f"{kind}_loss"] = apart.mean()
-                total += (usual if weight is None else weight) * apart
             return total, metrics, model_state
 
         lowered = dataclasses.replace(objective, losses=losses)
-        return super().gradients(lowered, params, model_state, batch, key)
+        return super().gradients(lowered, params, *given)

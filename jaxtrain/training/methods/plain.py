@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from jaxtrain.data.batch import Batch
-from jaxtrain.training.methods.base import Method, Metrics, Objective
+from jaxtrain.training.methods.base import Gradients, Method, Objective
 
 
 class Plain(Method):
@@ -18,7 +18,8 @@ class Plain(Method):
         model_state: Any,
         batch: Batch,
         key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
+        /,
+    ) -> Gradients:
         differentiated = jax.value_and_grad(objective, has_aux=True)
         (_, (model_state, metrics)), grads = differentiated(
             params, model_state, batch, key

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.config.methods import SamOptions
-from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import widen
-from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
 # What ASAM adds to the size of each weight.
@@ -33,15 +32,7 @@ class Sam(Plain):
         self._adaptive = options.adaptive
         self._rho = options.rho or (0.5 if options.adaptive else 0.05)
 
-    def gradients(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
-        given = model_state, batch, key
+    def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         grads, after, metrics = super().gradients(objective, params, *given)
         sharpest = self._sharpest(objective, params, grads)
         grads, _, there = super().gradients(objective, sharpest, *given)

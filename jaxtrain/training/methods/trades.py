@@ -17,7 +17,7 @@ from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.losses import kl_divergence
 from jaxtrain.training.attacks import Ball, Pgd
-from jaxtrain.training.methods.base import Metrics, Objective
+from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
 # Deviation of the noise that the attack starts with, in units of pixels in 0..1: at the
@@ -52,15 +52,8 @@ class Trades(Plain):
                 "adversarial"
             )
 
-    def gradients(
-        self,
-        objective: Objective,
-        params: Any,
-        model_state: Any,
-        batch: Batch,
-        key: jax.Array,
-    ) -> tuple[Any, Any, Metrics]:
-        images = self._attacked(objective, params, model_state, batch, key)
+    def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
+        images = self._attacked(objective, params, *given)
         task = objective.task
 
         def losses(
@@ -80,7 +73,7 @@ class Trades(Plain):
             return clean + self._beta * apart, metrics, after
 
         lowered = dataclasses.replace(objective, losses=losses)
-        return super().gradients(lowered, params, model_state, batch, key)
+        return super().gradients(lowered, params, *given)
 
     def _attacked(
         self,
