@@ -17,7 +17,6 @@ from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
-from jaxtrain.tools.end_report import write_report
 
 
 def train(
@@ -83,7 +82,6 @@ def train(
                 hooks=_hooks(steps),
                 signals=signals,
                 began=began,
-                write_report=write_report,
             )
     except Interrupted as stopped:
         if stopped.signum != signal.SIGINT:

@@ -29,6 +29,8 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
+      callbacks: Name -> "module:function", called at the end of a run with its
+        `jaxtrain.run.attempt.Job`.
       commands: Command -> its module (see `jaxtrain.commands`).
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
@@ -42,6 +44,7 @@ class Plugin:
 
     name: str
     requires: tuple[str, ...] = ()
+    callbacks: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)

@@ -21,7 +21,6 @@ COMMANDS: Table[ModuleType] = Table(
         "evaluate": "jaxtrain.commands.evaluate",
         "predict": "jaxtrain.commands.predict",
         "export": "jaxtrain.commands.export",
-        "report": "jaxtrain.commands.report",
         "checkpoint": "jaxtrain.commands.checkpoint",
         "average": "jaxtrain.commands.average",
         "ensemble": "jaxtrain.commands.ensemble",

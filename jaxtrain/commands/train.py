@@ -77,7 +77,6 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.processes import distributed, hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
-        from jaxtrain.tools.end_report import write_report
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
@@ -116,7 +115,6 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         hooks=hooks_of_run,
         signals=signals,
         began=began,
-        write_report=write_report,
     )
 
 

@@ -1,3 +1,12 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`."""
 
-NAMES = ("doctor", "compact", "quantization", "plan", "onnx", "litert", "serve")
+NAMES = (
+    "report",
+    "doctor",
+    "compact",
+    "quantization",
+    "plan",
+    "onnx",
+    "litert",
+    "serve",
+)

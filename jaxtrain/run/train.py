@@ -1,7 +1,6 @@
 """One training run, top to bottom: config -> state -> loop -> summary."""
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.run import agreement, moved, removed
+from jaxtrain.run import CALLBACKS, agreement, moved, removed
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.clock import Clock
@@ -54,7 +53,6 @@ def train(
     hooks: Hooks | None = None,
     signals: StopSignals | None = None,
     began: float | None = None,
-    write_report: Callable[[Job], None] | None = None,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
@@ -64,7 +62,6 @@ def train(
       hooks: Called around calls and saves, such as faults on purpose.
       signals: Signals that stop the run in order; None heeds none.
       began: Time of `time.perf_counter` at which the run began. Defaults to now.
-      write_report: Writes the report of a finished run, if `logging.report` is set.
 
     Raises:
       MovedError: The workdir was moved meanwhile; the state is saved there.
@@ -122,8 +119,8 @@ def train(
             summary = _carry_out(job)
         if "eval" in summary:  # Not if it stopped early, as asked.
             show_table("result", describe_result(setup, summary, workdir))
-            if write_report is not None and config.logging.report:
-                write_report(job)
+            for callback in CALLBACKS.values():
+                callback(job)
             show_next(workdir, setup.config, setup.task)
         return summary
 

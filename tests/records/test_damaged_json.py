@@ -28,12 +28,12 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.plugins.report.compare import make_comparison
+from jaxtrain.plugins.report.examples import Examples
+from jaxtrain.plugins.report.history import read_history
+from jaxtrain.plugins.report.page import make_page
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
-from jaxtrain.report.compare import make_comparison
-from jaxtrain.report.examples import Examples
-from jaxtrain.report.history import read_history
-from jaxtrain.report.page import make_page
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.timetable import Timetable

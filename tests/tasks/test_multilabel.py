@@ -15,10 +15,10 @@ from sklearn import metrics as oracle
 
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
-from jaxtrain.report.history import read_history
+from jaxtrain.plugins.report.collect import examples_of
+from jaxtrain.plugins.report.history import read_history
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.multilabel import Multilabel
-from jaxtrain.tools.examples import examples_of
 from tests.helpers.command import float64
 from tests.helpers.composed import compose, write
 from tests.helpers.recipes import recipe, write_recipe

@@ -25,7 +25,7 @@ from jaxtrain.inference import trust
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.compact.compact import open_channels
 from jaxtrain.plugins.compact.importance import by_taylor
-from jaxtrain.tools.sample import example_names
+from jaxtrain.plugins.report.sample import example_names
 from jaxtrain.trees import by_path
 from tests.helpers.command import float64
 from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks

@@ -26,10 +26,10 @@ from jaxtrain.errors import (
     UntrustedError,
     UserError,
 )
+from jaxtrain.plugins.report.sweep import rank
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import TrialState, read_sweep, write_sweep
-from jaxtrain.report.sweep import rank
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tools.sweep import study
 from jaxtrain.tools.sweep.options import SweepOptions

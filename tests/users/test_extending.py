@@ -23,8 +23,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.stores import ArrayStore, open_digits
+from jaxtrain.plugins.report.sample import NUM_WORST
 from jaxtrain.tasks.pictures import overlay
-from jaxtrain.tools.sample import NUM_WORST
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.rows import each_row

@@ -7,11 +7,11 @@ from jaxtrain.console import printable, tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.invocation import command
 from jaxtrain.pages.text import shown
+from jaxtrain.plugins.report.again import write_recipe
+from jaxtrain.plugins.report.sweep import make_sweep_page
 from jaxtrain.records.run_log import show_table
 from jaxtrain.records.sweep_file import SweepRecord, read_sweep, trial_folder
 from jaxtrain.records.workdir import COMPARISON
-from jaxtrain.report.again import write_recipe
-from jaxtrain.report.sweep import make_sweep_page
 from jaxtrain.tools.sweep.options import SweepOptions
 from jaxtrain.tools.sweep.space import apply
 

@@ -4,12 +4,12 @@ from jaxtrain import tasks
 from jaxtrain.errors import first_of
 from jaxtrain.invocation import command
 from jaxtrain.pages.templates import render
-from jaxtrain.report import origin, overview
-from jaxtrain.report.again import write_recipe
-from jaxtrain.report.curves import curves
-from jaxtrain.report.examples import GROUPS, Examples
-from jaxtrain.report.history import History
-from jaxtrain.report.reliability import reliability
+from jaxtrain.plugins.report import origin, overview
+from jaxtrain.plugins.report.again import write_recipe
+from jaxtrain.plugins.report.curves import curves
+from jaxtrain.plugins.report.examples import GROUPS, Examples
+from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.reliability import reliability
 
 # Names of classes that the page lists.
 MAX_NAMES = 30
@@ -21,7 +21,7 @@ def make_page(history: History, examples: Examples) -> bytes:
     names, sample = history.class_names or (), predictions or examples.sample
     task = tasks.kind("" if config is None else config.task)
     return render(
-        "report/report.html.j2",
+        "plugins/report/report.html.j2",
         name=history.name,
         model=config and config.model.name,
         subject=overview.subject(history),

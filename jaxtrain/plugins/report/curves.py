@@ -8,8 +8,8 @@ from markupsafe import Markup
 from jaxtrain import tasks
 from jaxtrain.errors import counted
 from jaxtrain.pages.charts import Series, line_chart
+from jaxtrain.plugins.report.history import Curves, History
 from jaxtrain.records.writer import SYSTEM
-from jaxtrain.report.history import Curves, History
 
 TITLES = {
     "examples_per_second": "images per second",

@@ -8,7 +8,7 @@ from jaxtrain.config import get, paths
 from jaxtrain.pages.charts import NUM_COLOURS, Series
 from jaxtrain.pages.templates import render
 from jaxtrain.pages.text import duration, shown
-from jaxtrain.report.curves import (
+from jaxtrain.plugins.report.curves import (
     MAX_CHARTS,
     DrawnCurves,
     chart,
@@ -16,8 +16,8 @@ from jaxtrain.report.curves import (
     steps_of,
     title,
 )
-from jaxtrain.report.history import History
-from jaxtrain.report.overview import verdict
+from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.overview import verdict
 
 MAX_RUNS = 2 * NUM_COLOURS
 
@@ -40,7 +40,7 @@ def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
     metrics = ordered({name for history in histories for name in history.test_numbers})
     apart = _other_data(runs)
     return render(
-        "report/comparison.html.j2",
+        "plugins/report/comparison.html.j2",
         names=names,
         heading=trials.heading if trials else f"{len(names)} runs compared",
         trials=trials,

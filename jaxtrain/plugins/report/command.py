@@ -9,7 +9,7 @@ from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.parallel.devices import Platform
-    from jaxtrain.report.history import History
+    from jaxtrain.plugins.report.history import History
 
 EXAMPLE = "--workdir runs/digits"
 
@@ -36,10 +36,10 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     """Write the page."""
     from jaxtrain import atomic_file
     from jaxtrain.inference.trust import trust
+    from jaxtrain.plugins.report.history import read_history
+    from jaxtrain.plugins.report.sweep import make_sweep_page
     from jaxtrain.records.sweep_file import read_sweep
     from jaxtrain.records.workdir import COMPARISON, REPORT
-    from jaxtrain.report.history import read_history
-    from jaxtrain.report.sweep import make_sweep_page
 
     sweep = read_sweep(arguments.workdir) if arguments.workdir.is_dir() else None
     comparing = "--compare" if arguments.compare else "a sweep" if sweep else ""
@@ -81,16 +81,16 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
 
 def _report(history: "History", platform: "Platform") -> bytes:
     from jaxtrain.parallel import devices
-    from jaxtrain.report.page import make_page
-    from jaxtrain.tools.examples import examples_of
+    from jaxtrain.plugins.report.collect import examples_of
+    from jaxtrain.plugins.report.page import make_page
 
     devices.start(platform)
     return make_page(history, examples_of(history))
 
 
 def _comparison(history: "History", others: tuple[Path, ...]) -> bytes:
-    from jaxtrain.report.compare import MAX_RUNS, make_comparison
-    from jaxtrain.report.history import read_history
+    from jaxtrain.plugins.report.compare import MAX_RUNS, make_comparison
+    from jaxtrain.plugins.report.history import read_history
 
     if len(others) >= MAX_RUNS:
         raise UserError(

@@ -11,24 +11,24 @@ from jaxtrain.config import ParallelConfig, check_own
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
-from jaxtrain.report.examples import (
+from jaxtrain.plugins.report.examples import (
     DrawnExample,
     Examples,
     Pair,
     Predictions,
     Shown,
 )
-from jaxtrain.report.history import History
-from jaxtrain.run.setup import Setup, build_setup
-from jaxtrain.tools.nearest import NearestExamples, find_nearest, show_nearest
-from jaxtrain.tools.preview import first_images
-from jaxtrain.tools.sample import (
+from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.nearest import NearestExamples, find_nearest, show_nearest
+from jaxtrain.plugins.report.sample import (
     SampleLimits,
     WorstExamples,
     example_names,
     find_worst,
     predict_some,
 )
+from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.tools.preview import first_images
 
 # Training images that are shown.
 NUM_PAIRS = 8

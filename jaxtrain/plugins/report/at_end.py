@@ -5,23 +5,27 @@ import jax
 from jaxtrain import atomic_file
 from jaxtrain.console import tell
 from jaxtrain.invocation import command
+from jaxtrain.plugins.report.collect import collect_examples
+from jaxtrain.plugins.report.history import read_history
+from jaxtrain.plugins.report.page import make_page
+from jaxtrain.plugins.report.sample import SampleLimits
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT
-from jaxtrain.report.history import read_history
-from jaxtrain.report.page import make_page
 from jaxtrain.run.attempt import Job
-from jaxtrain.tools.examples import collect_examples
-from jaxtrain.tools.sample import SampleLimits
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0
 
 
 def write_report(job: Job) -> None:
-    """Write `report.html`; process 0 does so. Whatever goes wrong is one warning.
+    """Write `report.html` by process 0, unless `logging.report` is False.
+
+    Whatever goes wrong is one warning.
 
     A signal leaves it out: the run has reached its end, and nobody is to wait.
     """
+    if not job.setup.config.logging.report:
+        return
     if jax.process_index() == 0:
         _write(job)
     # Here the others wait as long as it takes; at the end of Python they would count

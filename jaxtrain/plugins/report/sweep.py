@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from jaxtrain.errors import UserError, counted
 from jaxtrain.pages.text import shown
+from jaxtrain.plugins.report.compare import MAX_RUNS, make_comparison
+from jaxtrain.plugins.report.curves import title
+from jaxtrain.plugins.report.history import History, read_history
 from jaxtrain.records.sweep_file import (
     SweepRecord,
     TrialRecord,
     trial_folder,
 )
 from jaxtrain.records.workdir import METRICS
-from jaxtrain.report.compare import MAX_RUNS, make_comparison
-from jaxtrain.report.curves import title
-from jaxtrain.report.history import History, read_history
 
 
 class TrialTable(NamedTuple):

@@ -23,7 +23,7 @@ from jaxtrain.engine import passes
 from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.report.examples import Predictions, Sample
+from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.run.programs import unaugmented
 from jaxtrain.run.setup import Setup
 

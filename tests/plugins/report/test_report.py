@@ -20,10 +20,12 @@ from jaxtrain.cli import main
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import loader
 from jaxtrain.inference.load import load_model
-from jaxtrain.report.history import read_history
+from jaxtrain.plugins.report import at_end as end_report
+from jaxtrain.plugins.report import collect as examples
+from jaxtrain.plugins.report import sample
+from jaxtrain.plugins.report.history import read_history
+from jaxtrain.plugins.report.sample import SampleLimits
 from jaxtrain.run.setup import build_setup
-from jaxtrain.tools import end_report, examples, sample
-from jaxtrain.tools.sample import SampleLimits
 from tests.helpers.browser import DARK, LIGHT, MEASURE, Elements, browse, screenshot
 from tests.helpers.edited import edit
 from tests.helpers.images import encode

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxtrain.config import Config, get, paths
 from jaxtrain.pages.text import share, shown
-from jaxtrain.report.history import History, is_number
+from jaxtrain.plugins.report.history import History, is_number
 from jaxtrain.run.advice import advise
 
 MAX_EVENTS = 40

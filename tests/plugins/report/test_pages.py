@@ -39,13 +39,19 @@ from jaxtrain.pages.charts import (
 from jaxtrain.pages.font import font
 from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.pages.text import duration
-from jaxtrain.report.again import write_recipe
-from jaxtrain.report.compare import make_comparison
-from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample, Shown
-from jaxtrain.report.history import History
-from jaxtrain.report.overview import subject
-from jaxtrain.report.page import make_page
-from jaxtrain.report.reliability import reliability
+from jaxtrain.plugins.report.again import write_recipe
+from jaxtrain.plugins.report.compare import make_comparison
+from jaxtrain.plugins.report.examples import (
+    DrawnExample,
+    Examples,
+    Predictions,
+    Sample,
+    Shown,
+)
+from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.overview import subject
+from jaxtrain.plugins.report.page import make_page
+from jaxtrain.plugins.report.reliability import reliability
 from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT

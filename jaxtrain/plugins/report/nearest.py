@@ -11,15 +11,15 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
-from jaxtrain.report.examples import NearExample, Sample
-from jaxtrain.run.setup import Setup
-from jaxtrain.tasks.neighbours import find_neighbours
-from jaxtrain.tools.sample import (
+from jaxtrain.plugins.report.examples import NearExample, Sample
+from jaxtrain.plugins.report.sample import (
     SampleLimits,
     batch_results,
     example_names,
     make_program,
 )
+from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.neighbours import find_neighbours
 
 # Examples that are shown, and neighbours of each.
 NUM_SHOWN, NUM_NEAR = 8, 3
