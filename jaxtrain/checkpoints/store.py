@@ -139,6 +139,7 @@ class Checkpoints:
         try:
             self._check_finite(step, state)
             made = manifest.make(state, digests(state), info, metrics, self.run)
+            self.directory.parent.stat()  # Orbax would make a folder that is gone.
             write(folder, state, made)
             state.clear()  # Reading it back takes as much memory again.
             self._retention.committed(step)
@@ -281,13 +282,6 @@ class Checkpoints:
         for newer in reversed(self.steps()):
             if newer > step:
                 self.put_aside(newer, REWOUND)
-
-    def move_to(self, directory: Path) -> None:
-        """Go on in the folder that this one was moved to; no save is under way."""
-        assert self._pending is None
-        self.directory = directory
-        self._retention.directory = directory
-        remove_uncommitted(directory)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]

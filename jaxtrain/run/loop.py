@@ -12,7 +12,7 @@ from jaxtrain.data import loader
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.parallel import sharding
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.run import evaluations, moved, removed
+from jaxtrain.run import evaluations
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
 from jaxtrain.run.rewind import LossSpike
@@ -112,9 +112,6 @@ class Run:
         attempt.log.write("eval", attempt.step, split="test", model_step=step, **test)
         attempt.clock.update(attempt.progress)
         summary = summarize(attempt, step, validation, test, skipped_steps)
-        moved.check(self.job)
-        removed.restore(attempt)
-        removed.check_saved(self.job, attempt.step)
         if jax.process_index() == 0:
             self._write(summary)
         attempt.log.finish(summary)

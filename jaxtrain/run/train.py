@@ -24,7 +24,7 @@ from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.run import agreement, moved, removed
+from jaxtrain.run import agreement
 from jaxtrain.run.attempt import Attempt, Job
 from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.clock import Clock
@@ -67,7 +67,6 @@ def train(
       write_report: Writes the report of a finished run, if `logging.report` is set.
 
     Raises:
-      MovedError: The workdir was moved meanwhile; the state is saved there.
       StartAgainError: Data workers were lost; the last checkpoint is there.
       Interrupted: A signal came; the state is saved.
     """
@@ -81,7 +80,7 @@ def train(
     starting.begin(f"opening the data: {config.data.source}")
     setup = build_setup(config, workdir=None if fresh else workdir)
     start = plan_start(setup)
-    with locked(workdir) as held:
+    with locked(workdir):
         finished, run = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
@@ -109,8 +108,6 @@ def train(
                 start=start,
                 programs=programs,
                 workdir=workdir,
-                folder=held,
-                kept=removed.read_kept(workdir) if held is not None else {},
                 versions=versions(),
                 own_parts=own_parts(setup.config),
                 saved=saved,
@@ -177,7 +174,6 @@ def _carry_out(job: Job) -> dict[str, Any]:
 
 def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
     setup = job.setup
-    moved.check(job)
     state, progress, saved, begun = restore_or_create(job)
     state = with_factor(state, progress.plateau)
     job = replace(job, programs=with_features(setup, job.programs, state))

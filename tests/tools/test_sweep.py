@@ -21,7 +21,6 @@ from jaxtrain.config.recipe import load_config, read_run
 from jaxtrain.errors import (
     BadNumbersError,
     CheckpointError,
-    MovedError,
     StartAgainError,
     UntrustedError,
     UserError,
@@ -212,7 +211,6 @@ def test_bad_numbers_fail_one_trial(cli: Cli):
         (JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nof a GPU"), True),
         (JaxRuntimeError("INTERNAL: of CUDA"), False),
         (CheckpointError("of the disk"), False),
-        (MovedError("of the folder"), False),
         (StartAgainError("of a worker"), False),
         (RuntimeError("of ours"), False),
     ],

@@ -13,7 +13,6 @@ from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import (
     BadNumbersError,
-    MovedError,
     UserError,
     is_out_of_memory,
 )
@@ -110,7 +109,7 @@ def carry_out_together(
       How all of them have ended; None if their run has, and each is left to itself.
 
     Raises:
-      Interrupted, CheckpointError, MovedError, StartAgainError: As `carry_out`.
+      Interrupted, CheckpointError, StartAgainError: As `carry_out`.
     """
     assert group.workdir is not None, "it is of one trial"
     numbers = [trial.number for trial in group.trials]
@@ -141,8 +140,7 @@ def carry_out(
 
     Raises:
       Interrupted: A signal came; the state is saved.
-      CheckpointError, MovedError, StartAgainError: It is no fault of the trial, which
-        can go on.
+      CheckpointError, StartAgainError: It is no fault of the trial, which can go on.
     """
     reporter, summary = Reporter(queue, [trial.number], hooks), dict[str, Any]()
     # A kill may have come between the evaluation and the end.
@@ -180,8 +178,6 @@ def _failing(
     try:
         with own.no_exit():
             train()
-    except MovedError:
-        raise
     except (UserError, BadNumbersError) as error:
         return Outcome("failed", reason=str(error))
     except (MemoryError, jax.errors.JaxRuntimeError) as error:

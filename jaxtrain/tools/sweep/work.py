@@ -8,7 +8,6 @@ from jaxtrain.config import allow_own
 from jaxtrain.errors import (
     CheckpointError,
     Interrupted,
-    MovedError,
     StartAgainError,
 )
 from jaxtrain.pages.text import shown
@@ -60,7 +59,7 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
                         told = f"trial {trial.number} has ended; "
                         told += "the same command goes on"
                         raise Interrupted(signals.signum, told)
-            except (Interrupted, CheckpointError, MovedError, StartAgainError):
+            except (Interrupted, CheckpointError, StartAgainError):
                 queue.forget_start(group)
                 raise
             finally:
