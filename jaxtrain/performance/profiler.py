@@ -37,12 +37,11 @@ class Profiler(Hooks):
         self._began: int | None = None
         self._programs: dict[int, Any] = {}
         self._metrics: Any = None
-        self._done = False
 
     @contextlib.contextmanager
     def during(self, attempt: Attempt) -> Iterator[None]:
         self._attempt, self._began = attempt, None
-        self._window = None if self._done else self._find_window(attempt)
+        self._window = self._find_window(attempt)
         with self._inner.during(attempt), _compiled_with_names(self._window):
             try:
                 yield
@@ -93,7 +92,6 @@ class Profiler(Hooks):
     def _start(self, step: int) -> None:
         jax.block_until_ready(self._metrics)
         self._began, self._programs = step, {}
-        self._done = True
         options = jax.profiler.ProfileOptions()
         # Calls of Python would fill the trace, and slow the steps down.
         options.python_tracer_level = 0
@@ -151,8 +149,7 @@ class Profiler(Hooks):
     def _stop(self) -> None:
         """End a trace that an error of the run has cut off."""
         if self._window is not None and self._began is not None:
-            # After a loss spike the run may take these steps again.
-            self._window, self._done = None, False
+            self._window = None
             with contextlib.suppress(*ERRORS):
                 jax.profiler.stop_trace()
 

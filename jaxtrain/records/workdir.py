@@ -32,8 +32,6 @@ COMPARISON = "comparison.html"
 DATA = "data.json"
 # Digests of the files with parts of the user's own, as the run was last begun.
 OWN_PARTS = "own_parts.json"
-# For a step gone back to by hand, the steps whose data are left out.
-SKIPS = "skips.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 # Folders that a run writes into: each must lie in the workdir, as must all checkpoints.
 FOLDERS = (

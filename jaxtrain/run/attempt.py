@@ -1,4 +1,4 @@
-"""What a run carries on its way, from one start, or loss spike, to the next."""
+"""What a run carries on its way, from one start to the next."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,6 @@ from jaxtrain.run.clock import Clock
 from jaxtrain.run.pretrained import Start
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Progress
-from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import TrainState
 
@@ -40,7 +39,6 @@ class Job:
     versions: dict[str, str]
     own_parts: dict[str, str]
     saved: Checkpoints
-    rewinds: Rewinds
     signals: StopSignals
     hooks: Hooks
     clock: Clock

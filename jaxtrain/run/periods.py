@@ -58,7 +58,6 @@ def make_timetable(
     timetable = Timetable(
         num_examples=num_examples,
         batch_size=data.batch_size,
-        echo=data.echo,
         steps_per_epoch=per_epoch,
         total_steps=total,
         warmup_steps=warmup or 0,

@@ -21,8 +21,6 @@ class Progress:
     stopped_early: bool = False
     # What the plateau schedule remembers (`jaxtrain.run.plateau`).
     plateau: dict[str, Any] = field(default_factory=dict)
-    # Steps whose data were left out: the data are so far ahead of the steps.
-    data_offset: int = 0
     # Bad steps and spikes that have a line in metrics.jsonl, or would have.
     bad_steps_told: int = 0
     # Of the whole run, without start and compilation; and of its training steps alone.
@@ -37,20 +35,6 @@ class Progress:
         """Return the seconds of each account; older checkpoints know of two."""
         rest = self.train_seconds - self.step_seconds
         return self.seconds or {"step": self.step_seconds, "other": rest}
-
-    def data_position(self, step: int) -> int:
-        """Return which batch of the data order comes after `step` steps."""
-        return step + self.data_offset
-
-    def leave_out(self, step: int, position: int, echo: int) -> None:
-        """Have the data after `step` steps begin with the batch after a position's.
-
-        Args:
-          step: Number of completed steps.
-          position: Position, at least that after these steps, whose batch is left out.
-          echo: Steps that take each batch: the offset stays a multiple of it.
-        """
-        self.data_offset = echo * (position // echo + 1 - step // echo)
 
     def reconsider(self, patience: int | None) -> None:
         """Let a run that stopped early go on if it has more patience now."""

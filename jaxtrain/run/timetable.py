@@ -10,8 +10,6 @@ class Timetable:
 
     num_examples: int
     batch_size: int
-    # Steps in a row that take each batch.
-    echo: int = 1
     steps_per_epoch: int
     total_steps: int
     warmup_steps: int

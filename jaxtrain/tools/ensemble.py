@@ -95,8 +95,6 @@ def stack(models: Sequence[TrainedModel]) -> TrainedModel:
 def _joined_config(config: Config, members: int) -> Config:
     """Return the config of the folder, without what a run of an ensemble refuses."""
     train = dataclasses.replace(config.train, ensemble=members)
-    if train.on_spike == "rewind":
-        train = dataclasses.replace(train, on_spike="skip")
     parallel = dataclasses.replace(config.parallel, pipeline_stages=1)
     return dataclasses.replace(config, train=train, parallel=parallel)
 

@@ -80,7 +80,6 @@ VALUES: dict[str, Any] = {
     "train.freeze": ["stem*"],
     "train.method": "my.py:Method",
     "train.method_options": {"epsilon": 1.0},
-    "train.on_spike": "skip",
     "train.profile_steps": [2, 4],
     "train.tta": "flip",
 }

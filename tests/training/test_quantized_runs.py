@@ -57,7 +57,7 @@ def test_ranges_and_statistics_stay_late_in_a_run():
 @pytest.mark.slow
 def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     """Skipped steps put the schedule back: here to before its drop, where they stay."""
-    train = {"spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    train = {"spike_sigma": 1e-9, "spike_window": 10}
     drop = {"schedule": "step", "milestones": (0.75,), "momentum": 0.0}
     config = layered(
         {**train, "fix_ranges": 0.75, "steps": 24},
