@@ -93,4 +93,4 @@ def _hooks(profile_steps: tuple[int, int] | None) -> Hooks:
         return Hooks()
     from jaxtrain.performance.profiler import Profiler  # Few runs need it.
 
-    return Profiler(Hooks(), profile_steps)
+    return Profiler(profile_steps)

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,6 @@ class Checkpoints:
         state: dict[str, Any],
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
-        *,
-        before_write: Callable[[], None] = lambda: None,
     ) -> None:
         """Copy the arrays, and leave the rest of the save to the background.
 
@@ -109,7 +107,6 @@ class Checkpoints:
           state: Nested dicts of arrays.
           info: Values that JSON can hold.
           metrics: Validation metrics, which rank the checkpoints.
-          before_write: Called by the process that writes, once it has the state.
 
         Raises:
           BadNumbersError, CheckpointError: The save before this one failed.
@@ -122,7 +119,6 @@ class Checkpoints:
         copied = snapshot.take(state)
         if jax.process_index() != 0:
             return
-        before_write()
         self._pending = self._background.submit(
             self._complete, step, copied, info, metrics
         )

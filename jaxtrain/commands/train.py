@@ -72,7 +72,8 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.checkpoints.folder import newest_step
         from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
-        from jaxtrain.processes import distributed, hooks
+        from jaxtrain.processes import distributed
+        from jaxtrain.processes.hooks import Hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
         from jaxtrain.tools.end_report import write_report
@@ -80,7 +81,6 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
-    faults = hooks.parse_faults(os.environ.get(hooks.FAULTS_VARIABLE, ""))
     parallel = arguments.overrides.parallel
     processes = distributed.find(
         arguments.coordinator, arguments.num_processes, arguments.process_id
@@ -88,12 +88,12 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    steps, hooks_of_run = arguments.overrides.train.profile_steps, faults
+    steps, hooks = arguments.overrides.train.profile_steps, Hooks()
     profiles = arguments.profile or steps is not None
     if profiles:
         from jaxtrain.performance.profiler import Profiler
 
-        hooks_of_run = Profiler(faults, steps)
+        hooks = Profiler(steps)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
@@ -110,7 +110,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         workdir,
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
-        hooks=hooks_of_run,
+        hooks=hooks,
         signals=signals,
         began=began,
         write_report=write_report,

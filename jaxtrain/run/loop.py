@@ -65,9 +65,9 @@ class Run:
             with attempt.clock.charging("data_wait"):
                 num_steps, batches = next(feed)
             attempt.tell_unreadable()
-            start, on_device = attempt.step, programs.train_set.on_device
+            start, data = attempt.step, programs.train_set.on_device
             train = programs.train_at(start)
-            data, batches = hooks.before_call(start, num_steps, on_device, batches)
+            hooks.before_call(start, num_steps)
             with jax.transfer_guard("disallow"):
                 state, metrics = train(
                     attempt.state, root, data, batches, **programs.beside

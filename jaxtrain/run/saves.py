@@ -5,7 +5,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 
 import jax
 
@@ -76,15 +75,8 @@ class Saves:
             # Others wait for it here, not in a collective, which may run out of time.
             peers.gather(None)
             self._error = None
-            before_write = partial(job.hooks.before_save, attempt.step)
             with self._counted():
-                job.saved.save(
-                    attempt.step,
-                    as_dict(attempt.state),
-                    info,
-                    metrics,
-                    before_write=before_write,
-                )
+                job.saved.save(attempt.step, as_dict(attempt.state), info, metrics)
         self._step, self._at = attempt.step, time.monotonic()
 
     def look(self, *, wait: bool = False) -> None:

@@ -59,7 +59,7 @@ def train(
     Other arguments and errors are those of `jaxtrain.train`.
 
     Args:
-      hooks: Called around calls and saves, such as faults on purpose.
+      hooks: Called around calls and evaluations, such as a profiler.
       signals: Signals that stop the run in order; None heeds none.
       began: Time of `time.perf_counter` at which the run began. Defaults to now.
       write_report: Writes the report of a finished run, if `logging.report` is set.

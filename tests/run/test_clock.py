@@ -88,7 +88,7 @@ def test_a_killed_run_tells_what_was_lost(cli: Cli, write_config):
     # Else a new best evaluation would be saved, too, and nothing lost.
     saves = ["--checkpoint.every-steps", 4, "--checkpoint.keep-best", 0]
     words = ["--config", config, "--workdir", run, *saves]
-    killed = cli.start(*words, JAXTRAIN_FAULT="kill@step:8")
+    killed = cli.start(*words, fault="kill@step:8")
     killed.communicate()
     assert killed.returncode == -9
     result = cli(*words)
