@@ -16,7 +16,7 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
 GOOD = "good"
-UNKNOWN = "has no digest: written by an earlier version, or changed by hand"
+UNKNOWN = "has no digest: changed by hand"
 
 
 @dataclass(frozen=True, kw_only=True)

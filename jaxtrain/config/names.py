@@ -9,6 +9,7 @@ import tyro
 
 import jaxtrain
 from jaxtrain.config.base import Section
+from jaxtrain.config.classification import ClassificationOptions
 
 # Fields of options -> the table whose rows declare theirs, as `Options`.
 OPTIONS = {
@@ -73,6 +74,8 @@ def _file(module: str) -> Path:
 def rows_with_options(field: str) -> dict[str, type[Section]]:
     """Return the options that rows of a table declare, by name, for help and docs.
 
+    Those of classification are fields of the section `train`, and not among them.
+
     Args:
       field: Path of the field that options are given in; of others there are none.
     """
@@ -80,7 +83,8 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
         return {}
     module, _, name = OPTIONS[field].partition(":")
     table = getattr(importlib.import_module(module), name)
-    return {row: kind.Options for row, kind in table.items() if kind.Options}
+    found = {row: kind.Options for row, kind in table.items() if kind.Options}
+    return {k: v for k, v in found.items() if v is not ClassificationOptions}
 
 
 def _form(key: ast.expr | None, row: ast.expr) -> str:

@@ -282,8 +282,8 @@ class TrainConfig(ClassificationOptions):
             raise UserError("give the run's length: epochs, steps or examples")
 
     @property
-    def task_options(self) -> dict[str, Any]:
-        """The options of the task that are set here."""
+    def classification_options(self) -> dict[str, Any]:
+        """The options of classification that are set."""
         own = ClassificationOptions()
         set_here = {name: getattr(self, name) for name in vars(own)}
         return {n: v for n, v in set_here.items() if v != getattr(own, n)}

@@ -39,8 +39,9 @@ def locked(workdir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if _leads_to(path, lock):
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if _leads_to(path, lock):
+                path.unlink()
         os.close(lock)
         with contextlib.suppress(OSError):
             for folder in made:

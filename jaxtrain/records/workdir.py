@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
@@ -54,7 +54,7 @@ class RunEnd(TypedDict):
 
     step: int
     stopped_early: bool
-    evals_without_improvement: NotRequired[int]
+    evals_without_improvement: int
 
 
 def follow(workdir: Path) -> Path:
@@ -145,7 +145,7 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of own parts, by file; older runs have none.
+    """Return the recorded digests of own parts, by file; {} without own parts.
 
     Raises:
       UserError: the file is damaged, or of another run.
@@ -170,9 +170,8 @@ def read_summary(
     summary = read_of_run(path, RunEnd, run, advice="move it away to go on")
     if summary is None:
         return None
-    stopped, waited = summary["stopped_early"], summary.get("evals_without_improvement")
-    if stopped and waited is not None:
-        stopped = patience is not None and waited >= patience
+    stopped, waited = summary["stopped_early"], summary["evals_without_improvement"]
+    stopped = stopped and patience is not None and waited >= patience
     finished = stopped or summary["step"] >= total_steps
     return dict(summary) if finished else None
 

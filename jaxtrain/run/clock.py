@@ -105,9 +105,7 @@ class Clock:
         """
         self._charge()
         for name, seconds in saved.items():
-            # An account of another version counts, too.
-            known = name if name in self._seconds else "other"
-            self._seconds[known] += seconds
+            self._seconds[name] += seconds
         self._seconds[since] += max(0.0, spent - sum(saved.values()))
         self._told = self.step_seconds()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints.manifest import best_step, chosen_of
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.data.loader import Dataset
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import CheckpointError, DamagedError
@@ -117,7 +117,7 @@ def _load_best(
                 continue
             attempt.state, loaded = TrainState(**fields), step
         info = job.saved.info(step)
-        return step, info["metrics"], chosen_of(info)
+        return step, info["metrics"], info["progress"]["chosen"]
 
 
 def _choose(job: Job) -> int:

@@ -26,15 +26,10 @@ class Progress:
     # Of the whole run, without start and compilation; and of its training steps alone.
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # By account (see `Clock`); older checkpoints have none.
+    # By account (see `Clock`).
     seconds: dict[str, float] = field(default_factory=dict)
     # The metrics of the steps since the last line of metrics.
     interval: dict[str, list[float]] = field(default_factory=dict)
-
-    def seconds_by_account(self) -> dict[str, float]:
-        """Return the seconds of each account; older checkpoints know of two."""
-        rest = self.train_seconds - self.step_seconds
-        return self.seconds or {"step": self.step_seconds, "other": rest}
 
     def reconsider(self, patience: int | None) -> None:
         """Let a run that stopped early go on if it has more patience now."""

@@ -174,7 +174,7 @@ def _carry_out(job: Job, rewound: dict[str, Any] | None) -> dict[str, Any]:
         news += describe_jump(setup, saved["config"], step, taken)
         news += [
             f"{file} has changed since step {step} was saved"
-            for file, digest in saved.get("own_parts", {}).items()
+            for file, digest in saved["own_parts"].items()
             if job.own_parts.get(file, digest) != digest
         ]
     logged = LoggedRun(
@@ -224,8 +224,7 @@ def _count_earlier(job: Job, step: int, progress: Progress) -> None:
         # At the step of the checkpoint itself, the rest was the wait for it.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
-        saved = progress.seconds_by_account()
-        job.clock.go_on(saved, spent, "lost" if again else "checkpoint")
+        job.clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
 
 
 def restore_or_create(

@@ -136,6 +136,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "model_state": model.model_state,
             "opt_state": {},
             "ema_params": {},
+            "ema_model_state": {},
             "loss_scale": {},
             "bad_steps": {},
         }

@@ -71,6 +71,7 @@ SUMMARY = {
     },
     "best": {"step": 4, "epoch": 1.0, "metric": "accuracy", "value": 0.75},
     "stopped_early": False,
+    "evals_without_improvement": 0,
     "train_seconds": 12.5,
     "compile_seconds": 1.5,
     "examples_per_second": 100.5,
@@ -103,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     fitted |= {"num_examples": 9, "tta": None, "nll_before": 1.0, "nll_after": 0.5}
     write_digested(run / temperature.TEMPERATURE, fitted)
     errors = {name: [0.1, 0.2] for name in CORRUPTIONS}
-    corruptions = {"table": "ImageNet-C", "errors": errors}
+    corruptions = {"table": "ImageNet-C", "errors": errors, "metric": "accuracy"}
     write_digested(run / "evaluation.json", run_id.stamp({"corruptions": corruptions}))
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (run / "metrics.jsonl").write_text(text)

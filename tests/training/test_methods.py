@@ -14,7 +14,6 @@ from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.data.preprocess import UNCHANGED, Normalization
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.base import Task
-from jaxtrain.tools.method_pairs import METHOD_NEEDS
 from jaxtrain.tools.preview import first_images
 from jaxtrain.training import methods
 from jaxtrain.training.methods.adversarial import Adversarial
@@ -25,6 +24,7 @@ from jaxtrain.training.step import make_train_step
 from tests.helpers import own_methods
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import Steps, layered, take_steps
+from tests.helpers.method_pairs import METHOD_NEEDS
 from tests.helpers.numerics import close
 from tests.helpers.own_methods import BY_HAND, CONSISTENT, Consistent
 from tests.helpers.processes import ROOT

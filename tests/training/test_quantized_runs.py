@@ -11,9 +11,9 @@ from jaxtrain.config import Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import check_rounded
 from jaxtrain.run.settle import settle_options
-from jaxtrain.tools.method_pairs import CLASSES, FACTS
 from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
+from tests.helpers.method_pairs import CLASSES, FACTS
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
