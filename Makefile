@@ -92,7 +92,6 @@ lint: $(STAMP)
 	$(BIN)/ruff check --preview --select PLW1514 jaxtrain
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python main.py models --markdown | diff docs/models.md -
 
 check: lint test test-slow test-gpu-program
 

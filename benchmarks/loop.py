@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +69,7 @@ class Turns(Hooks):
     theirs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     began: tuple[float, float] = (0.0, 0.0)
 
-    def before_call(
-        self, step: int, num_steps: int, data: Any, batches: Any
-    ) -> tuple[Any, Any]:
+    def before_call(self, step: int, num_steps: int) -> None:
         turn, rest = divmod(step, STEPS)
         if rest == 0:
             jax.block_until_ready(jax.live_arrays())
@@ -82,7 +79,6 @@ class Turns(Hooks):
                 self.peer()
                 self.theirs.append(since(start))
             self.began = now()
-        return data, batches
 
 
 def now() -> tuple[float, float]:

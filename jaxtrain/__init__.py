@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from jaxtrain.api import train as train
     from jaxtrain.inference.load import load_model as load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What users import from here -> the module that has it, loaded when it is asked for:
 # `import jaxtrain` itself takes no time.

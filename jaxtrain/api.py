@@ -25,7 +25,6 @@ def train(
     *,
     fresh: bool = False,
     resume_step: int | None = None,
-    skip_steps: int = 0,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
@@ -40,7 +39,6 @@ def train(
       workdir: Folder of the run; resumed if it holds a run of this config.
       fresh: Whether to move an old run in `workdir` aside and start anew.
       resume_step: Checkpoint to go back to. Defaults to the newest.
-      skip_steps: Number of steps from there whose data are left out.
       trust: Whether to run the code of parts of your own that the folder of
         `model.pretrained` names, after their files were shown and compared with the
         recorded digests. The parts that `config` names are always loaded.
@@ -78,7 +76,6 @@ def train(
                 folder,
                 fresh=fresh,
                 resume_step=resume_step,
-                skip_steps=skip_steps,
                 hooks=_hooks(steps),
                 signals=signals,
                 began=began,
@@ -94,4 +91,4 @@ def _hooks(profile_steps: tuple[int, int] | None) -> Hooks:
         return Hooks()
     from jaxtrain.performance.profiler import Profiler  # Few runs need it.
 
-    return Profiler(Hooks(), profile_steps)
+    return Profiler(profile_steps)

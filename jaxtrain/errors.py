@@ -19,10 +19,6 @@ class OtherRunError(UserError):
     """Files of several runs lie in one workdir (exit 2)."""
 
 
-class MovedError(UserError):
-    """The folder of a run was moved or removed while the run wrote into it (exit 2)."""
-
-
 class BadNumbersError(RuntimeError):
     """Loss or gradients stayed non-finite beyond the limit (exit 5)."""
 

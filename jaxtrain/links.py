@@ -12,9 +12,7 @@ import stat
 from pathlib import Path
 
 
-def open_in_place(
-    path: Path, flags: int, *, only_name: bool = True, folder: int | None = None
-) -> int:
+def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
     """Open a regular file that is changed in place; return its descriptor.
 
     Args:
@@ -22,8 +20,6 @@ def open_in_place(
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
       only_name: Whether to refuse a file with several names (hard links), which may be
         a file of elsewhere, or its copy in a backup.
-      folder: Descriptor of the folder to open it in, wherever that is now. Defaults to
-        the folder that the path leads to.
 
     Raises:
       OSError: It cannot be opened, is a link, or no regular file.
@@ -31,8 +27,7 @@ def open_in_place(
     # Without O_NONBLOCK a pipe would wait for somebody to read.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        opened = path if folder is None else path.name
-        descriptor = os.open(opened, flags, 0o666, dir_fd=folder)
+        descriptor = os.open(path, flags, 0o666)
     except OSError:
         if path.is_symlink():
             _check(path, path.lstat(), only_name)

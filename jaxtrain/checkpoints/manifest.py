@@ -62,14 +62,6 @@ def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
     return best["step"] if best is not None and best["step"] in steps else steps[-1]
 
 
-def chosen_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the validation split chose last before a step was saved.
-
-    Checkpoints of earlier versions have none.
-    """
-    return manifest["progress"].get("chosen", {})
-
-
 def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     """Replace values of the manifest of a committed step.
 

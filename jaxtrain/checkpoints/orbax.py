@@ -137,17 +137,10 @@ def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointH
         use_ocdbt=False,
         use_zarr3=True,
         type_handler_registry=ocp.type_handlers.create_type_handler_registry(
-            (np.ndarray, arrays), (jax.Array, _WrittenFromDevices())
+            (np.ndarray, arrays)
         ),
         multiprocessing_options=processes,
     )
-
-
-class _WrittenFromDevices(ocp.type_handlers.NumpyHandler):
-    """Reads what earlier versions had Orbax write from the devices, likewise."""
-
-    def typestr(self) -> str:
-        return "jax.Array"
 
 
 def _alone() -> options.MultiprocessingOptions:

@@ -139,7 +139,7 @@ def kept(
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
     """Order evaluations: higher is better, of equal ones the last, NaN is worst.
 
-    So is one without the metric, as of a version that did not know it.
+    So is one without the metric: `checkpoint.best_metric` may change in a run.
     """
     value = metrics.get(best.metric)
     if not isinstance(value, int | float) or not math.isfinite(value):

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,6 @@ class Checkpoints:
         state: dict[str, Any],
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
-        *,
-        before_write: Callable[[], None] = lambda: None,
     ) -> None:
         """Copy the arrays, and leave the rest of the save to the background.
 
@@ -109,7 +107,6 @@ class Checkpoints:
           state: Nested dicts of arrays.
           info: Values that JSON can hold.
           metrics: Validation metrics, which rank the checkpoints.
-          before_write: Called by the process that writes, once it has the state.
 
         Raises:
           BadNumbersError, CheckpointError: The save before this one failed.
@@ -122,7 +119,6 @@ class Checkpoints:
         copied = snapshot.take(state)
         if jax.process_index() != 0:
             return
-        before_write()
         self._pending = self._background.submit(
             self._complete, step, copied, info, metrics
         )
@@ -139,6 +135,7 @@ class Checkpoints:
         try:
             self._check_finite(step, state)
             made = manifest.make(state, digests(state), info, metrics, self.run)
+            self.directory.parent.stat()  # Orbax would make a folder that is gone.
             write(folder, state, made)
             state.clear()  # Reading it back takes as much memory again.
             self._retention.committed(step)
@@ -281,13 +278,6 @@ class Checkpoints:
         for newer in reversed(self.steps()):
             if newer > step:
                 self.put_aside(newer, REWOUND)
-
-    def move_to(self, directory: Path) -> None:
-        """Go on in the folder that this one was moved to; no save is under way."""
-        assert self._pending is None
-        self.directory = directory
-        self._retention.directory = directory
-        remove_uncommitted(directory)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]

@@ -16,7 +16,7 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
 GOOD = "good"
-UNKNOWN = "has no digest: written by an earlier version, or changed by hand"
+UNKNOWN = "has no digest: changed by hand"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
     from jaxtrain.records import workdir as files
 
     names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
-    names += (files.SKIPS, TEMPERATURE, files.EVALUATION)
+    names += (TEMPERATURE, files.EVALUATION)
     found = [name for name in names if os.path.lexists(workdir / name)]
     states = {name: _verify_file(workdir / name) for name in found}
     run = RunId.read(workdir)

@@ -7,7 +7,6 @@ from typing import Annotated
 import tyro
 
 from jaxtrain.console import require_output
-from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.zoo import listing
 
@@ -22,19 +21,13 @@ class ModelsArguments:
     name: Annotated[str | None, tyro.conf.Positional] = None
     # As JSON, for programs.
     json: bool = False
-    # As the page docs/models.md.
-    markdown: bool = False
 
 
 def run(arguments: ModelsArguments, signals: StopSignals) -> None:
     """Print the models."""
     require_output()
     name = arguments.name
-    if arguments.markdown and (arguments.json or name):
-        raise UserError("--markdown writes the page of all models: give it alone")
-    if arguments.markdown:
-        text = listing.page()
-    elif name is None:
+    if name is None:
         every = [listing.to_dict(model) for model in listing.models()]
         text = json.dumps(every, indent=2) if arguments.json else listing.table()
     else:

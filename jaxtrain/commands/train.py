@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain import starting
-from jaxtrain.config import MAX_COUNT, Config
+from jaxtrain.config import Config
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
@@ -36,8 +36,6 @@ class TrainArguments:
     fresh: bool = False
     # Go back to the checkpoint of this step; newer ones are moved aside.
     resume_step: int | None = None
-    # With --resume-step: leave out the data of so many steps from there on.
-    skip_steps: int = 0
     # Profile ten steps, once ten are done: where their time goes, layer by layer.
     profile: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
@@ -60,7 +58,7 @@ class TrainArguments:
 def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train."""
     began = time.perf_counter()
-    _check_rewind(arguments)
+    _check_resume_step(arguments)
     _check_profile(arguments)
     first = _first(arguments)
     with starting.showing("loading JAX") if first else contextlib.nullcontext():
@@ -74,14 +72,14 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.checkpoints.folder import newest_step
         from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
-        from jaxtrain.processes import distributed, hooks
+        from jaxtrain.processes import distributed
+        from jaxtrain.processes.hooks import Hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
-    faults = hooks.parse_faults(os.environ.get(hooks.FAULTS_VARIABLE, ""))
     parallel = arguments.overrides.parallel
     processes = distributed.find(
         arguments.coordinator, arguments.num_processes, arguments.process_id
@@ -89,12 +87,12 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    steps, hooks_of_run = arguments.overrides.train.profile_steps, faults
+    steps, hooks = arguments.overrides.train.profile_steps, Hooks()
     profiles = arguments.profile or steps is not None
     if profiles:
         from jaxtrain.performance.profiler import Profiler
 
-        hooks_of_run = Profiler(faults, steps)
+        hooks = Profiler(steps)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
@@ -111,8 +109,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         workdir,
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
-        skip_steps=arguments.skip_steps,
-        hooks=hooks_of_run,
+        hooks=hooks,
         signals=signals,
         began=began,
     )
@@ -140,17 +137,8 @@ def _check_profile(arguments: TrainArguments) -> None:
         )
 
 
-def _check_rewind(arguments: TrainArguments) -> None:
-    """Raise UserError if the options on going back do not fit together."""
-    if not 0 <= arguments.skip_steps <= MAX_COUNT:
-        raise UserError(
-            f"--skip-steps {arguments.skip_steps}: expected 0 or more, at most "
-            f"{MAX_COUNT}"
-        )
-    if arguments.skip_steps and arguments.resume_step is None:
-        raise UserError(
-            f"--skip-steps {arguments.skip_steps} has no effect without --resume-step"
-        )
+def _check_resume_step(arguments: TrainArguments) -> None:
+    """Raise UserError if --resume-step comes with --fresh."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
             f"--resume-step {arguments.resume_step} with --fresh, which starts anew: "

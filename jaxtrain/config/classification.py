@@ -1,4 +1,4 @@
-"""Options of the task classification, which the section `train` has as fields, too."""
+"""Options of the task classification, which are fields of the section `train`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -74,7 +74,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationOptions(Section):
-    """What classification can be told: `task_options`, or fields of `train`."""
+    """Options of classification, as fields of `train`."""
 
     # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = 0.0

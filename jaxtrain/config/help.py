@@ -33,7 +33,7 @@ COMMON = (
     *("checkpoint.every_epochs", "logging.every_steps"),
 )
 # Options that the short help leaves out, beside a whole recipe.
-RARE = ("coordinator", "num_processes", "process_id", "init_timeout", "skip_steps")
+RARE = ("coordinator", "num_processes", "process_id", "init_timeout")
 
 
 def answer_help(

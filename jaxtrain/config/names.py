@@ -8,6 +8,7 @@ import tyro
 
 import jaxtrain
 from jaxtrain.config.base import Section
+from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.plugin import resolve
 
 # Those that are a `Table`.
@@ -68,10 +69,13 @@ def _file(module: str) -> Path:
 def rows_with_options(field: str) -> dict[str, type[Section]]:
     """Return the options that rows of a table declare, by name, for help and docs.
 
+    Those of classification are fields of the section `train`, and not among them.
+
     Args:
       field: Path of the field that options are given in; of others there are none.
     """
     if field not in OPTIONS:
         return {}
     table = resolve(OPTIONS[field])
-    return {row: kind.Options for row, kind in table.items() if kind.Options}
+    found = {row: kind.Options for row, kind in table.items() if kind.Options}
+    return {k: v for k, v in found.items() if v is not ClassificationOptions}

@@ -1,6 +1,6 @@
 """The root of the schema: the sections, and what one of them asks of another."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Annotated
 
@@ -14,9 +14,8 @@ from jaxtrain.config import (
     prune,
     train,
 )
-from jaxtrain.config.base import Options, Section, typed_options
+from jaxtrain.config.base import Options, Section
 from jaxtrain.config.checkpoint import CheckpointConfig
-from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
@@ -60,7 +59,7 @@ class Config(Section):
     precision: Annotated[str, row_of("jaxtrain.training.precision:POLICIES")] = "fp32"
     # What is learnt.
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
-    # Options of the task, by name.
+    # Options of the task, by name; those of classification are fields of train.
     task_options: Options = field(default_factory=dict)
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -73,7 +72,6 @@ class Config(Section):
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     def validate(self) -> None:
-        self._keep_task_options()
         self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
         for group in ONE_OF:
             given = {
@@ -99,19 +97,6 @@ class Config(Section):
                 "train.accumulate_steps"
             )
         check(self, COMBINATIONS)
-
-    def _keep_task_options(self) -> None:
-        """Keep options of classification in `train`, where they are in old runs, too.
-
-        So runs and recipes with either spelling are the same, and an override with
-        either replaces the other.
-        """
-        if self.task == "classification" and self.task_options:
-            given = {**self.train.task_options, **self.task_options}
-            options = typed_options(ClassificationOptions, given, self.task)
-            train = replace(self.train, **vars(options))
-            object.__setattr__(self, "train", train)
-            object.__setattr__(self, "task_options", {})
 
     @property
     def micro_batch_size(self) -> int:

@@ -10,7 +10,6 @@ from jaxtrain.config.combinations import (
     Incompatible,
     Needs,
     check,
-    choice,
     option,
 )
 from jaxtrain.config.names import row_of
@@ -158,14 +157,8 @@ COMBINATIONS = (
         "the members of an ensemble are trained in one program, and stages are several",
         "set parallel.pipeline_stages to 1",
     ),
-    Incompatible(
-        ENSEMBLE,
-        choice("train", "on_spike", "rewind"),
-        "a spike of one member would lead all others back",
-        "set train.on_spike to skip, which leaves out the steps of that member alone",
-    ),
     Needs(
-        option("train", "spike_window", "on_spike"),
+        option("train", "spike_window"),
         option("train", "spike_sigma"),
         "set that too, to 10 for example",
     ),
@@ -210,14 +203,11 @@ class TrainConfig(ClassificationOptions):
     # Profile the steps after the first number up to the second: a trace, and a table of
     # the time of each layer; None: no step. (With steps_per_call, whole calls.)
     profile_steps: tuple[int, int] | None = None
-    # Standard deviations above the mean of the last losses that make a loss a spike;
-    # None: spikes are not looked for.
+    # Standard deviations above the mean of the last losses that make a loss a spike,
+    # whose step changes nothing but the counts; None: spikes are not looked for.
     spike_sigma: float | None = None
     # Steps over which that mean and deviation are taken.
     spike_window: int = 100
-    # A spike is told (warn), changes nothing but the counts (skip), or leads back to
-    # the checkpoint before it, from which the data up to it are left out (rewind).
-    on_spike: Literal["warn", "skip", "rewind"] = "warn"
     # How a step gets its gradients; or a method of your own.
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
     # Options of the method, by name.
@@ -285,8 +275,8 @@ class TrainConfig(ClassificationOptions):
             raise UserError("give the run's length: epochs, steps or examples")
 
     @property
-    def task_options(self) -> dict[str, Any]:
-        """The options of the task that are set here."""
+    def classification_options(self) -> dict[str, Any]:
+        """The options of classification that are set."""
         own = ClassificationOptions()
         set_here = {name: getattr(self, name) for name in vars(own)}
         return {n: v for n, v in set_here.items() if v != getattr(own, n)}

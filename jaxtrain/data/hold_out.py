@@ -97,24 +97,19 @@ class HoldOut:
         return np.delete(held, back)
 
     def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return examples without the last of any label, where all drawn ones have one.
-
-        As many as were drawn would look to a run of an earlier version like its own:
-        their number is another.
-        """
+        """Return others without the last of a label, where all drawn ones have one."""
         if self._strata.ndim == 1:
             return np.arange(0)
         places = np.union1d(self._left, self._back)
         strata = self._strata[places]
-        counts, wanted = strata.sum(axis=0), max(2, num - 1)
-        wanted += wanted == num
+        counts = strata.sum(axis=0)
         found: list[int] = []
         draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(places))
         for i in np.argsort(draws, kind="stable").tolist():
-            if len(found) < wanted and (counts[strata[i]] > 1).all():
+            if len(found) < num and (counts[strata[i]] > 1).all():
                 found.append(i)
                 counts = counts - strata[i]
-        complete = len(found) == wanted
+        complete = len(found) == num
         return np.sort(places[found]) if complete else np.arange(0)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -88,14 +88,11 @@ def compared(
 
 
 class CorruptionErrors(TypedDict):
-    """The errors at each severity by corruption, the table of severities, the metric.
-
-    Files of earlier versions have no metric: they are of accuracy.
-    """
+    """The errors by corruption at each severity, their table, and the metric."""
 
     errors: dict[str, list[float]]
     table: str
-    metric: NotRequired[str]
+    metric: str
 
 
 class BaselineFile(TypedDict):
@@ -130,7 +127,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
             f"--baseline {path} has the severities of {other}, and these images get "
             f"those of {table}: evaluate a model of the same image size"
         )
-    of = values["corruptions"].get("metric", "accuracy")
+    of = values["corruptions"]["metric"]
     if of != metric:
         raise UserError(
             f"--baseline {path} has errors by {of}, and this task those by {metric}: "

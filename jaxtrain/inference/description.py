@@ -31,20 +31,6 @@ ANEW = (
     "restore it from a copy, or train further with more train.epochs, which writes it "
     "anew"
 )
-# Fields that are not written where they have these values.
-ABSENT = {
-    "crop_mode": "center",
-    "white_level": None,
-    "output_spec": None,
-    "column_names": None,
-    "chosen": {},
-    "num_centres": 0,
-    "projection": None,
-    "members": 1,
-    "sound": None,
-    "sliding_size": None,
-    "sliding_overlap": SLIDING_OVERLAP,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +151,7 @@ class Description:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, which `from_dict` reads back."""
-        values = dataclasses.asdict(self)
-        unset = [name for name in ABSENT if values[name] == ABSENT[name]]
-        return {name: x for name, x in values.items() if name not in unset}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
@@ -182,9 +166,7 @@ class Description:
             no model that there can be.
         """
         names = {f.name for f in dataclasses.fields(cls)}
-        # Versions without the options of a task wrote none.
-        absent = {"task_options": {}, **ABSENT}
-        values = {**absent, **values} if isinstance(values, dict) else {}
+        values = values if isinstance(values, dict) else {}
         if values.keys() != names:
             version = values.get("jaxtrain")
             differing = ", ".join(sorted(names ^ values.keys()))
@@ -266,8 +248,7 @@ def read(workdir: Path) -> Description:
     values = read_object(path, advice=ANEW)
     if values is None:
         raise UserError(
-            f"{path} is not there: give the folder of a run; one of an earlier version "
-            "gets the file when it is trained further, with more train.epochs"
+            f"{path} is not there: give the folder of a run; without the file {ANEW}"
         )
     RunId.read(workdir).check(values, str(path), ANEW)
     del values[RUN_ID]

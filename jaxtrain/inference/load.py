@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.checkpoints.manifest import best_step, chosen_of
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run
@@ -141,7 +141,9 @@ def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
 
     return Trained(
         where=f"{workdir}, step {step}",
-        about=about.with_chosen(chosen_of(info), f"{saved.directory / str(step)}"),
+        about=about.with_chosen(
+            info["progress"]["chosen"], f"{saved.directory / str(step)}"
+        ),
         shapes={
             OWN.name(path): shape
             for path, shape in shapes_of(abstract_weights(about)).items()
@@ -166,9 +168,9 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
 def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedModel:
     state, info = saved.read(step)
     params = state["ema_params"] or state["params"]
-    model_state = state.get("ema_model_state") or state["model_state"]
+    model_state = state["ema_model_state"] or state["model_state"]
     origin, where = _origin(saved, step), f"{saved.directory / str(step)}"
-    about = about.with_chosen(chosen_of(info), where)
+    about = about.with_chosen(info["progress"]["chosen"], where)
     return make_model(about, params, model_state, origin, where)
 
 

@@ -6,7 +6,7 @@ stays, and so does the accuracy.
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -39,8 +39,8 @@ class FittedTemperature(TypedDict):
     """
 
     temperature: float
-    step: NotRequired[int | None]
-    tta: NotRequired[str | None]
+    step: int | None
+    tta: str | None
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
@@ -146,11 +146,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
         if not is_run(workdir):
             how = f"copy {TEMPERATURE} of the run that the model was exported from"
         raise UserError(f"--calibrated: {path} is not there: {how}")
-    temperature, step, views = (
-        values["temperature"],
-        values.get("step"),
-        values.get("tta"),
-    )
+    temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
         raise UserError(
             f"--calibrated: {path}: temperature = {temperature}, expected a number "

@@ -105,8 +105,8 @@ def _load(content: str | bytes, where: str, advice: str) -> dict[str, Any]:
 def _without_digest(values: dict[str, Any], where: str, advice: str) -> dict[str, Any]:
     """Return what was given to `with_digest`, after a comparison with the digest.
 
-    Files of earlier versions have no digest, and nor have those whose digest was
-    removed after they were changed by hand: these are taken as they are.
+    Files whose digest was removed after they were changed by hand are taken as they
+    are.
     """
     rest = {name: value for name, value in values.items() if name != FIELD}
     if FIELD in values and values[FIELD] != _digest(rest):

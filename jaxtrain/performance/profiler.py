@@ -5,7 +5,7 @@ files of the run.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -30,20 +30,19 @@ ERRORS = (OSError, RuntimeError, ValueError)
 class Profiler(Hooks):
     """Traces some steps of an attempt, once, and tells where their time went."""
 
-    def __init__(self, inner: Hooks, steps: tuple[int, int] | None):
-        """Take other hooks, and `train.profile_steps`; None: the first warm ones."""
-        self._inner, self._steps = inner, steps
+    def __init__(self, steps: tuple[int, int] | None):
+        """Take `train.profile_steps`; None: the first warm ones."""
+        self._steps = steps
         self._window: tuple[int, int] | None = None
         self._began: int | None = None
         self._programs: dict[int, Any] = {}
         self._metrics: Any = None
-        self._done = False
 
     @contextlib.contextmanager
     def during(self, attempt: Attempt) -> Iterator[None]:
         self._attempt, self._began = attempt, None
-        self._window = None if self._done else self._find_window(attempt)
-        with self._inner.during(attempt), _compiled_with_names(self._window):
+        self._window = self._find_window(attempt)
+        with _compiled_with_names(self._window):
             try:
                 yield
                 # The run may stop early, or for a signal.
@@ -51,27 +50,17 @@ class Profiler(Hooks):
             finally:
                 self._stop()
 
-    def before_call(
-        self, step: int, num_steps: int, data: Any, batches: Any
-    ) -> tuple[Any, Any]:
+    def before_call(self, step: int, num_steps: int) -> None:
         if self._window is not None and step + num_steps > self._window[0]:
             if self._began is None:
                 self._start(step)
             program = self._attempt.job.programs.train_at(step)
             self._programs[id(program)] = program
-        return self._inner.before_call(step, num_steps, data, batches)
 
     def after_call(self, step: int, metrics: Any) -> None:
-        self._inner.after_call(step, metrics)
         self._metrics = metrics
         if self._window is not None and step >= self._window[1]:
             self._finish(step)
-
-    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
-        return self._inner.after_evaluation(step, metrics)
-
-    def before_save(self, step: int) -> None:
-        self._inner.before_save(step)
 
     def _find_window(self, attempt: Attempt) -> tuple[int, int] | None:
         """Return the steps that are left of those that are asked for."""
@@ -93,7 +82,6 @@ class Profiler(Hooks):
     def _start(self, step: int) -> None:
         jax.block_until_ready(self._metrics)
         self._began, self._programs = step, {}
-        self._done = True
         options = jax.profiler.ProfileOptions()
         # Calls of Python would fill the trace, and slow the steps down.
         options.python_tracer_level = 0
@@ -151,8 +139,7 @@ class Profiler(Hooks):
     def _stop(self) -> None:
         """End a trace that an error of the run has cut off."""
         if self._window is not None and self._began is not None:
-            # After a loss spike the run may take these steps again.
-            self._window, self._done = None, False
+            self._window = None
             with contextlib.suppress(*ERRORS):
                 jax.profiler.stop_trace()
 

@@ -1,4 +1,4 @@
-"""The folder of a run: locked by one run at a time, and found where it was moved to."""
+"""The folder of a run, locked by one run at a time."""
 
 import contextlib
 import errno
@@ -19,87 +19,30 @@ LOCK = ".lock"
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 # Tries to lock a folder whose lock others remove in the same moment.
 MAX_TRIES = 100
-# Longest path that macOS returns.
-_MAX_PATH = 1024
-
-
-class HeldFolder:
-    """A folder that a process writes into by its path, which others may change.
-
-    Args:
-      path: Path of the folder.
-      lock: Descriptor of its lock; None if it is not locked.
-    """
-
-    def __init__(self, path: Path, lock: int | None = None):
-        self.path, self.lock = path, lock
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-
-    def moved(self) -> bool:
-        """Whether the path leads elsewhere now, or nowhere."""
-        return not _leads_to(self.path, self.descriptor)
-
-    def place(self) -> Path | None:
-        """Return where the folder is now.
-
-        Returns:
-          Its path, or None if it was removed (moving it to another file system copies
-          it, and removes it then) or the system does not tell.
-        """
-        get_path = getattr(fcntl, "F_GETPATH", None)  # Of macOS.
-        try:
-            if get_path is not None:
-                found = fcntl.fcntl(self.descriptor, get_path, bytes(_MAX_PATH))
-                path = Path(os.fsdecode(found.rstrip(b"\0")))
-            else:
-                path = Path(os.readlink(f"/proc/self/fd/{self.descriptor}"))
-        except OSError:
-            return None
-        return path if _leads_to(path, self.descriptor) else None
-
-    def keep_lock(self) -> None:
-        """Lock the folder again if its lock was removed.
-
-        Raises:
-          UserError: Another run holds it now, or it cannot be written.
-        """
-        if self.lock is not None and not _leads_to(self.path / LOCK, self.lock):
-            lock = _lock(self.path / LOCK)
-            os.close(self.lock)
-            self.lock = lock
-
-    def close(self) -> None:
-        """Remove the lock, also if the folder was moved, and let go of both."""
-        if self.lock is not None:
-            with contextlib.suppress(OSError):
-                lock = os.stat(LOCK, dir_fd=self.descriptor)
-                if os.path.samestat(lock, os.fstat(self.lock)):
-                    os.unlink(LOCK, dir_fd=self.descriptor)
-            os.close(self.lock)
-        os.close(self.descriptor)
 
 
 @contextlib.contextmanager
-def locked(workdir: Path) -> Iterator[HeldFolder | None]:
+def locked(workdir: Path) -> Iterator[None]:
     """Hold the folder for one run at a time; process 0 does so for all.
 
     It is made if it is not there, and removed again if nothing is put into it.
-
-    Returns:
-      The folder; None in other processes than the first.
 
     Raises:
       UserError: another run holds it, or it cannot be written.
     """
     if jax.process_index() != 0:
-        yield None
+        yield
         return
     made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
-    held = HeldFolder(workdir, _lock(workdir / LOCK))
+    path = workdir / LOCK
+    lock = _lock(path)
     try:
-        yield held
+        yield
     finally:
-        held.close()
+        with contextlib.suppress(OSError):
+            if _leads_to(path, lock):
+                path.unlink()
+        os.close(lock)
         with contextlib.suppress(OSError):
             for folder in made:
                 folder.rmdir()

@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
@@ -32,8 +32,6 @@ COMPARISON = "comparison.html"
 DATA = "data.json"
 # Digests of the files with parts of the user's own, as the run was last begun.
 OWN_PARTS = "own_parts.json"
-# For a step gone back to by hand, the steps whose data are left out.
-SKIPS = "skips.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 # Folders that a run writes into: each must lie in the workdir, as must all checkpoints.
 FOLDERS = (
@@ -56,7 +54,7 @@ class RunEnd(TypedDict):
 
     step: int
     stopped_early: bool
-    evals_without_improvement: NotRequired[int]
+    evals_without_improvement: int
 
 
 def follow(workdir: Path) -> Path:
@@ -147,7 +145,7 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of own parts, by file; older runs have none.
+    """Return the recorded digests of own parts, by file; {} without own parts.
 
     Raises:
       UserError: the file is damaged, or of another run.
@@ -172,9 +170,8 @@ def read_summary(
     summary = read_of_run(path, RunEnd, run, advice="move it away to go on")
     if summary is None:
         return None
-    stopped, waited = summary["stopped_early"], summary.get("evals_without_improvement")
-    if stopped and waited is not None:
-        stopped = patience is not None and waited >= patience
+    stopped, waited = summary["stopped_early"], summary["evals_without_improvement"]
+    stopped = stopped and patience is not None and waited >= patience
     finished = stopped or summary["step"] >= total_steps
     return dict(summary) if finished else None
 

@@ -1,6 +1,5 @@
 """What metric writers are made from: their interface, the run, an appended file."""
 
-import contextlib
 import io
 import os
 from collections.abc import Callable
@@ -75,22 +74,17 @@ class MetricWriter(Protocol):
 
 
 class Appended:
-    """A file to append to, unbuffered; what finds no room is tried again later.
-
-    A file that is removed meanwhile begins anew.
-    """
+    """A file to append to, unbuffered; what finds no room is tried again later."""
 
     def __init__(self, path: Path):
         self._path = path
-        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        self._file = self._open()
+        self._file = io.FileIO(links.open_in_place(path, APPEND), "ab")
         self._waiting = b""
-        self._told = self._told_removed = False
+        self._told = False
 
     def write(self, record: bytes) -> None:
         """Append a record, after those that wait."""
         self._waiting += record
-        self._begin_anew_if_removed()
         try:
             while self._waiting:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
@@ -107,24 +101,6 @@ class Appended:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
             tell(f"warning: {text}")
         self._file.close()
-        os.close(self._folder)
-
-    def _open(self) -> io.FileIO:
-        opened = links.open_in_place(self._path, APPEND, folder=self._folder)
-        return open(opened, "ab", buffering=0)
-
-    def _begin_anew_if_removed(self) -> None:
-        """Open the file again, unless its folder is gone, too."""
-        if os.fstat(self._file.fileno()).st_nlink:
-            return
-        if not self._told_removed:
-            tell(f"warning: {self._path} was removed: its lines so far are lost")
-        self._told_removed = True
-        with contextlib.suppress(OSError):
-            again = self._open()
-            self._file.close()
-            self._file = again
-            self._told_removed = False
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:

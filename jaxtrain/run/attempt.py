@@ -1,6 +1,5 @@
-"""What a run carries on its way, from one start, or loss spike, to the next."""
+"""What a run carries on its way, from one start to the next."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +12,11 @@ from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
-from jaxtrain.records.held_folder import HeldFolder
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.run.clock import Clock
 from jaxtrain.run.pretrained import Start
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.progress import Progress
-from jaxtrain.run.rewind import Rewinds
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.state import TrainState
 
@@ -31,23 +28,17 @@ Telemetry = dict[str, float]
 class Job:
     """What there is to carry out, whatever state it starts from.
 
-    The folder is the workdir, held open by process 0; None in the others.
-
     The versions, and the digests of files with parts of the user's own, are those that
-    were loaded: what is there may change meanwhile. So are the contents of the files in
-    `kept`, by name.
+    were loaded: what is there may change meanwhile.
     """
 
     setup: Setup
     start: Start | None
     programs: Programs
     workdir: Path
-    folder: HeldFolder | None
-    kept: Mapping[str, bytes]
     versions: dict[str, str]
     own_parts: dict[str, str]
     saved: Checkpoints
-    rewinds: Rewinds
     signals: StopSignals
     hooks: Hooks
     clock: Clock

@@ -1,4 +1,4 @@
-"""What the host does about bad steps and loss spikes: tell, stop, go back."""
+"""Bad steps and loss spikes on the host: report them, and stop after too many."""
 
 import math
 from typing import Any, NoReturn
@@ -7,7 +7,6 @@ import jax
 
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.run.attempt import Attempt
-from jaxtrain.run.rewind import LossSpike
 
 # Lines of a run, each with the examples of its batch; after that steps are counted.
 MAX_TOLD = 20
@@ -22,7 +21,6 @@ def look(attempt: Attempt, start: int, metrics: dict[str, jax.Array]) -> None:
 
     Raises:
       BadNumbersError: The limit of bad steps in a row is reached.
-      LossSpike: There is one, and `train.on_spike` is "rewind".
     """
     in_a_row = jax.device_get(metrics["bad_steps"]).tolist()
     spikes = [0] * len(in_a_row)
@@ -35,17 +33,12 @@ def look(attempt: Attempt, start: int, metrics: dict[str, jax.Array]) -> None:
         step = start + index
         names = ["loss", "grad_norm", *(["loss_limit"] if spike else [])]
         found = {n: float(jax.device_get(metrics[n])[index]) for n in names}
-        position = attempt.progress.data_position(step)
-        _tell(attempt, "loss spike" if spike else "bad step", step, position, found)
+        _tell(attempt, "loss spike" if spike else "bad step", step, found)
         if count >= train.max_bad_steps:
             _stop(attempt, step, count, found)
-        if spike and train.on_spike == "rewind":
-            raise LossSpike(step, position, found)
 
 
-def _tell(
-    attempt: Attempt, event: str, step: int, position: int, found: dict[str, float]
-) -> None:
+def _tell(attempt: Attempt, event: str, step: int, found: dict[str, float]) -> None:
     """Write one line on the step after `step` steps, if there are not too many."""
     progress = attempt.progress
     progress.bad_steps_told += 1
@@ -59,13 +52,13 @@ def _tell(
         details["note"] = "the last that is told, others are counted"
     # Numbers of the examples in the training split; of members with batches of their
     # own those of each.
-    examples = attempt.job.programs.order.indices(position).T.tolist()
+    examples = attempt.job.programs.order.indices(step).T.tolist()
     attempt.log.write("event", step + 1, event=event, **details, examples=examples)
 
 
 def _stop(attempt: Attempt, step: int, count: int, found: dict[str, float]) -> NoReturn:
     kind, why = "non-finite", ""
-    if attempt.job.setup.config.train.on_spike == "skip":
+    if attempt.job.setup.config.train.spike_sigma is not None:
         kind = "bad (non-finite or loss spike)"
     if "loss_limit" in found:
         why = f", a spike above {found['loss_limit']}"

@@ -105,21 +105,9 @@ class Clock:
         """
         self._charge()
         for name, seconds in saved.items():
-            # An account of another version counts, too.
-            known = name if name in self._seconds else "other"
-            self._seconds[known] += seconds
+            self._seconds[name] += seconds
         self._seconds[since] += max(0.0, spent - sum(saved.values()))
         self._told = self.step_seconds()
-
-    def go_back(self, saved: Mapping[str, float]) -> None:
-        """Count what this process did since a checkpoint as lost.
-
-        Args:
-          saved: Seconds by account at the checkpoint that the run goes back to.
-        """
-        spent = self.wall_seconds()
-        self._seconds = dict.fromkeys(ACCOUNTS, 0.0)
-        self.go_on(saved, spent)
 
     def update(self, progress: Progress) -> None:
         """Bring the seconds of `progress` up to date."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints.manifest import best_step, chosen_of
+from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.data.loader import Dataset
 from jaxtrain.engine.passes import evaluate
-from jaxtrain.errors import DamagedError, MovedError
+from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
 from jaxtrain.run import plateau
 from jaxtrain.run.attempt import Attempt, Job
@@ -117,7 +117,7 @@ def _load_best(
                 continue
             attempt.state, loaded = TrainState(**fields), step
         info = job.saved.info(step)
-        return step, info["metrics"], chosen_of(info)
+        return step, info["metrics"], info["progress"]["chosen"]
 
 
 def _choose(job: Job) -> int:
@@ -126,10 +126,7 @@ def _choose(job: Job) -> int:
     if jax.process_index() == 0:
         steps = job.saved.listed()
         if not steps:
-            raise MovedError(
-                f"{job.saved.directory}: all checkpoints were removed while the run "
-                "wrote into its folder; the same command begins anew"
-            )
+            raise CheckpointError(f"{job.saved.directory} holds no checkpoint any more")
         step = best_step(job.saved.info(steps[-1]), steps)
     return peers.gather(step)[0]
 

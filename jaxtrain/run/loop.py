@@ -12,10 +12,9 @@ from jaxtrain.data import loader
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.parallel import sharding
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.run import evaluations, moved, removed
+from jaxtrain.run import evaluations
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
-from jaxtrain.run.rewind import LossSpike
 from jaxtrain.run.saves import Saves
 from jaxtrain.run.summary import summarize
 
@@ -37,12 +36,7 @@ class Run:
             contextlib.closing(self._feed()) as feed,
             clock.charging("step"),
         ):
-            try:
-                self._take_steps(feed)
-            except LossSpike:
-                # A save that failed is counted as after any step.
-                self.saves.look(wait=True)
-                raise
+            self._take_steps(feed)
         self.saves.finish()
         # The others have waited for the last save, too, and reported theirs before.
         self.attempt.tell_unreadable()
@@ -71,9 +65,9 @@ class Run:
             with attempt.clock.charging("data_wait"):
                 num_steps, batches = next(feed)
             attempt.tell_unreadable()
-            start, on_device = attempt.step, programs.train_set.on_device
+            start, data = attempt.step, programs.train_set.on_device
             train = programs.train_at(start)
-            data, batches = hooks.before_call(start, num_steps, on_device, batches)
+            hooks.before_call(start, num_steps)
             with jax.transfer_guard("disallow"):
                 state, metrics = train(
                     attempt.state, root, data, batches, **programs.beside
@@ -112,9 +106,6 @@ class Run:
         attempt.log.write("eval", attempt.step, split="test", model_step=step, **test)
         attempt.clock.update(attempt.progress)
         summary = summarize(attempt, step, validation, test, skipped_steps)
-        moved.check(self.job)
-        removed.restore(attempt)
-        removed.check_saved(self.job, attempt.step)
         if jax.process_index() == 0:
             self._write(summary)
         attempt.log.finish(summary)
@@ -131,14 +122,13 @@ class Run:
 
     def _feed(self) -> Generator[tuple[int, Any], None, None]:
         config, mesh, step = self.setup.config, self.setup.mesh, self.attempt.step
-        position = self.attempt.progress.data_position
         batches = loader.train_batches(
             config.data,
             self.job.programs.train_set,
             mesh,
             self.job.programs.order,
-            position(step),
-            position(self.timetable.total_steps),
+            step,
+            self.timetable.total_steps,
         )
         call_sizes = self.timetable.call_sizes(step, config.train.steps_per_call)
         return loader.feed(batches, call_sizes, mesh, self.timetable.batch_size)

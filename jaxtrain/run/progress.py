@@ -21,35 +21,15 @@ class Progress:
     stopped_early: bool = False
     # What the plateau schedule remembers (`jaxtrain.run.plateau`).
     plateau: dict[str, Any] = field(default_factory=dict)
-    # Steps whose data were left out: the data are so far ahead of the steps.
-    data_offset: int = 0
     # Bad steps and spikes that have a line in metrics.jsonl, or would have.
     bad_steps_told: int = 0
     # Of the whole run, without start and compilation; and of its training steps alone.
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # By account (see `Clock`); older checkpoints have none.
+    # By account (see `Clock`).
     seconds: dict[str, float] = field(default_factory=dict)
     # The metrics of the steps since the last line of metrics.
     interval: dict[str, list[float]] = field(default_factory=dict)
-
-    def seconds_by_account(self) -> dict[str, float]:
-        """Return the seconds of each account; older checkpoints know of two."""
-        rest = self.train_seconds - self.step_seconds
-        return self.seconds or {"step": self.step_seconds, "other": rest}
-
-    def data_position(self, step: int) -> int:
-        """Return which batch of the data order comes after `step` steps."""
-        return step + self.data_offset
-
-    def leave_out(self, step: int, position: int) -> None:
-        """Have the data after `step` steps begin with the batch after a position's.
-
-        Args:
-          step: Number of completed steps.
-          position: Position, at least that after these steps, whose batch is left out.
-        """
-        self.data_offset = position + 1 - step
 
     def reconsider(self, patience: int | None) -> None:
         """Let a run that stopped early go on if it has more patience now."""

@@ -131,12 +131,11 @@ class Reports:
         """Wait until few calls are in flight; tell what those before them did.
 
         Each process measures for itself what a call takes. So several of them only wait
-        by it, and look at the same calls after the same step: a spike must lead all of
-        them back from the same place.
+        by it, and look at the same calls after the same step: bad numbers must end all
+        of them at the same place.
 
         Raises:
           BadNumbersError: See `settle`.
-          LossSpike: See `settle`.
         """
         calls = self._in_flight
         calls.look()
@@ -153,7 +152,6 @@ class Reports:
 
         Raises:
           BadNumbersError: The limit of bad steps in a row is reached.
-          LossSpike: There is one to go back for.
         """
         attempt, calls = self._attempt, self._in_flight
         calls.look()

@@ -5,7 +5,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 
 import jax
 
@@ -14,7 +13,6 @@ from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
 from jaxtrain.checkpoints.retention import shown_size
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
-from jaxtrain.run import moved, removed
 from jaxtrain.run.attempt import Attempt
 from jaxtrain.run.reports import Reports
 from jaxtrain.training.state import as_dict
@@ -58,12 +56,9 @@ class Saves:
         Raises:
           BadNumbersError: The state is not finite.
           CheckpointError: Too many saves have failed.
-          MovedError: The workdir was moved; the step is saved there if that can be.
         """
         self._reports.settle(0)
         attempt, job, progress = self._attempt, self._job, self._attempt.progress
-        followed = moved.follow(job, self._step)
-        removed.restore(attempt)
         progress.interval = self._reports.open_interval()
         attempt.clock.update(progress)
         attempt.renew_statistics()
@@ -80,17 +75,8 @@ class Saves:
             # Others wait for it here, not in a collective, which may run out of time.
             peers.gather(None)
             self._error = None
-            before_write = partial(job.hooks.before_save, attempt.step)
             with self._counted():
-                job.saved.save(
-                    attempt.step,
-                    as_dict(attempt.state),
-                    info,
-                    metrics,
-                    before_write=before_write,
-                )
-            if followed:
-                moved.end(job)
+                job.saved.save(attempt.step, as_dict(attempt.state), info, metrics)
         self._step, self._at = attempt.step, time.monotonic()
 
     def look(self, *, wait: bool = False) -> None:
@@ -133,27 +119,12 @@ class Saves:
 
         Raises:
           CheckpointError: It could not be saved.
-          MovedError: The workdir was moved, or the checkpoint removed.
         """
-        attempt, job = self._attempt, self._job
-        if not self.done() or moved.lacks(job, attempt.step):
+        if not self.done():
             self.save()
-        if self._end():
-            attempt.tell(f"checkpoint {attempt.step} was removed: it is saved again")
-            self.save()
-            self._end()
-        removed.restore(attempt)
-        removed.check_saved(job, attempt.step)
-
-    def _end(self) -> bool:
-        """Wait for the last save, in all processes; return whether it was removed."""
         with self._saving():
-            try:
-                self._wait()
-                gone = self._attempt.step not in self._job.saved.listed()
-                return peers.gather(gone)[0]
-            finally:
-                moved.check(self._job)
+            self._wait()
+            peers.gather(None)  # The others wait for it, too.
 
     def _wait(self) -> None:
         saved = self._job.saved

@@ -115,7 +115,6 @@ def summarize(
         "stopped_early": progress.stopped_early,
         "evals_without_improvement": progress.evals_without_improvement,
         "skipped_steps": skipped_steps,
-        "data_offset": progress.data_offset,
         "train_seconds": progress.train_seconds,
         "wall_seconds": sum(progress.seconds.values()),
         "seconds": progress.seconds,

@@ -23,9 +23,8 @@ from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.run import CALLBACKS, agreement, moved, removed
+from jaxtrain.run import CALLBACKS, agreement
 from jaxtrain.run.attempt import Attempt, Job
-from jaxtrain.run.bad_numbers import LossSpike
 from jaxtrain.run.clock import Clock
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
@@ -34,7 +33,7 @@ from jaxtrain.run.plateau import with_factor
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.progress import Progress
-from jaxtrain.run.rewind import Rewinds
+from jaxtrain.run.rewind import go_back
 from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import describe_data, describe_model, versions
@@ -49,7 +48,6 @@ def train(
     *,
     fresh: bool = False,
     resume_step: int | None = None,
-    skip_steps: int = 0,
     hooks: Hooks | None = None,
     signals: StopSignals | None = None,
     began: float | None = None,
@@ -59,18 +57,17 @@ def train(
     Other arguments and errors are those of `jaxtrain.train`.
 
     Args:
-      hooks: Called around calls and saves, such as faults on purpose.
+      hooks: Called around calls and evaluations, such as a profiler.
       signals: Signals that stop the run in order; None heeds none.
       began: Time of `time.perf_counter` at which the run began. Defaults to now.
 
     Raises:
-      MovedError: The workdir was moved meanwhile; the state is saved there.
       StartAgainError: Data workers were lost; the last checkpoint is there.
       Interrupted: A signal came; the state is saved.
     """
     clock = Clock(began)
     options = {"--fresh": fresh, "--resume-step": resume_step}
-    agreement.check_started_alike(config, {**options, "--skip-steps": skip_steps})
+    agreement.check_started_alike(config, options)
     writers.check(config.logging)
     workdir = workdir_lib.follow(workdir)
     if fresh:
@@ -78,7 +75,7 @@ def train(
     starting.begin(f"opening the data: {config.data.source}")
     setup = build_setup(config, workdir=None if fresh else workdir)
     start = plan_start(setup)
-    with locked(workdir) as held:
+    with locked(workdir):
         finished, run = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
@@ -93,9 +90,9 @@ def train(
             Checkpoints(folder, config.checkpoint, setup.best, run=run)
         ) as saved:
             saved.check_run()
-            rewinds = Rewinds(workdir, saved, setup.timetable)
+            rewound = None
             if resume_step is not None:
-                rewinds.to_step(resume_step, skip_steps)
+                rewound = go_back(workdir, saved, resume_step)
             starting.begin("preparing the data, the model and its state")
             programs = make_programs(setup)
             if jax.process_index() == 0:
@@ -106,17 +103,14 @@ def train(
                 start=start,
                 programs=programs,
                 workdir=workdir,
-                folder=held,
-                kept=removed.read_kept(workdir) if held is not None else {},
                 versions=versions(),
                 own_parts=own_parts(setup.config),
                 saved=saved,
-                rewinds=rewinds,
                 signals=signals or StopSignals(),
                 hooks=hooks or Hooks(),
                 clock=clock,
             )
-            summary = _carry_out(job)
+            summary = _carry_out(job, rewound)
         if "eval" in summary:  # Not if it stopped early, as asked.
             show_table("result", describe_result(setup, summary, workdir))
             for callback in CALLBACKS.values():
@@ -160,21 +154,13 @@ def _open(
     return summary, run
 
 
-def _carry_out(job: Job) -> dict[str, Any]:
-    """Run to the end; a loss spike may lead back to a checkpoint on the way."""
-    spiked = False
-    while True:
-        try:
-            return _attempt(job, spiked=spiked)
-        except LossSpike as spike:
-            spiked = True
-            # The state of the run before, which `spike` holds on to, is freed with it.
-            job.rewinds.before(spike)
+def _carry_out(job: Job, rewound: dict[str, Any] | None) -> dict[str, Any]:
+    """Run to the end; return the summary.
 
-
-def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
+    Args:
+      rewound: Event of going back to an earlier checkpoint, if the run does.
+    """
     setup = job.setup
-    moved.check(job)
     state, progress, saved, begun = restore_or_create(job)
     state = with_factor(state, progress.plateau)
     job = replace(job, programs=with_features(setup, job.programs, state))
@@ -185,10 +171,9 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
         news += describe_jump(setup, saved["config"], step, taken)
         news += [
             f"{file} has changed since step {step} was saved"
-            for file, digest in saved.get("own_parts", {}).items()
+            for file, digest in saved["own_parts"].items()
             if job.own_parts.get(file, digest) != digest
         ]
-    rewound = job.rewinds.apply(step, progress)
     logged = LoggedRun(
         workdir=job.workdir,
         config=setup.config,
@@ -198,13 +183,12 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
         task=setup.task,
         evaluated_after=setup.evaluated_after,
     )
-    _count_earlier(job, step, progress, spiked=spiked)
+    _count_earlier(job, step, progress)
     starting.end()
     log, programs = RunLog(logged, job.clock.wall_seconds), job.programs
     watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
     with contextlib.closing(log), watchdog:
-        if not spiked:
-            log.show_earlier()
+        log.show_earlier()
         if rewound is not None:
             log.write("event", step, **rewound)
         if begun is not None:
@@ -227,20 +211,17 @@ def _attempt(job: Job, *, spiked: bool) -> dict[str, Any]:
         return run.finish()
 
 
-def _count_earlier(job: Job, step: int, progress: Progress, *, spiked: bool) -> None:
+def _count_earlier(job: Job, step: int, progress: Progress) -> None:
     """Count the seconds before this attempt, and what was lost after its checkpoint.
 
     Those of processes that have ended are known up to the last line of metrics.
     """
-    clock, saved = job.clock, progress.seconds_by_account()
-    if spiked:
-        clock.go_back(saved)
-    elif jax.process_index() == 0:
+    if jax.process_index() == 0:
         last = read_last(job.workdir / workdir_lib.METRICS, "wall_seconds")
         # At the step of the checkpoint itself, the rest was the wait for it.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
-        clock.go_on(saved, spent, "lost" if again else "checkpoint")
+        job.clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
 
 
 def restore_or_create(

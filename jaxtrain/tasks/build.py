@@ -1,15 +1,16 @@
 """A task of a config, with its options and metrics."""
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import jax
 
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.base import Section, typed_options
+from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
-from jaxtrain.registry import check_call, find_row, given_options
+from jaxtrain.registry import check_call, find_row
 from jaxtrain.tasks import TASKS
 from jaxtrain.tasks.base import Task, is_shape
 from jaxtrain.tasks.metrics import Metric
@@ -24,8 +25,8 @@ def build_task(
     """Return the task of a config, or the user's own, with the options that are set.
 
     Args:
-      config: Config of a run: `task`, `task_options`, and the section `train`, where
-        older recipes have options, and which names metrics of the user's own.
+      config: Config of a run: `task`, `task_options`, and the section `train`, which
+        has the options of classification, and names metrics of the user's own.
       image_shape: Height, width and channels of the images.
       facts: What the data set says of itself (`Store.facts`).
 
@@ -62,20 +63,29 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
     """Return the options of a task: all that it declares; else those that are given.
 
     Raises:
-      UserError: there is one that the task does not declare, or has two values.
+      UserError: there is one that the task does not declare, or that is given in the
+        wrong place.
     """
-    takes = () if kind is None else tuple(get_type_hints(kind))
-    spelled = config.train.task_options
-    given_options(config.train, "train", spelled, config.task, takes)
-    if kind is None:
-        return config.task_options
-    for name in spelled.keys() & config.task_options.keys():
-        raise UserError(
-            f"train.{name} = {spelled[name]!r} and task_options with {name} = "
-            f"{config.task_options[name]!r} for {config.task}: give one of them"
-        )
-    given = {**spelled, **config.task_options}
-    return vars(typed_options(kind, given, config.task))
+    given, options = config.train.classification_options, config.task_options
+    fields = tuple(vars(ClassificationOptions()))
+    if kind is None or not issubclass(kind, ClassificationOptions):
+        for name, value in given.items():
+            raise UserError(
+                f"train.{name} = {value!r} has no effect on {config.task}: it is for "
+                "classification, and task_options has the options of other tasks"
+            )
+        return options if kind is None else _typed(kind, options, config.task)
+    for name in options:
+        if name in fields:
+            raise UserError(
+                f"task_options: {name} of {config.task} is a field of the section "
+                f"train: set train.{name}"
+            )
+    return _typed(kind, {**given, **options}, config.task)
+
+
+def _typed(kind: type[Section], given: Mapping[str, Any], task: str) -> dict[str, Any]:
+    return vars(typed_options(kind, given, task))
 
 
 def _check_outputs(task: Task, name: str) -> None:

@@ -95,8 +95,6 @@ def stack(models: Sequence[TrainedModel]) -> TrainedModel:
 def _joined_config(config: Config, members: int) -> Config:
     """Return the config of the folder, without what a run of an ensemble refuses."""
     train = dataclasses.replace(config.train, ensemble=members)
-    if train.on_spike == "rewind":
-        train = dataclasses.replace(train, on_spike="skip")
     parallel = dataclasses.replace(config.parallel, pipeline_stages=1)
     return dataclasses.replace(config, train=train, parallel=parallel)
 
@@ -138,6 +136,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "model_state": model.model_state,
             "opt_state": {},
             "ema_params": {},
+            "ema_model_state": {},
             "loss_scale": {},
             "bad_steps": {},
         }

@@ -154,7 +154,6 @@ def _shortened(config: Config, num_steps: int) -> Config:
             # spike would hide it, and end the test.
             spike_sigma=TrainConfig.spike_sigma,
             spike_window=TrainConfig.spike_window,
-            on_spike=TrainConfig.on_spike,
         ),
         data=dataclasses.replace(config.data, **always),
         parallel=ParallelConfig(batch_norm=config.parallel.batch_norm),

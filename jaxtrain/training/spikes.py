@@ -31,12 +31,10 @@ class SpikeDetector:
     Attributes:
       sigma: Standard deviations from the mean to the limit.
       window: Number of steps whose plain mean has the mean age of the weights.
-      skip: Whether a step with a spike changes nothing.
     """
 
     sigma: float
     window: int
-    skip: bool
 
     def create(self) -> Stats:
         """Return the statistics of no loss: scalars; `limit` is not known yet."""
@@ -76,8 +74,4 @@ def make_detector(config: TrainConfig) -> SpikeDetector | None:
     """Return the detector that the config asks for, if any."""
     if config.spike_sigma is None:
         return None
-    return SpikeDetector(
-        sigma=config.spike_sigma,
-        window=config.spike_window,
-        skip=config.on_spike == "skip",
-    )
+    return SpikeDetector(sigma=config.spike_sigma, window=config.spike_window)

@@ -54,7 +54,6 @@ class TrainState:
     ema_params: Any
     loss_scale: dict[str, jax.Array]
     bad_steps: dict[str, jax.Array]
-    # Those that a checkpoint has only if they are not empty (`as_dict`).
     ema_model_state: Any = dataclasses.field(default_factory=dict)
     loss_stats: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
     average_memory: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
@@ -85,7 +84,7 @@ SHARED_FIELDS = ("step", "plateau")
 
 def part_state(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields that each member of an ensemble has, and those of all."""
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    fields = as_dict(state)
     shared = {name: fields.pop(name) for name in SHARED_FIELDS}
     return fields, shared
 
@@ -96,14 +95,8 @@ def join_state(own: dict[str, Any], shared: dict[str, Any]) -> TrainState:
 
 
 def as_dict(state: TrainState) -> dict[str, Any]:
-    """Return the state's fields, as a checkpoint holds them.
-
-    Orbax tells an empty field from none. Those that old versions did not know are left
-    out if they are empty, so that their checkpoints can be read.
-    """
-    required = dataclasses.MISSING
-    values = ((f, getattr(state, f.name)) for f in dataclasses.fields(state))
-    return {f.name: v for f, v in values if f.default_factory is required or v}
+    """Return the state's fields, as a checkpoint holds them."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:

@@ -200,7 +200,7 @@ class Update:
         detector, taken, spike, loss_stats = make_detector(self.train), finite, None, {}
         if detector is not None:
             spike, loss_stats = detector.look(state.loss_stats, metrics["loss"], finite)
-            taken = finite & ~spike if detector.skip else finite
+            taken = finite & ~spike
         kept, pruning = choose(taken, new, old), state.pruning
         if self.pruning is not None:
             # Also after a step that is skipped: it may be the last that is due.

@@ -1,7 +1,5 @@
-"""The models, their facts and counts: as text, as JSON, as a page."""
+"""The models, their facts and counts: as text and as JSON."""
 
-import collections
-import textwrap
 from typing import Any, NamedTuple
 
 from jaxtrain.config.names import names_of_rows
@@ -16,33 +14,6 @@ MIB = 2**20
 NONE = "-"
 HEAD = ("model", "image", "parameters", "GFLOPs", "step MiB", "published", "weights")
 WIDTHS = (19, 9, 11, 8, 9, 10, 18)
-
-PAGE = """# Models
-
-`python main.py models` prints this table, `python main.py models NAME` all that is known of one,
-and `--json` the same for programs. This page is what `python main.py models --markdown` writes.
-
-{table}
-
-- **image**: height and width that a model is made for, and evaluated at. Most take others, too;
-  `model.name` and its options: [training](training.md#models).
-- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels, 21 of
-  models of maps), auxiliary heads included.
-- **GFLOPs**: of the compiled program that evaluates one image, in 10^9; a multiplication and an
-  addition count one each (many tables count both as one), products with the padding nothing.
-- **step MiB**: memory of the compiled training step on 32 images, as XLA:CPU plans it: SGD with
-  momentum, float32. A GPU takes another amount: [plan](plan.md).
-- **published**: the first of the figures below, not measured here: top-1 in percent of ImageNet's
-  validation images (CIFAR-10's test images for 32x32); of models of [maps](segmentation-models.md)
-  the mean IoU.
-- **weights**: libraries whose [weights](fine-tuning.md#pretrained-weights) fit.
-
-`python benchmarks/zoo.py --write` makes the three counts.
-
-## Where the results are published
-
-{sources}
-"""  # noqa: E501
 
 
 class ListedModel(NamedTuple):
@@ -97,20 +68,13 @@ def table() -> str:
             f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
             for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
         ).rstrip()
-        for row in [HEAD, *map(_cells, models())]
+        for row in [HEAD, *map(cells, models())]
     )
-
-
-def page() -> str:
-    """Return all models as Markdown."""
-    rows = [HEAD, ("---", "---", *["---:"] * 4, "---"), *map(_cells, models())]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return PAGE.format(table="\n".join(lines), sources="\n".join(_sources()))
 
 
 def details(model: ListedModel) -> str:
     """Return all that is known of a model as text."""
-    _, image, num_params, flops, memory, *_ = _cells(model)
+    _, image, num_params, flops, memory, *_ = cells(model)
     rows = [
         ("model.name", model.name),
         ("image", image),
@@ -129,7 +93,7 @@ def details(model: ListedModel) -> str:
     return "\n".join(f"{head:<15}{text}" for head, text in rows)
 
 
-def _cells(model: ListedModel) -> tuple[str, ...]:
+def cells(model: ListedModel) -> tuple[str, ...]:
     """Return a model as the cells of a row under `HEAD`."""
     about, counts = model.published, model.counted
     image = result = num_params = flops = memory = libraries = NONE
@@ -150,17 +114,3 @@ def _result(result: Result) -> str:
     if result.top1 is not None:
         return f"{result.top1:.2f}"
     return f"{result.mean_iou:.1f} mIoU"
-
-
-def _sources() -> list[str]:
-    """Return a list item for each source, with what it says of which models."""
-    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for model in models():
-        for result in model.published.results if model.published else ():
-            figure = f"`{model.name}` {result.figure.partition(' ')[0]}"
-            found[result.of, result.source].append(figure)
-    items = (f"- [{of}]({at}): {', '.join(told)}" for (of, at), told in found.items())
-    return [
-        textwrap.fill(item, 99, subsequent_indent="  ", break_on_hyphens=False)
-        for item in items
-    ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import Config, combinations_page
+from jaxtrain.config import Config
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import (
     Combination,
@@ -19,7 +19,6 @@ from jaxtrain.config.combinations import (
 )
 from jaxtrain.config.root import COMBINATIONS
 from jaxtrain.errors import UserError
-from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
 # A value of each field that counts as a use, where `value_of` finds none.
@@ -80,7 +79,6 @@ VALUES: dict[str, Any] = {
     "train.freeze": ["stem*"],
     "train.method": "my.py:Method",
     "train.method_options": {"epsilon": 1.0},
-    "train.on_spike": "skip",
     "train.profile_steps": [2, 4],
     "train.tta": "flip",
 }
@@ -158,8 +156,3 @@ def test_a_pair_is_refused_with_both_named(
     monkeypatch.setattr(Section, "__post_init__", lambda section: None)
     for allowed in (ours, theirs) if excluded else (theirs, {**ours, **theirs}):
         check(made(allowed), [row])
-
-
-def test_the_page_says_what_is_declared():
-    """It is what `python -m jaxtrain.config.combinations_page` prints."""
-    assert (ROOT / "docs" / "combinations.md").read_text() == combinations_page.page()

@@ -1,7 +1,5 @@
 """The schema: what it refuses, how it is read back, what a resumed run may change."""
 
-import dataclasses
-import json
 from typing import Any
 
 import pytest
@@ -17,10 +15,8 @@ from jaxtrain.config import (
     OptimizerConfig,
     ParallelConfig,
     TrainConfig,
-    reference,
 )
 from jaxtrain.errors import UserError
-from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
 
@@ -136,38 +132,14 @@ def test_differences_are_those_that_change_training():
     ]
 
 
-def test_the_reference_of_fields_is_up_to_date():
-    """If not, run `python -m jaxtrain.config.reference > docs/config.md`."""
-    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-    assert page == reference.page()
-    assert all(f"| `{path}` |" in page for path in config_lib.paths())
-
-
-def test_options_of_classification_have_two_spellings():
-    """A run from before tasks had options goes on with either, in its own form."""
-    options = {"label_smoothing": 0.1, "class_weights": "1,5"}
-    new = Config(train=TrainConfig(epochs=1), task_options=options)
-    old = TrainConfig(epochs=1, label_smoothing=0.1, class_weights=(1.0, 5.0))
-    stored = json.dumps({"train": dataclasses.asdict(old), "task": "classification"})
-    before = config_lib.from_json(stored)
-    assert before == Config(train=old) == new
-    assert config_lib.differences(before, new) == []
-    # Either overrides the other.
-    again = config_lib.replace(new, "train.label_smoothing", 0.2)
-    assert again.train.label_smoothing == 0.2
-    again = config_lib.replace(again, "task_options", {"label_smoothing": 0.3})
-    assert again.train == dataclasses.replace(old, label_smoothing=0.3)
-
-
 @each_row(
-    ("options", "told"),
+    ("train", "told"),
     [
-        ({"smoothing": 0.1}, "takes label_smoothing, loss, .*, not 'smoothing'"),
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0: expected 0 <= value < 1"),
         ({"class_weights": "a,b"}, "class_weights = 'a,b': expected one of balanced"),
         ({"target_threshold": 0.2}, "no effect with train.loss = 'cross_entropy'"),
     ],
 )
-def test_a_wrong_option_of_a_task_is_refused(options: dict[str, Any], told: str):
+def test_a_wrong_option_of_classification_is_refused(train: dict[str, Any], told: str):
     with pytest.raises(UserError, match=told):
-        Config(task_options=options)
+        TrainConfig(epochs=1, **train)

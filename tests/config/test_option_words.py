@@ -74,10 +74,9 @@ def test_a_field_alone_leaves_no_options(tmp_path: Path):
 
 def test_options_of_the_root_and_numbers_of_channels(tmp_path: Path):
     path = write_recipe(tmp_path / "recipe.py", recipe())
-    words = ["--task-options.label-smoothing", "0.1", "--model.channels.conv1", "4"]
+    words = ["--task-options.delta", "2", "--model.channels.conv1", "4"]
     config = parse("train", ["--config", str(path), *words]).overrides
-    # Of classification kept in the section `train`.
-    assert config.train.label_smoothing == 0.1
+    assert config.task_options == {"delta": 2}
     assert config.model.channels == {"conv1": 4}
 
 

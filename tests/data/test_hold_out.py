@@ -92,8 +92,7 @@ def test_others_are_held_out_where_each_drawn_one_is_the_last_of_a_label(seed: i
     assert hold_out.train.strata().any(axis=0).all()
     both = np.r_[held.indices, hold_out.train.indices]
     assert sorted(both) == [*range(len(present))]
-    # A run of an earlier version is told that the number of examples is another.
-    assert len(held) != len(drawn)
+    assert len(held) == len(drawn)
 
 
 def test_groups_that_are_no_classes_may_be_held_out_whole():

@@ -37,7 +37,7 @@ def test_order_is_a_function_of_seed_and_step_alone():
 
 
 def test_order_never_changes():
-    """What a seed means: a resumed run of an older version depends on these numbers."""
+    """What a seed means: a resumed run depends on these numbers."""
     assert DataOrder(0, 10, 5).indices(0).tolist() == [0, 2, 9, 1, 8]
     assert DataOrder(0, 10, 5).indices(1).tolist() == [5, 4, 3, 6, 7]
     assert DataOrder(3, 10, 5).indices(7).tolist() == [4, 2, 6, 1, 0]
@@ -83,7 +83,7 @@ def test_a_balanced_order_is_a_function_of_seed_and_step_alone():
     order = balanced()
     assert [order.indices(s).tolist() for s in reversed(range(30))] == forwards[::-1]
     assert forwards[0] != balanced(1).indices(0).tolist()
-    # What a seed means: a resumed run of an older version depends on it.
+    # What a seed means: a resumed run depends on it.
     small = DataOrder(3, 6, 3, groups=np.array([0, 0, 0, 0, 1, 1]))
     assert [small.indices(step).tolist() for step in range(2)] == [[5, 1, 3], [2, 4, 5]]
 

@@ -11,7 +11,7 @@ from benchmarks.kills import alive, children, shared_memory
 from jaxtrain.config import DataConfig, ParallelConfig, replace
 from jaxtrain.data import loader, sources
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.processes.hooks import kill_worker
+from tests.helpers.faulty import kill_worker
 from tests.helpers.processes import Cli, awaiting_signal
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -39,7 +39,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_worker_is_replaced_and_no_example_lost(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = "worker_kill@step:10"
-    result = cli.process(*words, "--data.workers", 1, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, "--data.workers", 1, fault=fault)
     assert result.code == 0, result.stderr
     assert result.stderr.count("a data worker died with exit code -9") == 1
     assert "Traceback" not in result.stderr
@@ -73,7 +73,7 @@ def test_death_is_told(caplog: pytest.LogCaptureFixture):
 def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cli):
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
-    result = cli.process(*words, JAXTRAIN_FAULT=fault)
+    result = cli.process(*words, fault=fault)
     assert result.code == 75, result.stderr
     assert "error: a data worker died with exit code -9, the 4th time" in result.stderr
     assert "Traceback" not in result.stderr

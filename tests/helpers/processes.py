@@ -54,6 +54,19 @@ if __name__ == "__main__":  # And not a data worker.
     run()
 """
 
+# What comes before a program whose runs have faults.
+FAULTY = """
+if __name__ == "__main__":  # And not a data worker.
+    from tests.helpers.faulty import install
+
+    install({!r})
+"""
+MAIN = """
+    from jaxtrain.__main__ import run
+
+    run()
+"""
+
 
 def awaiting_signal(steps: int, last_word: object) -> str:
     """Return a program that is not over before a signal comes, however late that is.
@@ -79,6 +92,7 @@ class Cli:
         session: bool = False,
         group: int | None = None,
         program: str = "",
+        fault: str = "",
         **env: Any,
     ) -> "subprocess.Popen[str]":
         """Start a process.
@@ -89,11 +103,14 @@ class Cli:
           session: let it lead a session.
           group: the process group that it joins; 0: one of its own; None: ours.
           program: what stands for `main.py`.
+          fault: faults of its runs (`tests/helpers/faulty.py`).
           env: what is added to the environment.
         """
         path = ROOT / "main.py"
+        if fault:
+            program = FAULTY.format(fault) + (program or MAIN)
         if program:
-            path = self.directory / "program.py"
+            path = self.directory / ("faulty.py" if fault else "program.py")
             path.write_text(program)
         process = (subprocess.Popen if anew else Forked)(
             [sys.executable, str(path), *map(str, words)],

@@ -61,7 +61,6 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
             "label_smoothing": 0.1,
             "ema_decay": 0.9,
             "spike_sigma": 3.0,
-            "on_spike": "skip",
         },
         1e-12,
     ),

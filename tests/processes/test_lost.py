@@ -72,9 +72,7 @@ def start_both(cli: Cli, write_config: Callable[..., Path]) -> Callable[..., Bot
     ) -> Both:
         words = ("--config", config, "--workdir", "run", *words)
         return [
-            cli.start(
-                *each, program=program, JAXTRAIN_FAULT=fault if i == index else ""
-            )
+            cli.start(*each, program=program, fault=fault if i == index else "")
             for i, each in enumerate(two(*words))
         ]
 

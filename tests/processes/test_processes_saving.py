@@ -71,13 +71,12 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
 
 @pytest.mark.exhaustive
 def test_three_failures_in_a_row_stop_both(
-    tmp_path: Path, write_config: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, write_config: Callable[..., Path]
 ):
-    monkeypatch.setenv("JAXTRAIN_FAULT", "enospc@save:2,enospc@save:3,enospc@save:4")
-    run = tmp_path / "run"
+    run, fault = tmp_path / "run", "enospc@save:2,enospc@save:3,enospc@save:4"
     words = ["--config", write_config(CONFIG), "--workdir", run]
     words += ["--checkpoint.every-steps", "5"]
-    result = run_two(tmp_path, *words)
+    result = run_two(tmp_path, *words, fault=fault)
     assert result.code == 1, result.stderr
     assert "error: could not save step 20" in result.stderr
     assert "failure 3 of 3 in a row. The last good checkpoint is 5" in result.stderr

@@ -204,7 +204,7 @@ def test_signals_at_the_end_of_all_are_too_late(cli: Cli, start_both):
 def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
     words = ["--checkpoint.every-steps", 1000, "--train.eval-every-steps", 1000]
     program = awaiting_signal(30, last_word=1)
-    both = start_both(*words, program=program, JAXTRAIN_FAULT="enospc@save:1")
+    both = start_both(*words, program=program, fault="enospc@save:1")
     wait_for_lines(cli.directory / "run" / "metrics.jsonl", 3, both[0])
     send(both, 1, signal.SIGTERM)
     for told in end(both, 1):

@@ -33,7 +33,7 @@ watchdog.time = types.SimpleNamespace(monotonic=monotonic)
 def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     """The same command then goes on."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    process = cli.start(*words, program=PROGRAM, JAXTRAIN_FAULT="hang@step:20")
+    process = cli.start(*words, program=PROGRAM, fault="hang@step:20")
     run = cli.directory / "run"
     saved, hangs = run / "checkpoints" / "16" / COMMITTED, cli.directory / "hangs"
     wait_until(lambda: saved.exists() and hangs.exists(), process)
@@ -42,8 +42,8 @@ def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     assert process.returncode == 75, stderr
     assert "error: no step was done for 600 s (train.step_timeout_seconds)" in stderr
     assert "the same command goes on from the last checkpoint" in stderr
-    assert 'hooks.py", line' in stderr
-    assert "before_call" in stderr
+    assert 'faulty.py", line' in stderr
+    assert "in strike" in stderr
     again = cli(*words)
     assert again.code == 0, again.stderr
     assert read_summary(run)["step"] == 24

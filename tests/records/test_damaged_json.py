@@ -8,14 +8,13 @@ import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.recipe import read_run
@@ -34,9 +33,6 @@ from jaxtrain.plugins.report.history import read_history
 from jaxtrain.plugins.report.page import make_page
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
-from jaxtrain.run.progress import Progress
-from jaxtrain.run.rewind import Rewinds
-from jaxtrain.run.timetable import Timetable
 from tests.helpers import tiny
 from tests.helpers.edited import edit
 from tests.helpers.logged import logged_run
@@ -75,6 +71,7 @@ SUMMARY = {
     },
     "best": {"step": 4, "epoch": 1.0, "metric": "accuracy", "value": 0.75},
     "stopped_early": False,
+    "evals_without_improvement": 0,
     "train_seconds": 12.5,
     "compile_seconds": 1.5,
     "examples_per_second": 100.5,
@@ -103,12 +100,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (run / "checkpoints" / "8").mkdir()
     write_digested(run / "model.json", run_id.stamp(ABOUT.to_dict()))
     write_digested(run / "summary.json", run_id.stamp(SUMMARY))
-    write_digested(run / "skips.json", run_id.stamp({"4": 2}))
     fitted = run_id.stamp({"temperature": 1.5, "step": 8, "split": "validation"})
     fitted |= {"num_examples": 9, "tta": None, "nll_before": 1.0, "nll_after": 0.5}
     write_digested(run / temperature.TEMPERATURE, fitted)
     errors = {name: [0.1, 0.2] for name in CORRUPTIONS}
-    corruptions = {"table": "ImageNet-C", "errors": errors}
+    corruptions = {"table": "ImageNet-C", "errors": errors, "metric": "accuracy"}
     write_digested(run / "evaluation.json", run_id.stamp({"corruptions": corruptions}))
     text = "".join(json.dumps(line) + "\n" for line in LINES)
     (run / "metrics.jsonl").write_text(text)
@@ -121,13 +117,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     yield root
     shutil.rmtree(root)
-
-
-def skips(root: Path) -> int:
-    progress = Progress()
-    saved = cast(Checkpoints, None)
-    Rewinds(root / "run", saved, cast(Timetable, None)).apply(4, progress)
-    return progress.data_offset
 
 
 def read_exported(root: Path) -> Any:
@@ -153,7 +142,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/data.json": compare_data,
     "run/model.json": lambda root: description.read(root / "run"),
     "run/summary.json": summary,
-    "run/skips.json": skips,
     "run/temperature.json": lambda root: temperature.read(
         root / "run", {"step": 8, "run": RunId.read(root / "run").value}
     ),
@@ -350,7 +338,7 @@ def test_verify_tells_of_each_file(
         lines = capsys.readouterr().out.splitlines()
         return code, dict(line.split(maxsplit=1) for line in lines)
 
-    run = ["config.json", "data.json", "model.json", "summary.json", "skips.json"]
+    run = ["config.json", "data.json", "model.json", "summary.json"]
     run += ["temperature.json", "evaluation.json"]
     assert verify("run") == (0, dict.fromkeys(run, "good"))
     exported = dict.fromkeys(["config.json", "model.safetensors"], "good")

@@ -50,7 +50,7 @@ def space(trial):
 # Written where something is damaged, gone back to, or asked for.
 RARE = {
     *("metrics.damaged.jsonl", "metrics.rewound-4.jsonl", "summary.rewound-4.json"),
-    *("own_parts.json", "skips.json", "wandb_id", "wandb", LOCK),
+    *("own_parts.json", "wandb_id", "wandb", LOCK),
     *("checkpoints/6", "checkpoints/quarantine-4", "checkpoints/rewound-4"),
     *("tensorboard/plugins/profile/steps_4_to_6", "study.db-journal", "trial-0001"),
 }

@@ -17,7 +17,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, Config
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records.held_folder import LOCK, HeldFolder, locked
+from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.metrics_file import keep_until
 from jaxtrain.records.workdir import FOLDERS, METRICS, open_workdir
 from jaxtrain.records.writer import APPEND, Appended
@@ -222,36 +222,3 @@ def test_checkpoints_are_removed_in_the_workdir_alone(victim: Path, workdir: Pat
 def test_an_unused_name_is_that_of_no_link(workdir: Path):
     (workdir / "a.old").symlink_to(workdir / "not there")
     assert unused(workdir / "a", ".old").name == "a-1.old"
-
-
-def test_a_removed_file_begins_anew_in_its_own_folder(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
-):
-    file = Appended(workdir / "lines")
-    file.write(b"1\n")
-    (workdir / "lines").unlink()
-    file.write(b"2\n")
-    assert (workdir / "lines").read_text() == "2\n"
-    assert capsys.readouterr().err.count("lines was removed") == 1
-    (workdir / "lines").unlink()
-    workdir.rename(workdir.with_name("elsewhere"))
-    workdir.mkdir()  # Another run's.
-    file.write(b"3\n")
-    file.close()
-    assert not [*workdir.iterdir()]
-    assert workdir.with_name("elsewhere").joinpath("lines").read_text() == "3\n"
-
-
-def test_a_lock_that_was_removed_is_taken_again(workdir: Path):
-    with locked(workdir) as held:
-        assert held is not None
-        (workdir / LOCK).unlink()
-        held.keep_lock()
-        with pytest.raises(UserError, match="another process trains"), locked(workdir):
-            pass
-        (workdir / LOCK).unlink()
-        # Another run has come in between.
-        with locked(workdir), pytest.raises(UserError, match="another process trains"):
-            held.keep_lock()
-    assert isinstance(held, HeldFolder)
-    assert not [*workdir.iterdir()]

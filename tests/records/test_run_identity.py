@@ -100,7 +100,8 @@ def write_run(
     run = open_workdir(workdir, config, data, fresh=False)
     write_digested(workdir / MODEL, run.stamp(about.to_dict()))
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about))
-    state = {"params": zeros[0], "model_state": zeros[1], "ema_params": {}}
+    averages = {"ema_params": {}, "ema_model_state": {}}
+    state = {"params": zeros[0], "model_state": zeros[1], **averages}
     info = {"progress": dataclasses.asdict(Progress())}
     made_of = manifest.make(state, digests(state), info, None, run)
     write(workdir / "checkpoints" / "2", state, made_of)
@@ -205,15 +206,16 @@ def test_run_keeps_its_id_until_it_begins_anew(tmp_path: Path):
     # A run without a checkpoint has nothing that the next one could take.
     other = open_workdir(tmp_path, Config(), {}, fresh=False)
     assert begun.value != other.value and len(other.value) == 32
-    write_digested(tmp_path / SUMMARY, other.stamp({"step": 9, "stopped_early": False}))
-    assert read_summary(tmp_path, 9, None) == {"step": 9, "stopped_early": False}
+    end = {"step": 9, "stopped_early": False, "evals_without_improvement": 0}
+    write_digested(tmp_path / SUMMARY, other.stamp(end))
+    assert read_summary(tmp_path, 9, None) == end
     (tmp_path / "checkpoints" / "9").mkdir()
     (tmp_path / "data.json").unlink()
     again = open_workdir(tmp_path, Config(), {}, fresh=False)
     assert again == other == RunId.read(tmp_path)
     fresh = open_workdir(tmp_path, Config(), {}, fresh=True)
     assert fresh.value != other.value
-    write_digested(tmp_path / SUMMARY, other.stamp({"step": 9, "stopped_early": False}))
+    write_digested(tmp_path / SUMMARY, other.stamp(end))
     with pytest.raises(OtherRunError, match="move it away to go on"):
         read_summary(tmp_path, 9, None)
 

@@ -94,7 +94,7 @@ def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
 def test_hang_and_signal_end_in_time(cli: Cli, write_config):
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
     program = STEADY + HANG_TOLD
-    process = cli.start(*words, program=program, JAXTRAIN_FAULT="hang@step:20")
+    process = cli.start(*words, program=program, fault="hang@step:20")
     wait_for_hang(cli, process)
     start = time.monotonic()
     process.send_signal(signal.SIGUSR1)
@@ -116,7 +116,7 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     program = STEADY + HANG_TOLD
     both = [
         cli.start(*one, program=program),
-        cli.start(*other, program=program, JAXTRAIN_FAULT="hang@step:20"),
+        cli.start(*other, program=program, fault="hang@step:20"),
     ]
     wait_for_hang(cli, *both)
     both[0].send_signal(signal.SIGTERM)

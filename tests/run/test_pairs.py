@@ -126,7 +126,7 @@ def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
             ("masks", "--data.classes set/classes.txt --data.allow-outside True"),
             ("masks", "--data.classes set/classes.txt --data.cache stream"),
             ("masks", "--task-options class_weights balanced"),
-            ("masks", "--train.class-weights balanced --train.accumulate-steps 2"),
+            ("masks", "--task-options loss focal --train.accumulate-steps 2"),
             ("masks", "--train.freeze backbone --train.freeze-epochs 0.1"),
             ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
             ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),

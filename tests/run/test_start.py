@@ -42,13 +42,13 @@ sys.exit(code)
 LISTING = """
 import json, os, sys
 from jaxtrain.cli import main
-from jaxtrain.processes.hooks import Faults
+from jaxtrain.processes.hooks import Hooks
 
 def after_call(hooks, step, metrics):
     print(json.dumps(sorted(sys.modules)), flush=True)
     os._exit(0)
 
-Faults.after_call = after_call
+Hooks.after_call = after_call
 main(sys.argv[1:])
 """
 

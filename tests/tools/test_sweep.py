@@ -21,13 +21,11 @@ from jaxtrain.config.recipe import load_config, read_run
 from jaxtrain.errors import (
     BadNumbersError,
     CheckpointError,
-    MovedError,
     StartAgainError,
     UntrustedError,
     UserError,
 )
 from jaxtrain.plugins.report.sweep import rank
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import TrialState, read_sweep, write_sweep
 from jaxtrain.tasks.metrics import Goal
@@ -39,6 +37,7 @@ from jaxtrain.tools.sweep.queue import TakenTrial, TrialQueue
 from jaxtrain.tools.sweep.space import SearchSpace, apply
 from jaxtrain.tools.sweep.study import SweepStudy, reported
 from jaxtrain.tools.sweep.trials import carry_out
+from tests.helpers.faulty import faulty
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.rows import each_row
@@ -194,7 +193,8 @@ def test_bad_numbers_fail_one_trial(cli: Cli):
     write_files(
         cli.directory, 'def space(trial):\n    return {"train.max_bad_steps": 1}'
     )
-    result = cli(*SWEEP.split(), "--trials", 1, JAXTRAIN_FAULT="nan@step:3")
+    with faulty("nan@step:3"):
+        result = cli(*SWEEP.split(), "--trials", 1)
     assert result.code == 2, result.stdout
     reason = read(cli.directory)["trials"][0]["reason"]
     assert reason is not None and "step 3" in reason
@@ -212,7 +212,6 @@ def test_bad_numbers_fail_one_trial(cli: Cli):
         (JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory\nof a GPU"), True),
         (JaxRuntimeError("INTERNAL: of CUDA"), False),
         (CheckpointError("of the disk"), False),
-        (MovedError("of the folder"), False),
         (StartAgainError("of a worker"), False),
         (RuntimeError("of ours"), False),
     ],
@@ -228,12 +227,12 @@ def test_faults_of_a_trial_fail_it_and_others_do_not(
     study = SimpleNamespace(trial=lambda number: SimpleNamespace(last_step=None))
     queue: Any = SimpleNamespace(study=study)
     if fails:
-        state, _, reason = carry_out(queue, trial, Config(), StopSignals(), Hooks())
+        state, _, reason = carry_out(queue, trial, Config(), StopSignals())
         assert state == "failed" and reason is not None and " of" in f" {reason}"
         assert "\n" not in reason
     else:
         with pytest.raises(type(error)):
-            carry_out(queue, trial, Config(), StopSignals(), Hooks())
+            carry_out(queue, trial, Config(), StopSignals())
 
 
 def checkpoint_of(folder: Path, number: int) -> Callable[[], object]:
@@ -337,7 +336,7 @@ def test_a_trial_that_kills_its_process_fails_in_the_end(cli: Cli):
     write_files(cli.directory, RATES)
     words = [*SWEEP.split(), "--trials", 2]
     for _ in range(3):
-        result = cli.process(*words, JAXTRAIN_FAULT="kill@step:2")
+        result = cli.process(*words, fault="kill@step:2")
         assert result.code == -signal.SIGKILL
     result = cli.process(*words)
     assert result.code == 0, result.stderr

@@ -46,7 +46,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "remat": {"train": {"remat": "full"}},
     "frozen": {"train": {"freeze": ("stem*",)}},
     "fine-tuned": {"train": {"fine_tune": True, "freeze_epochs": 1.0}},
-    "spikes": {"train": {"spike_sigma": 10.0, "on_spike": "skip"}},
+    "spikes": {"train": {"spike_sigma": 10.0}},
     "fp16": {"precision": "fp16"},
     "sam": {"train": {"method": "sam"}},
     "adversarial": {

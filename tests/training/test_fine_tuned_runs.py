@@ -32,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "several a call, spikes": (
-        {"steps_per_call": 2, "spike_sigma": 9.0, "on_spike": "skip"},
+        {"steps_per_call": 2, "spike_sigma": 9.0},
         {"momentum": 0.9, "nesterov": True},
         {},
     ),
@@ -102,7 +102,7 @@ def test_the_learning_rate_goes_on_and_skipped_steps_do_not_count():
         "schedule": "linear",
         "layer_decay": 0.5,
     }
-    train = {**AT_FIRST, "spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    train = {**AT_FIRST, "spike_sigma": 1e-9, "spike_window": 10}
     found = take_steps(layered({**train, "steps": 24, "freeze_epochs": 6}, optimizer))
     skipped = np.cumsum(found.metrics["skipped"])
     assert 0 < skipped[17] < 18, "some are skipped while layers are frozen"
@@ -137,7 +137,7 @@ def test_skipped_steps_do_not_take_the_rates_of_a_phase_into_the_next():
     many steps are taken. Layers of all pieces move by it.
     """
     first, length, peak = 18, 48, 1e-6
-    train = {"spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    train = {"spike_sigma": 1e-9, "spike_window": 10}
     config = layered(
         {**train, "fine_tune": True, "freeze_epochs": 6, "steps": length},
         {"learning_rate": peak, "momentum": 0.0},

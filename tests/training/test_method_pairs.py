@@ -1,4 +1,4 @@
-"""The page of pairs says what is so: each pair trains, or is refused."""
+"""Training methods with other options: each pair trains, or is refused."""
 
 import dataclasses
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import AugmentConfig, ModelConfig, PruneConfig
-from jaxtrain.tools import method_pairs
-from jaxtrain.tools.method_pairs import MESHES, OPTIONS, TASKS, refusal
 from jaxtrain.training.methods import METHODS
+from tests.helpers import method_pairs
 from tests.helpers.layered import MODEL, layered, take_steps
+from tests.helpers.method_pairs import MESHES, OPTIONS, TASKS, refusal
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import ROOT, Cli
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 from tests.helpers.task_sources import SETTINGS, data_of
@@ -46,12 +46,6 @@ def options_of(method: str, place: Path, size: int, classes: int) -> dict[str, A
             write_teacher(place, **shape, class_names=names)
         options["teacher"] = str(place)
     return options
-
-
-def test_the_page_is_what_is_checked():
-    """It is what `python -m jaxtrain.tools.method_pairs` prints."""
-    path = ROOT / "docs" / "method-pairs.md"
-    assert path.read_text() == method_pairs.page()
 
 
 def test_what_does_not_go_together_is_told():

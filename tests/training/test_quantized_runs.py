@@ -11,9 +11,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.run.checks import check_rounded
 from jaxtrain.run.settle import settle_options
 from jaxtrain.tasks.build import build_task
-from jaxtrain.tools.method_pairs import CLASSES, FACTS
 from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
+from tests.helpers.method_pairs import CLASSES, FACTS
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -57,7 +57,7 @@ def test_ranges_and_statistics_stay_late_in_a_run():
 @pytest.mark.slow
 def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     """Skipped steps put the schedule back: here to before its drop, where they stay."""
-    train = {"spike_sigma": 1e-9, "spike_window": 10, "on_spike": "skip"}
+    train = {"spike_sigma": 1e-9, "spike_window": 10}
     drop = {"schedule": "step", "milestones": (0.75,), "momentum": 0.0}
     config = layered(
         {**train, "fix_ranges": 0.75, "steps": 24},

@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 def limits(losses: np.ndarray, sigma: float = 4.0, window: int = 40) -> np.ndarray:
     """Return the limit before each loss."""
-    detector = SpikeDetector(sigma=sigma, window=window, skip=False)
+    detector = SpikeDetector(sigma=sigma, window=window)
 
     def body(stats, loss):
         return detector.follow(stats, loss), stats["limit"]
@@ -85,9 +85,8 @@ def test_loss_that_never_changes_has_room_for_rounding():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on_spike", ["warn", "skip"])
 @pytest.mark.parametrize("policy", ["fp32", "fp16"])
-def test_step_with_a_spike_is_skipped_if_asked(on_spike: str, policy: str):
+def test_step_with_a_spike_is_skipped(policy: str):
     trial = Trial(
         name="cnn4",  # Without batch norm, larger images give a larger loss.
         policy=policy,
@@ -95,7 +94,6 @@ def test_step_with_a_spike_is_skipped_if_asked(on_spike: str, policy: str):
         ema_decay=0.9,
         spike_sigma=6.0,
         spike_window=10,
-        on_spike=on_spike,
     )
     if policy == "fp16":  # A scale at which larger gradients do not overflow.
         scale = {"scale": jnp.float32(2), "good_steps": jnp.int32(0)}
@@ -106,12 +104,12 @@ def test_step_with_a_spike_is_skipped_if_asked(on_spike: str, policy: str):
         assert np.isinf(metrics["loss_limit"][0]) == (i < 5)
     before = trial.state
     metrics = trial(IMAGES[:1] * 10, LABELS[:1])
-    after, skip = trial.state, on_spike == "skip"
+    after = trial.state
     assert metrics["loss"][0] > metrics["loss_limit"][0]
-    assert (metrics["spike"][0], metrics["skipped"][0]) == (1, skip)
-    assert metrics["bad_steps"][0] == after.bad_steps["total"] == skip
+    assert (metrics["spike"][0], metrics["skipped"][0]) == (1, 1)
+    assert metrics["bad_steps"][0] == after.bad_steps["total"] == 1
     for name in ("params", "opt_state", "ema_params"):
-        assert same(getattr(after, name), getattr(before, name)) == skip, name
+        assert same(getattr(after, name), getattr(before, name)), name
     if policy == "fp16":  # The scale is not to blame.
         assert after.loss_scale["scale"] == before.loss_scale["scale"]
 
@@ -135,11 +133,9 @@ def test_without_it_there_is_nothing_of_it():
 @each_row(
     ("fields", "message"),
     [
-        ({"on_spike": "skip"}, "on_spike = 'skip' has no effect without"),
         ({"spike_window": 50}, "spike_window = 50 has no effect without"),
         ({"spike_sigma": 0.0}, "spike_sigma = 0.0: expected a value above 0"),
         ({"spike_sigma": 6.0, "spike_window": 3}, "spike_window = 3: expected 10"),
-        ({"spike_sigma": 6.0, "on_spike": "stop"}, "on_spike = 'stop'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(fields: dict, message: str):

@@ -36,7 +36,7 @@ Curves = dict[str, dict[str, list[Point]]]
 
 
 class SummaryFile(TypedDict, total=False):
-    """`summary.json`; a number that was not finite is None. Versions lack fields."""
+    """`summary.json`; a number that was not finite is None."""
 
     step: int
     epoch: float
@@ -135,7 +135,7 @@ class History:
 
     @property
     def tested_step(self) -> int:
-        """The step whose weights `test` is of; older runs tested their last ones."""
+        """The step whose weights `test` is of."""
         return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
@@ -161,7 +161,7 @@ class History:
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """The seconds of each account of the run; older runs have none."""
+        """The seconds of each account of the run."""
         source = self.summary if self.finished else self.progress
         return _inner(source, "seconds")
 

@@ -54,8 +54,6 @@ def check_config(config: Config, num: int) -> None:
         and "one trial would stop the others",
         "optimizer.schedule = 'plateau'": config.optimizer.schedule == "plateau"
         and "one trial would reduce the rate of the others",
-        "train.on_spike = 'rewind'": config.train.on_spike == "rewind"
-        and "one trial would lead the others back",
     }
     for name, reason in reasons.items():
         if reason:
@@ -121,7 +119,7 @@ def part(together: Path, trials: Sequence[TakenTrial], config: Config) -> None:
                 bad_steps_told=int(own["bad_steps"]["total"]),
                 **{
                     name: info["progress"][name]
-                    for name in ("data_offset", "train_seconds", "step_seconds")
+                    for name in ("train_seconds", "step_seconds")
                 },
                 seconds=info["progress"]["seconds"],
             )

@@ -13,7 +13,6 @@ from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import (
     BadNumbersError,
-    MovedError,
     UserError,
     is_out_of_memory,
 )
@@ -45,31 +44,19 @@ class Reporter(Hooks):
     Args:
       queue: Queue that they were taken from.
       numbers: Number of the trial; of several the members of an ensemble have them.
-      inner: Hooks that are called, too.
 
     Attributes:
       reason: Why the trial is to end; None: it was not pruned.
     """
 
-    def __init__(self, queue: TrialQueue, numbers: Sequence[int], inner: Hooks):
-        self._queue, self._numbers, self._inner = queue, numbers, inner
+    def __init__(self, queue: TrialQueue, numbers: Sequence[int]):
+        self._queue, self._numbers = queue, numbers
         self.reason: str | None = None
 
     def during(self, attempt: Any) -> AbstractContextManager[Any]:
         setup = attempt.job.setup
         self._metric, self._every = setup.best.metric, setup.timetable.eval_every_steps
-        return self._inner.during(attempt)
-
-    def before_call(
-        self, step: int, num_steps: int, data: Any, batches: Any
-    ) -> tuple[Any, Any]:
-        return self._inner.before_call(step, num_steps, data, batches)
-
-    def after_call(self, step: int, metrics: Any) -> None:
-        self._inner.after_call(step, metrics)
-
-    def before_save(self, step: int) -> None:
-        self._inner.before_save(step)
+        return super().during(attempt)
 
     def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
         evaluation, values = math.ceil(step / self._every), [metrics[self._metric]]
@@ -95,7 +82,6 @@ def carry_out_together(
     group: TakenGroup,
     config: Config,
     signals: StopSignals,
-    hooks: Hooks,
 ) -> Outcome | None:
     """Train trials together, or go on where their run stopped; `carry_out` ends each.
 
@@ -104,17 +90,16 @@ def carry_out_together(
       group: Trials that this process holds, with the folder of their run.
       config: Config that they change.
       signals: Signals that stop the run in order.
-      hooks: Called around calls and saves, such as faults on purpose.
 
     Returns:
       How all of them have ended; None if their run has, and each is left to itself.
 
     Raises:
-      Interrupted, CheckpointError, MovedError, StartAgainError: As `carry_out`.
+      Interrupted, CheckpointError, StartAgainError: As `carry_out`.
     """
     assert group.workdir is not None, "it is of one trial"
     numbers = [trial.number for trial in group.trials]
-    workdir, reporter = group.workdir, Reporter(queue, numbers, hooks)
+    workdir, reporter = group.workdir, Reporter(queue, numbers)
 
     def train() -> None:
         run.train(join(config, group.trials), workdir, hooks=reporter, signals=signals)
@@ -128,7 +113,6 @@ def carry_out(
     trial: TakenTrial,
     config: Config,
     signals: StopSignals,
-    hooks: Hooks,
 ) -> Outcome:
     """Train a trial, or go on where its workdir stopped; return how it has ended.
 
@@ -137,14 +121,12 @@ def carry_out(
       trial: Trial that this process holds.
       config: Config that it changes.
       signals: Signals that stop the run in order.
-      hooks: Called around calls and saves, such as faults on purpose.
 
     Raises:
       Interrupted: A signal came; the state is saved.
-      CheckpointError, MovedError, StartAgainError: It is no fault of the trial, which
-        can go on.
+      CheckpointError, StartAgainError: It is no fault of the trial, which can go on.
     """
-    reporter, summary = Reporter(queue, [trial.number], hooks), dict[str, Any]()
+    reporter, summary = Reporter(queue, [trial.number]), dict[str, Any]()
     # A kill may have come between the evaluation and the end.
     if (reason := reporter.prune()) is not None:
         return Outcome("pruned", reason=reason)
@@ -180,8 +162,6 @@ def _failing(
     try:
         with own.no_exit():
             train()
-    except MovedError:
-        raise
     except (UserError, BadNumbersError) as error:
         return Outcome("failed", reason=str(error))
     except (MemoryError, jax.errors.JaxRuntimeError) as error:

@@ -2,18 +2,15 @@
 
 import contextlib
 import gc
-import os
 
 from jaxtrain.config import allow_own
 from jaxtrain.errors import (
     CheckpointError,
     Interrupted,
-    MovedError,
     StartAgainError,
 )
 from jaxtrain.pages.text import shown
 from jaxtrain.parallel import devices
-from jaxtrain.processes.hooks import FAULTS_VARIABLE, parse_faults
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
 from jaxtrain.tools.sweep.options import SweepOptions
@@ -36,14 +33,13 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
     parallel = options.config.parallel
     allow_own(options.config)
     devices.start(options.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices)
-    hooks = parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
     with reported(options.folder), contextlib.closing(TrialQueue(options)) as queue:
         queue.open()
         while (group := queue.take()) is not None:
             for trial in group.left:
                 print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
             try:
-                failed, given = None, (options.config, signals, hooks)
+                failed, given = None, (options.config, signals)
                 if group.workdir is not None:
                     failed = carry_out_together(queue, group, *given)
                 for trial in group.left:
@@ -60,7 +56,7 @@ def work(options: SweepOptions, signals: StopSignals) -> None:
                         told = f"trial {trial.number} has ended; "
                         told += "the same command goes on"
                         raise Interrupted(signals.signum, told)
-            except (Interrupted, CheckpointError, MovedError, StartAgainError):
+            except (Interrupted, CheckpointError, StartAgainError):
                 queue.forget_start(group)
                 raise
             finally:

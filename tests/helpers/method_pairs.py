@@ -1,14 +1,9 @@
-"""The page docs/method-pairs.md: training methods with all that may stand beside them.
-
-python -m jaxtrain.tools.method_pairs > docs/method-pairs.md
-
-A method, or an option to try beside the methods, is a row of a table here.
-"""
+"""Training methods with all that may stand beside them."""
 
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,30 +15,14 @@ from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.build import build_task
-from jaxtrain.training import methods
 from jaxtrain.training.methods.build import build_method
-
-TEXT = """\
-# Training methods with other options
-
-This page is generated: `python -m jaxtrain.tools.method_pairs` prints it. Each cell is
-what the checks of a config and of a task say. A number is the reason of a refusal, with
-which a run ends before its first step, with exit code 2. All other pairs are trained by
-`tests/training/test_method_pairs.py`, and meshes are compared with one device by
-`tests/training/test_methods.py`; distillation of other tasks and on meshes by
-`tests/training/test_distillation.py`.
-
-{table}
-
-{reasons}
-"""
 
 
 class Companion(NamedTuple):
     """What a method is tried with.
 
     Attributes:
-      name: What the page calls it.
+      name: What a test calls it.
       changes: Path of a field of the config -> value.
     """
 
@@ -84,8 +63,6 @@ OPTIONS = (
     Companion("`optimizer.name` = lbfgs", {"optimizer.name": "lbfgs"}),
 )
 TASKS = tuple(Companion(f"`task` = {name}", {"task": name}) for name in tasks.TASKS)
-RESUME = Companion("a resume on another number of devices", {})
-COMPANIONS = (*MESHES, *OPTIONS, *TASKS, RESUME)
 
 # Options without which a method is refused.
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {
@@ -134,37 +111,3 @@ def refusal(method: str, changes: Mapping[str, Any]) -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def page() -> str:
-    """Return the text of the page."""
-    reasons: dict[str, int] = {}
-
-    def cell(method: str, companion: Companion) -> str:
-        found = refusal(method, companion.changes)
-        if found is None:
-            return "yes"
-        reason = _reason(found)
-        return f"no: {reasons.setdefault(reason, len(reasons) + 1)}"
-
-    rows = [
-        (companion.name, *(cell(name, companion) for name in methods.METHODS))
-        for companion in COMPANIONS
-    ]
-    head = ("", *(f"`{name}`" for name in methods.METHODS))
-    listed = "\n".join(f"{number}. {reason}" for reason, number in reasons.items())
-    return TEXT.format(table=_table(head, rows), reasons=listed)
-
-
-def _reason(message: str) -> str:
-    """Return the reason of a refusal, without what was given and what to do."""
-    return message.rpartition("; ")[0].rpartition(": ")[2]
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,0 +1,115 @@
+"""Faults on purpose: a run that is killed, hangs, has bad numbers or a full disk.
+
+`kind@step:N` or `kind@save:N`, with commas between several, N from 1:
+
+kill: the process is killed before that step. hang: it never comes to that step. nan:
+the loss of that step is NaN, and of the other steps of its call. worker_kill: a data
+worker is killed before that step. enospc: that save finds a full disk.
+"""
+
+import contextlib
+import errno
+import multiprocessing
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.checkpoints import store
+from jaxtrain.processes.hooks import Hooks
+from jaxtrain.run.programs import Programs
+
+
+@contextlib.contextmanager
+def faulty(faults: str) -> Iterator[None]:
+    """Let runs of this process have faults meanwhile."""
+    import pytest  # Not in the processes of runs.
+
+    with pytest.MonkeyPatch.context() as patch:
+        install(faults, patch.setattr)
+        yield
+
+
+def install(faults: str, replace: Any = setattr) -> None:
+    """Let runs of this process have faults from now on.
+
+    Args:
+      faults: As the text of this module says.
+      replace: Sets an attribute, as `setattr` does.
+    """
+    at: dict[str, set[int]] = {}
+    for kind, place in re.findall(r"(\w+)@\w+:(\d+)", faults):
+        at.setdefault(kind, set()).add(int(place))
+    train_at, save, write = Programs.train_at, store.Checkpoints.save, store.write
+    num_saves = 0
+
+    def strikes(kind: str, step: int, num_steps: int) -> bool:
+        return any(step < place <= step + num_steps for place in at.get(kind, ()))
+
+    def strike(hooks: Hooks, step: int, num_steps: int) -> None:
+        if strikes("kill", step, num_steps):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if strikes("worker_kill", step, num_steps):
+            kill_worker()
+        while strikes("hang", step, num_steps):
+            time.sleep(1)
+
+    def spoiled_at(programs: Programs, step: int) -> Any:
+        program = train_at(programs, step)
+
+        def train(state: Any, root: Any, data: Any, batches: Any, **beside: Any) -> Any:
+            num_steps = len(jax.tree.leaves(batches)[0])
+            if strikes("nan", step, num_steps):
+                with jax.transfer_guard("allow"):
+                    if data:
+                        data = _spoil(data)
+                    else:
+                        batches = _spoil(batches)
+            return program(state, root, data, batches, **beside)
+
+        return train
+
+    def full(*args: Any) -> None:
+        nonlocal num_saves
+        num_saves += 1
+        if num_saves in at["enospc"]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*args)
+
+    def save_at_once(saved: store.Checkpoints, *args: Any, **given: Any) -> None:
+        save(saved, *args, **given)
+        saved.wait()
+
+    replace(Hooks, "before_call", strike)
+    if "nan" in at:
+        replace(Programs, "train_at", spoiled_at)
+    if "enospc" in at:
+        replace(store, "write", full)
+        replace(store.Checkpoints, "save", save_at_once)
+
+
+def _spoil(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Make all targets the largest numbers: a class that there is not has a NaN loss.
+
+    Images cannot be NaN, being bytes, and parameters that are would not be mended by
+    skipping a step.
+    """
+
+    def largest(x: jax.Array) -> jax.Array:
+        return jax.device_put(
+            jnp.full_like(x, jnp.iinfo(x.dtype).max), x.sharding, may_alias=False
+        )
+
+    return {**arrays, "target": jax.tree.map(largest, arrays["target"])}
+
+
+def kill_worker() -> None:
+    """Kill one of the data workers of this process, which must have one."""
+    workers = [p for p in multiprocessing.active_children() if "prefetch" in p.name]
+    assert workers[0].pid is not None
+    os.kill(workers[0].pid, signal.SIGKILL)
