@@ -1,95 +1,160 @@
-"""One process of a sweep: takes trials until there are none left."""
+"""One process of a sweep: trains trials until there are none left."""
 
-import contextlib
-import gc
+import math
 import os
+from pathlib import Path
+from typing import Any
 
-from jaxtrain.config import allow_own
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from jaxtrain import links
+from jaxtrain.config import Config, allow_own
 from jaxtrain.errors import (
     CheckpointError,
     Interrupted,
     MovedError,
     StartAgainError,
+    UserError,
 )
 from jaxtrain.pages.text import shown
-from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import FAULTS_VARIABLE, parse_faults
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.sweep_file import SweepRecord, TrialRecord
-from jaxtrain.tools.sweep.options import SweepOptions
-from jaxtrain.tools.sweep.queue import TrialQueue
-from jaxtrain.tools.sweep.study import reported
-from jaxtrain.tools.sweep.trials import carry_out, carry_out_together
+from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.records.sweep_file import trial_folder
+from jaxtrain.run.setup import build_setup
+from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tools.sweep import study
+from jaxtrain.tools.sweep.parts import make_pruner, make_sampler
+from jaxtrain.tools.sweep.results import describe_end
+from jaxtrain.tools.sweep.space import SearchSpace
+from jaxtrain.tools.sweep.trials import Reporter, TrialFailed, carry_out
+
+# Ends of a process that are no fault of its trial.
+IN_ORDER = (Interrupted, CheckpointError, MovedError, StartAgainError)
 
 
-def work(options: SweepOptions, signals: StopSignals) -> None:
-    """Train the trials of a sweep, one after another, with others that do the same.
+class SweepWorker:
+    """The objective of a study: trains its trials, and prints how they end.
 
     Args:
-      options: The sweep; its folder is there.
-      signals: Signals that stop the trial in order; the same sweep then goes on.
+      config: Config that the trials change.
+      folder: Folder of the sweep, which is there.
+      space: Python file that defines `space(trial)`.
+      sampler: Class of `optuna.samplers`, and its arguments.
+      pruner: Class of `optuna.pruners`, and its arguments.
+      signals: Signals that stop a trial in order.
 
     Raises:
-      UserError: The config, the space, the sampler or the folder cannot be used.
-      Interrupted: A signal came; the trial is saved.
+      UserError: The config, its data, the space, the sampler or the pruner cannot be
+        used, or the folder holds a sweep of another config.
     """
-    parallel = options.config.parallel
-    allow_own(options.config)
-    devices.start(options.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices)
-    hooks = parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
-    with reported(options.folder), contextlib.closing(TrialQueue(options)) as queue:
-        queue.open()
-        while (group := queue.take()) is not None:
-            for trial in group.left:
-                print(f"trial {trial.number}: {describe_overrides(trial.overrides)}")
-            try:
-                failed, given = None, (options.config, signals, hooks)
-                if group.workdir is not None:
-                    failed = carry_out_together(queue, group, *given)
-                for trial in group.left:
-                    outcome = failed or carry_out(queue, trial, *given)
-                    # To write it is quick; a signal that comes meanwhile is heeded
-                    # below.
-                    signals.defer = True
-                    queue.end(trial, *outcome)
-                    signals.defer = False
-                    print(describe_end(queue.study.record(), trial.number))
-                    # Arrays in cycles of objects, for which others may have no room.
-                    gc.collect()
-                    if signals.signum is not None:
-                        told = f"trial {trial.number} has ended; "
-                        told += "the same command goes on"
-                        raise Interrupted(signals.signum, told)
-            except (Interrupted, CheckpointError, MovedError, StartAgainError):
-                queue.forget_start(group)
-                raise
-            finally:
-                # Until there is something to save again.
-                signals.defer = False
-                queue.leave(group)
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        space: Path,
+        sampler: tuple[str, dict[str, Any]],
+        pruner: tuple[str, dict[str, Any]],
+        signals: StopSignals,
+    ):
+        allow_own(config)
+        self._config, self._folder, self._signals = config, folder, signals
+        self._faults = parse_faults(os.environ.get(FAULTS_VARIABLE, "")).at
+        self._space, self._sampler = SearchSpace(space, config), sampler
+        made = make_pruner(*pruner), make_sampler(*sampler, config.seed, 0)
+        if not study.exists(folder):
+            goal = find_goal(config)
+            # Errors of the space are shown before a trial counts.
+            self._space.draw(optuna.create_study(sampler=made[1]).ask())
+            study.create(folder, config, goal)
+        self._trials = study.SweepStudy(folder)
+        self._trials.check_same(config)
+        self._trials.optuna.pruner = made[0]
+
+    def work(self, num_trials: int) -> None:
+        """Train trials until there are so many, or the sampler has drawn all there are.
+
+        Raises:
+          Interrupted: A signal came; the trial is saved.
+          UserError: The space cannot be used.
+          CheckpointError, MovedError, StartAgainError: The sweep can go on.
+        """
+        self._num_trials, self._error = num_trials, None
+        while self._trials.wait(num_trials):
+            # A signal stops a trial, but neither Optuna nor its thread.
+            self._signals.defer = True
+            self._trials.optuna.optimize(
+                self._objective, callbacks=[self._after_trial], gc_after_trial=True
+            )
+            self._signals.defer = False
+            if self._error is not None:
+                raise self._error
+            if self._trials.left(num_trials):
+                break
+        self._trials.write()
+
+    def _objective(self, trial: optuna.Trial) -> float:
+        """Return the value of a trial; NaN if it has failed."""
+        try:
+            self._signals.defer = False
+            return self._train(trial)
+        except optuna.TrialPruned:
+            raise
+        except TrialFailed as error:
+            trial.set_user_attr(study.REASON, str(error))
+        except (Interrupted, Exception) as error:
+            self._error = error
+            trial.study.stop()
+            if isinstance(error, UserError) and not isinstance(error, MovedError):
+                trial.set_user_attr(study.REASON, str(error))
+            else:
+                killed = not isinstance(error, IN_ORDER)
+                self._trials.retry(trial.number, killed=killed)
+        finally:
+            self._signals.defer = True
+        return math.nan
+
+    def _train(self, trial: optuna.Trial) -> float:
+        """Train a trial, or go on with it; return its value."""
+        number = self._trials.number_of(trial.number)
+        trial.study.sampler = make_sampler(*self._sampler, self._config.seed, number)
+        overrides = self._space.draw(trial)
+        trial.set_user_attr(study.OVERRIDES, overrides)
+        self._trials.write()
+        changes = [f"{path} = {shown(value)}" for path, value in overrides.items()]
+        print(f"trial {number}: {', '.join(changes)}")
+        workdir = self._folder / trial_folder(number)
+        try:
+            links.check_inside(workdir, self._folder)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+        reporter = Reporter(trial, self._faults)
+        return carry_out(self._config, overrides, workdir, reporter, self._signals)
+
+    def _after_trial(self, optuna_study: optuna.Study, trial: FrozenTrial) -> None:
+        """Print how a trial has ended, and stop after the last one or a signal."""
+        record, number = self._trials.write(), self._trials.number_of(trial.number)
+        if trial.state != TrialState.FAIL or study.REASON in trial.user_attrs:
+            print(describe_end(record, number))
+        if self._signals.signum is not None and self._error is None:
+            message = f"trial {number} has ended; the same command goes on"
+            self._error = Interrupted(self._signals.signum, message)
+        if self._error is not None or not self._trials.left(self._num_trials):
+            optuna_study.stop()
 
 
-def describe_overrides(overrides: dict[str, object]) -> str:
-    """Return what a trial changes, in a line."""
-    return ", ".join(f"{path} = {shown(value)}" for path, value in overrides.items())
+def find_goal(config: Config) -> Goal:
+    """Return the goal that ranks the trials, after a look at the whole config.
 
-
-def describe_end(record: SweepRecord, number: int) -> str:
-    """Return in a line how a trial has ended, and which is the best so far."""
-    trial = record["trials"][number]
-    text = f"trial {number} {describe_state(record, trial)}"
-    if record["best"] is not None and trial["state"] == "complete":
-        best = record["trials"][record["best"]]
-        text += f" (best: trial {best['number']}, {shown(best['value'])})"
-    return text
-
-
-def describe_state(record: SweepRecord, trial: TrialRecord) -> str:
-    """Return how a trial stands: its state, and its value or the reason."""
-    if trial["state"] == "failed":
-        return f"failed: {trial['reason']}"
-    value = f"validation {record['metric']} {shown(trial['value'])}"
-    state = "is complete" if trial["state"] == "complete" else "is running"
-    if trial["state"] == "pruned":
-        state = f"was {trial['reason']}"
-    return f"{state}, {value}"
+    Raises:
+      UserError: The config cannot be trained, or is never evaluated.
+    """
+    setup = build_setup(config)
+    if setup.timetable.eval_every_steps is None:
+        raise UserError(
+            "a sweep compares trials by the validation split, and there is none, or it "
+            "is not evaluated: set data.validation_fraction or data.validation_split"
+        )
+    return setup.best
