@@ -24,7 +24,12 @@ from jaxtrain.errors import (
     UserError,
 )
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.sweep_file import TrialState, read_sweep, write_sweep
+from jaxtrain.records.sweep_file import (
+    SweepRecord,
+    TrialState,
+    read_sweep,
+    write_sweep,
+)
 from jaxtrain.report.sweep import rank
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tools.sweep import study
@@ -36,7 +41,6 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.sweeps import read
 from tests.helpers.waiting import wait_until
 
 RATES = """
@@ -65,6 +69,13 @@ SWEEP = "sweep --config recipe.py --space space.py --workdir sweep"
 def write_files(folder: Path, space: str) -> None:
     write_recipe(folder / "recipe.py", EIGHT_STEPS)
     (folder / "space.py").write_text(space)
+
+
+def read(folder: Path) -> SweepRecord:
+    """Return the record of the sweep in `folder / "sweep"`, which is there."""
+    record = read_sweep(folder / "sweep")
+    assert record is not None
+    return record
 
 
 def states(folder: Path) -> list[TrialState]:

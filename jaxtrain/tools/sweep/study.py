@@ -195,16 +195,22 @@ class SweepStudy:
             )
 
     def wait(self, num_trials: int) -> bool:
-        """Wait for running trials to have a heartbeat; return whether any is left."""
+        """Wait for heartbeats of running trials; return whether any trial is left."""
         until = time.monotonic() + GRACE_SECONDS + 1
-        while not (left := self.left(num_trials)) and time.monotonic() < until:
-            if TrialState.RUNNING not in self._states():
-                break
+
+        def waiting() -> bool:
+            running = TrialState.RUNNING in self._states()
+            return running and not self.left(num_trials) and time.monotonic() < until
+
+        if waiting():
+            told = f"waiting for their heartbeat, up to {GRACE_SECONDS} s"
+            print(f"trials run in other processes, or were killed: {told}")
+        while waiting():
             time.sleep(1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 optuna.storages.fail_stale_trials(self.optuna)
-        return left
+        return self.left(num_trials)
 
     def write(self) -> SweepRecord:
         """Write the trials for the report and for other programs, and return them."""
