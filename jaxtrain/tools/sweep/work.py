@@ -104,7 +104,7 @@ class SweepWorker:
             raise
         except TrialFailed as error:
             trial.set_user_attr(study.REASON, str(error))
-        except (Interrupted, Exception) as error:
+        except BaseException as error:
             self._error = error
             trial.study.stop()
             if isinstance(error, UserError) and not isinstance(error, MovedError):
