@@ -24,6 +24,5 @@ COMMANDS: Table[ModuleType] = Table(
         "checkpoint": "jaxtrain.commands.checkpoint",
         "average": "jaxtrain.commands.average",
         "ensemble": "jaxtrain.commands.ensemble",
-        "sweep": "jaxtrain.commands.sweep",
     },
 )

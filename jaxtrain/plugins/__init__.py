@@ -2,6 +2,7 @@
 
 NAMES = (
     "report",
+    "sweep",
     "doctor",
     "compact",
     "quantization",

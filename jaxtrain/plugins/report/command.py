@@ -38,7 +38,7 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     from jaxtrain.inference.trust import trust
     from jaxtrain.plugins.report.history import read_history
     from jaxtrain.plugins.report.sweep import make_sweep_page
-    from jaxtrain.records.sweep_file import read_sweep
+    from jaxtrain.plugins.report.sweep_file import read_sweep
     from jaxtrain.records.workdir import COMPARISON, REPORT
 
     sweep = read_sweep(arguments.workdir) if arguments.workdir.is_dir() else None

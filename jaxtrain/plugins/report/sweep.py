@@ -9,7 +9,7 @@ from jaxtrain.pages.text import shown
 from jaxtrain.plugins.report.compare import MAX_RUNS, make_comparison
 from jaxtrain.plugins.report.curves import title
 from jaxtrain.plugins.report.history import History, read_history
-from jaxtrain.records.sweep_file import (
+from jaxtrain.plugins.report.sweep_file import (
     SweepRecord,
     TrialRecord,
     trial_folder,

@@ -3,40 +3,44 @@
 from pathlib import Path
 
 from jaxtrain import atomic_file
+from jaxtrain.config import Config
 from jaxtrain.console import printable, tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.invocation import command
 from jaxtrain.pages.text import shown
+from jaxtrain.records.run_log import show_table
+from jaxtrain.plugins.report.sweep_file import SweepRecord, read_sweep, trial_folder
+from jaxtrain.records.workdir import COMPARISON
 from jaxtrain.plugins.report.again import write_recipe
 from jaxtrain.plugins.report.sweep import make_sweep_page
-from jaxtrain.records.run_log import show_table
-from jaxtrain.records.sweep_file import SweepRecord, read_sweep, trial_folder
-from jaxtrain.records.workdir import COMPARISON
-from jaxtrain.tools.sweep.options import SweepOptions
-from jaxtrain.tools.sweep.space import apply
+from jaxtrain.plugins.sweep.space import apply
 
 BEST = "best.py"
 
 
-def finish(options: SweepOptions) -> None:
+def finish(folder: Path, config: Config, num_trials: int) -> None:
     """Write the best config and the page, and show what there is.
+
+    Args:
+      folder: Folder of the sweep.
+      config: Config that the trials change.
+      num_trials: Number of trials in all.
 
     Raises:
       UserError: All trials have failed.
     """
-    record = read_sweep(options.folder)
+    record = read_sweep(folder)
     assert record is not None, "it is written before the first trial"
     trials = record["trials"]
     states = [trial["state"] for trial in trials]
-    if len(trials) >= options.num_trials and set(states) == {"failed"}:
+    if len(trials) >= num_trials and set(states) == {"failed"}:
         raise UserError(
             f"all {counted(len(trials), 'trial')} failed; trial 0: "
             f"{trials[0]['reason']}"
         )
     if (best := record["best"]) is not None:
-        text = write_best(options, record, best)
-        atomic_file.write(options.folder / BEST, text)
-    _write_page(options.folder, record)
+        _write_best(folder, config, record, best)
+    _write_page(folder, record)
     rows = {
         "trials": ", ".join(
             f"{states.count(state)} {state}" for state in dict.fromkeys(states)
@@ -44,25 +48,42 @@ def finish(options: SweepOptions) -> None:
     }
     if best is not None:
         one = trials[best]
-        rows["best trial"] = str(options.folder / trial_folder(best))
+        rows["best trial"] = str(folder / trial_folder(best))
         rows[f"validation {record['metric']}"] = shown(one["value"])
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
-    rows["compared in"] = str(options.folder / COMPARISON)
+    rows["compared in"] = str(folder / COMPARISON)
     show_table("sweep", rows)
     if best is not None:  # A table would break it into lines.
-        told = command("--config", options.folder / BEST)
+        told = command("--config", folder / BEST)
         print(f"train the best again:\n  {printable(told)}")
 
 
-def write_best(options: SweepOptions, record: SweepRecord, best: int) -> str:
-    """Return the recipe of a trial: a config file that can be run."""
+def describe_end(record: SweepRecord, number: int) -> str:
+    """Return in a line how a trial has ended, and which is the best so far."""
+    trial, metric = record["trials"][number], record["metric"]
+    if trial["state"] == "failed":
+        return f"trial {number} failed: {trial['reason']}"
+    if trial["state"] == "pruned":
+        told = f"was {trial['reason']}"
+        return f"trial {number} {told}, validation {metric} {shown(trial['value'])}"
+    assert record["best"] is not None, "a complete trial has a value"
+    best = record["trials"][record["best"]]
+    return (
+        f"trial {number} is complete, validation {metric} {shown(trial['value'])} "
+        f"(best: trial {best['number']}, {shown(best['value'])})"
+    )
+
+
+def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) -> None:
+    """Write the recipe of the best trial: a config file that can be run."""
     trial = record["trials"][best]
     changes = "".join(f"#   {k} = {v!r}\n" for k, v in trial["overrides"].items())
     head = (
         f'"""Trial {best} of {len(record["trials"])}: validation {record["metric"]} '
         f'{trial["value"]!r}."""\n\n# The sweep changed:\n{changes}\n'
     )
-    return head + write_recipe(apply(options.config, trial["overrides"]))
+    recipe = write_recipe(apply(config, trial["overrides"]))
+    atomic_file.write(folder / BEST, head + recipe)
 
 
 def _write_page(folder: Path, record: SweepRecord) -> None:

@@ -1,13 +1,10 @@
 """The search space: what a trial changes in the config of a sweep."""
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import optuna
 
 from jaxtrain import own
 from jaxtrain.config import ONE_OF, Config, from_json, get, paths
@@ -18,8 +15,6 @@ from jaxtrain.errors import UserError, hint
 Overrides = dict[str, Any]
 
 FUNCTION = "space"
-# What trials that are trained together may differ in.
-RATE, DECAY = "optimizer.learning_rate", "optimizer.weight_decay"
 # Fields that no trial may change, and why.
 FIXED = {
     "checkpoint.best_metric": "it ranks all trials",
@@ -76,18 +71,6 @@ class SearchSpace:
             own.allow(name for name in names if isinstance(name, str))
         return drawn
 
-    def draw_again(self, params: Mapping[str, Any], number: int) -> None:
-        """Allow the parts that the function names for values that were drawn before.
-
-        The file of a study may come from anybody: what it alone names is not loaded.
-
-        Args:
-          params: Values of the trial, by the names that the function gives them.
-          number: Number of the trial.
-        """
-        with contextlib.suppress(UserError):
-            self.draw(optuna.trial.FixedTrial(dict(params), number))
-
     def _check_path(self, path: Any) -> None:
         if path in FIXED:
             raise UserError(f"{path} cannot be searched: {FIXED[path]}")
@@ -96,20 +79,6 @@ class SearchSpace:
         is_option = section in known and isinstance(get(self._config, section), dict)
         if path not in known and not is_option:
             raise UserError(f"{path!r} is no field of the config; {hint(path, known)}")
-
-
-def check_overrides(overrides: Overrides, num: int) -> None:
-    """Check that a trial changes what members may differ in.
-
-    Raises:
-      UserError: It changes more.
-    """
-    others = sorted({*overrides} - {RATE, DECAY})
-    if others:
-        raise UserError(
-            f"--together {num}: the space changes {', '.join(others)}; trials in one "
-            f"program differ in {RATE} and {DECAY} alone: leave --together out"
-        )
 
 
 def apply(config: Config, overrides: Overrides) -> Config:

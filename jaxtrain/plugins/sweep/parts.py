@@ -32,16 +32,15 @@ def make_sampler(
     Raises:
       UserError: There is no such class, or it takes other options.
     """
-    base = optuna.samplers.BaseSampler
-    kind = _find("--sampler", optuna.samplers, base, name)
-    given = dict(options)
-    if "seed" in inspect.signature(kind).parameters:
-        seed = given.pop("seed", seed)
+    if "seed" in options:
+        seed = options["seed"]
         if not isinstance(seed, int) or seed < 0:
             raise UserError(f"--sampler-options seed {seed}: expected 0 or more")
+    kind = _find("--sampler", optuna.samplers, name)
+    if "seed" in inspect.signature(kind).parameters:
         of_trial = np.random.SeedSequence([seed, number]).generate_state(1)[0]
-        given["seed"] = seed if name in ONE_SEQUENCE else int(of_trial)
-    return _make("--sampler-options", kind, given)
+        options = {**options, "seed": seed if name in ONE_SEQUENCE else int(of_trial)}
+    return _make("--sampler-options", kind, options)
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
@@ -54,49 +53,32 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
     Raises:
       UserError: There is no such class, or it takes other options.
     """
-    base = optuna.pruners.BasePruner
-    kind = _find("--pruner", optuna.pruners, base, name)
-    table = _table(optuna.pruners, base)
+    kind = _find("--pruner", optuna.pruners, name)
     # Such as the pruner that PatientPruner waits for.
     made = {
-        key: table[value]() if isinstance(value, str) and value in table else value
+        key: getattr(optuna.pruners, value)()
+        if value in optuna.pruners.__all__
+        else value
         for key, value in options.items()
     }
     return _make("--pruner-options", kind, made)
 
 
-def _table(module: ModuleType, base: type) -> dict[str, Any]:
-    """Return the classes of a kind that Optuna offers, without its abstract ones."""
-    found = {name: getattr(module, name) for name in module.__all__}
-    return {
-        name: kind
-        for name, kind in found.items()
-        if inspect.isclass(kind) and issubclass(kind, base) and name[:4] != "Base"
-    }
-
-
-def _find(option: str, module: ModuleType, base: type, name: str) -> Any:
-    table = _table(module, base)
-    if name not in table:
-        raise UserError(
-            f"{option} {name}: expected {', '.join(table)}{nearest(name, table)}"
-        )
-    return table[name]
+def _find(option: str, module: ModuleType, name: str) -> Any:
+    known = [n for n in module.__all__ if n[0].isupper() and n[:4] != "Base"]
+    if name not in known:
+        expected = f"expected {', '.join(known)}{nearest(name, known)}"
+        raise UserError(f"{option} {name}: {expected}")
+    return getattr(module, name)
 
 
 def _make(option: str, kind: Any, options: Mapping[str, Any]) -> Any:
-    name, takes = kind.__name__, inspect.signature(kind).parameters
-    for given in options:
-        if given not in takes:
-            raise UserError(
-                f"{option} {given}: {name} takes {', '.join(takes) or 'no options'}"
-                f"{nearest(given, takes)}"
-            )
     try:
         with warnings.catch_warnings():
-            # That an option is experimental in Optuna is known to who asks for it.
+            # The user has asked for an option that is experimental in Optuna.
             warnings.simplefilter("ignore")
             return kind(**options)
     except (ImportError, TypeError, ValueError) as error:
+        takes = ", ".join(inspect.signature(kind).parameters) or "no options"
         shown = " ".join(str(error).split())
-        raise UserError(f"{option}: {name} does not take them ({shown})") from None
+        raise UserError(f"{option}: {kind.__name__} takes {takes} ({shown})") from None

@@ -54,15 +54,6 @@ def trial_folder(number: int) -> str:
     return f"trial-{number:04d}"
 
 
-def together_folder(number: int) -> str:
-    """Return the name of the folder of trials that are trained together.
-
-    Args:
-      number: Number of the first of them.
-    """
-    return f"together-{number:04d}"
-
-
 def write_sweep(folder: Path, record: SweepRecord) -> None:
     """Write the trials into the folder of a sweep."""
     write_digested(folder / SWEEP, dict(record))

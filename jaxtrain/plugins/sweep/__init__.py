@@ -1,0 +1,9 @@
+"""Search of hyperparameters: trials that are trained, pruned, resumed and compared."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="sweep",
+    requires=("report",),
+    commands={"sweep": "jaxtrain.plugins.sweep.command"},
+)

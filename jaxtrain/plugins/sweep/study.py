@@ -1,0 +1,289 @@
+"""The study of a sweep, in Optuna's storage, which several processes may share.
+
+A process that is killed leaves its trial running, without heartbeats. Another one then
+queues a copy of the trial, which goes on in the same workdir.
+"""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import sqlite3
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy
+import sqlalchemy.event
+import sqlalchemy.exc
+from optuna.trial import FrozenTrial, TrialState
+
+from jaxtrain import atomic_file, links
+from jaxtrain import config as config_lib
+from jaxtrain.checkpoints.folder import newest_step
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.report import sweep_file
+from jaxtrain.plugins.report.sweep_file import SweepRecord, TrialRecord, trial_folder
+from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.tasks.metrics import Goal
+
+STUDY, NAME = "study.db", "sweep"
+# How long to wait for another process that writes.
+WAIT_SECONDS = 60.0
+# A running trial without a heartbeat for the grace period is queued again.
+HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
+# Kills of a trial in a row, without a new checkpoint, after which it has failed.
+MAX_KILLS = 3
+FIX = (
+    "end other programs that hold it, and see to its permissions and to free space; if "
+    "it is damaged, the values of its trials are lost: restore it from a copy, or "
+    "choose another --workdir"
+)
+# Attributes of the study and its trials; a copy has the number of the first in TRIAL.
+CONFIG, METRIC = "config", "metric"
+TRIAL, OVERRIDES, REASON, KILLS = "trial", "overrides", "reason", "kills"
+STATES: dict[TrialState, sweep_file.TrialState] = {
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+# Fields that change the values of trials, though a run may go on with others.
+COMPARED = (
+    *("train.epochs", "train.steps", "train.examples"),
+    *("train.eval_every_epochs", "train.eval_every_steps"),
+    *("train.early_stop_patience", "train.early_stop_metric"),
+    "checkpoint.best_metric",
+)
+
+
+@contextlib.contextmanager
+def reported(folder: Path) -> Iterator[None]:
+    """Turn an error of the storage in the folder of a sweep into a UserError."""
+    try:
+        yield
+    except (
+        *(optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError),
+        *(sqlite3.Error, json.JSONDecodeError),
+    ) as error:
+        cause = getattr(error, "orig", None) or error.__cause__ or error
+        cause = getattr(cause, "orig", None) or cause
+        raise _unusable(folder / STUDY, " ".join(str(cause).split())) from None
+
+
+def exists(folder: Path) -> bool:
+    """Whether the folder holds a study.
+
+    Raises:
+      UserError: The study was lost, or is a link, which SQLite would follow.
+    """
+    path = folder / STUDY
+    try:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            links.check_in_place(path.with_name(STUDY + suffix))
+    except FileNotFoundError:
+        pass  # Another process has removed its journal meanwhile.
+    except OSError as error:
+        raise _unusable(path, str(error.strerror)) from None
+    if not path.exists():
+        if (folder / sweep_file.SWEEP).exists():
+            raise _unusable(path, "it is gone, and its sweep is not")
+        return False
+    if not path.stat().st_size:
+        time.sleep(1)  # Another process may be creating it.
+        if not path.stat().st_size:
+            raise _unusable(path, "it is empty, 0 bytes")
+    return True
+
+
+def create(folder: Path, config: Config, goal: Goal) -> None:
+    """Create the study of a config, whose trials are ranked by a metric.
+
+    The file gets all of its content at once, from the first of several processes.
+    """
+    path = folder / STUDY
+    with contextlib.suppress(FileExistsError), atomic_file.replacing(path) as new:
+        direction = "maximize" if goal.higher else "minimize"
+        study = optuna.create_study(
+            storage=_open(new), study_name=NAME, direction=direction
+        )
+        study.set_user_attr(CONFIG, config_lib.to_json(config))
+        study.set_user_attr(METRIC, goal.metric)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+class SweepStudy:
+    """Trials of a sweep by their numbers; each is one or more trials of Optuna.
+
+    Args:
+      folder: Folder of the sweep, whose study exists.
+
+    Attributes:
+      optuna: The study as Optuna has it.
+
+    Raises:
+      UserError: It is not the study of a sweep.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        storage = _open(folder / STUDY, lambda _, trial: self.retry(trial.number))
+        try:
+            self.optuna = optuna.load_study(storage=storage, study_name=NAME)
+        except KeyError:
+            raise _unusable(folder / STUDY, "it has no sweep") from None
+
+    def check_same(self, config: Config) -> None:
+        """Check that a sweep goes on with its own config.
+
+        Raises:
+          UserError: A field differs that changes the values of trials.
+        """
+        text = self.optuna.user_attrs[CONFIG]
+        old = config_lib.from_json(text, f"the config in {self._folder / STUDY}")
+        changed = config_lib.differences(old, config)
+        for path in COMPARED:
+            values = config_lib.get(old, path), config_lib.get(config, path)
+            if values[0] != values[1]:
+                changed.append(f"{path}: {values[0]!r} -> {values[1]!r}")
+        if changed:
+            shown = "\n  ".join(changed)
+            raise UserError(
+                f"{self._folder} holds a sweep of another config, whose trials "
+                f"cannot be compared with new ones:\n  {shown}\nGo on with its own "
+                "config, or choose another --workdir"
+            )
+
+    def number_of(self, attempt: int) -> int:
+        """Return the number of a trial, given a number that Optuna has for it."""
+        return next(n for n, trial in self._attempts() if trial.number == attempt)
+
+    def left(self, num_trials: int) -> bool:
+        """Whether one of so many trials is still to be begun, or taken up again."""
+        states = self._states()
+        return len(states) < num_trials or TrialState.WAITING in states
+
+    def retry(self, attempt: int, *, killed: bool = True) -> None:
+        """Queue a copy of a trial, which goes on, unless it was killed too often.
+
+        Args:
+          attempt: Number that Optuna has for the trial.
+          killed: Whether its process was killed; else it ended in order.
+        """
+        number = self.number_of(attempt)
+        trial = self.optuna.get_trials(deepcopy=False)[attempt]
+        step = newest_step(self._folder / trial_folder(number) / CHECKPOINTS)
+        at_step, kills = trial.user_attrs.get(KILLS, (step, 0))
+        kills = 0 if not killed else kills + 1 if at_step == step else 1
+        if kills < MAX_KILLS:
+            new = {TRIAL: number, KILLS: (step, kills)}
+            self.optuna.add_trial(
+                optuna.create_trial(
+                    state=TrialState.WAITING,
+                    params=trial.params,
+                    distributions=trial.distributions,
+                    user_attrs={**trial.user_attrs, **new},
+                    system_attrs=trial.system_attrs,
+                    intermediate_values=trial.intermediate_values,
+                )
+            )
+
+    def wait(self, num_trials: int) -> bool:
+        """Wait for heartbeats of running trials; return whether any trial is left."""
+        until = time.monotonic() + GRACE_SECONDS + 1
+
+        def waiting() -> bool:
+            running = TrialState.RUNNING in self._states()
+            return running and not self.left(num_trials) and time.monotonic() < until
+
+        if waiting():
+            told = f"waiting for their heartbeat, up to {GRACE_SECONDS} s"
+            print(f"trials run in other processes, or were killed: {told}")
+        while waiting():
+            time.sleep(1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                optuna.storages.fail_stale_trials(self.optuna)
+        return self.left(num_trials)
+
+    def write(self) -> SweepRecord:
+        """Write the trials for the report and for other programs, and return them."""
+        higher = self.optuna.direction == optuna.study.StudyDirection.MAXIMIZE
+        trials = [_describe(*one) for one in dict(self._attempts()).items()]
+        complete = [t for t in trials if t["state"] == "complete"]
+        values = [t["value"] for t in complete if t["value"] is not None]
+        best = (max if higher else min)(values, default=None)
+        record: SweepRecord = {
+            "metric": self.optuna.user_attrs[METRIC],
+            "better": "higher" if higher else "lower",
+            "best": next((t["number"] for t in complete if t["value"] == best), None),
+            "trials": trials,
+        }
+        sweep_file.write_sweep(self._folder, record)
+        return record
+
+    def _states(self) -> list[TrialState]:
+        return [attempt.state for attempt in dict(self._attempts()).values()]
+
+    def _attempts(self) -> Iterator[tuple[int, FrozenTrial]]:
+        """Yield the trials of Optuna, each with its number in the sweep."""
+        new = itertools.count()
+        for trial in self.optuna.get_trials(deepcopy=False):
+            first = trial.user_attrs.get(TRIAL)
+            yield next(new) if first is None else first, trial
+
+
+def _unusable(path: Path, reason: str) -> UserError:
+    return UserError(f"{path} cannot be read and written ({reason}): {FIX}")
+
+
+def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
+    """Open a file of Optuna's, and create its tables if they are not there."""
+
+    def connect() -> sqlite3.Connection:
+        # The folder may have any name, which an address could not hold.
+        return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # Connections are closed after use: none is open when the process ends.
+        storage = optuna.storages.RDBStorage(
+            "sqlite://",
+            {"creator": connect, "poolclass": sqlalchemy.NullPool},
+            heartbeat_interval=HEARTBEAT_SECONDS,
+            grace_period=GRACE_SECONDS,
+            heartbeat_stale_trial_callback=on_stale,
+        )
+    # SQLite locks no rows: without this, two processes could take the same trial.
+    begin = "BEGIN IMMEDIATE"
+    sqlalchemy.event.listen(
+        storage.engine, "begin", lambda connection: connection.exec_driver_sql(begin)
+    )
+    return storage
+
+
+def _describe(number: int, trial: FrozenTrial) -> TrialRecord:
+    state, last, reason = STATES[trial.state], trial.last_step, None
+    value = None if last is None else trial.intermediate_values[last]
+    if state == "complete":
+        value = trial.value
+    if state == "pruned":
+        reason = f"pruned after evaluation {last}"
+    if state == "failed":
+        lost = f"its process was killed {MAX_KILLS} times before the next checkpoint"
+        reason = trial.user_attrs.get(REASON, lost)
+    return {
+        "number": number,
+        "state": state,
+        "value": value if value is not None and math.isfinite(value) else None,
+        "evaluations": last or 0,
+        "overrides": trial.user_attrs.get(OVERRIDES, {}),
+        "reason": reason,
+    }

@@ -1,0 +1,111 @@
+"""One trial: a run that reports its evaluations, and may be pruned after each."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jax
+import optuna
+
+from jaxtrain import own
+from jaxtrain.checkpoints.folder import newest_step
+from jaxtrain.config import Config
+from jaxtrain.errors import (
+    BadNumbersError,
+    UserError,
+    is_out_of_memory,
+)
+from jaxtrain.processes.hooks import Hooks
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.run import train as run
+from jaxtrain.plugins.sweep.space import Overrides, apply
+
+
+class TrialFailed(Exception):
+    """A trial has failed by its own fault; the message is the reason."""
+
+
+class Reporter(Hooks):
+    """Reports the evaluations of a trial, and ends it where the pruner says so.
+
+    Evaluations count from 1, so that trials whose epochs have other numbers of steps
+    are compared after as many epochs.
+
+    Args:
+      trial: Trial of Optuna.
+
+    Attributes:
+      pruned: Reason to end the trial; None: it was not pruned.
+    """
+
+    def __init__(self, trial: optuna.Trial):
+        self._trial, self.pruned = trial, None
+
+    def during(self, attempt: Any) -> AbstractContextManager[Any]:
+        setup = attempt.job.setup
+        self._metric, self._every = setup.best.metric, setup.timetable.eval_every_steps
+        return super().during(attempt)
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
+        evaluation, value = math.ceil(step / self._every), metrics[self._metric]
+        value = float(value) if isinstance(value, int | float) else math.nan
+        with warnings.catch_warnings():
+            # After a kill an evaluation comes again, with the same value.
+            warnings.simplefilter("ignore")
+            self._trial.report(value, evaluation)
+        if self._trial.should_prune():
+            self.pruned = f"pruned after evaluation {evaluation}"
+        return self.pruned
+
+
+def carry_out(
+    config: Config,
+    overrides: Overrides,
+    workdir: Path,
+    reporter: Reporter,
+    signals: StopSignals,
+) -> float:
+    """Train a trial, or go on where its workdir stopped; return its validation value.
+
+    Args:
+      config: Config of the sweep.
+      overrides: Changes of the trial to the config.
+      workdir: Folder of its run.
+      reporter: Reports its evaluations.
+      signals: Signals that stop the run in order.
+
+    Raises:
+      TrialFailed: It has failed by its own fault.
+      optuna.TrialPruned: The pruner has ended it.
+      Interrupted: A signal came; the state is saved.
+      CheckpointError, StartAgainError: It is no fault of the trial, which can go on.
+    """
+    checkpoints = workdir / CHECKPOINTS
+    signals.grace.step, signals.grace.call_seconds = 0, 0.0
+    signals.grace.limit(
+        config.checkpoint.grace_seconds, lambda: newest_step(checkpoints)
+    )
+    try:
+        with own.no_exit():
+            changed = apply(config, overrides)
+            summary = run.train(changed, workdir, hooks=reporter, signals=signals)
+    except (UserError, BadNumbersError) as error:
+        raise TrialFailed(str(error)) from None
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from None
+    if reporter.pruned is not None and "eval" not in summary:
+        raise optuna.TrialPruned
+    if summary["best"] is None:
+        raise TrialFailed("its metric was never a number")
+    # Of the weights that are kept; the best evaluation may have been of others.
+    validation, metric = summary["model"]["validation"], summary["best"]["metric"]
+    value = None if validation is None else validation.get(metric)
+    if value is None or not math.isfinite(value):
+        raise TrialFailed(f"its model has no validation {metric}")
+    return value

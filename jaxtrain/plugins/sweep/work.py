@@ -1,0 +1,157 @@
+"""One process of a sweep: trains trials until there are none left."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from jaxtrain import links
+from jaxtrain.config import Config, allow_own
+from jaxtrain.errors import (
+    CheckpointError,
+    Interrupted,
+    StartAgainError,
+    UserError,
+)
+from jaxtrain.pages.text import shown
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.plugins.report.sweep_file import trial_folder
+from jaxtrain.run.setup import build_setup
+from jaxtrain.tasks.metrics import Goal
+from jaxtrain.plugins.sweep import study
+from jaxtrain.plugins.sweep.parts import make_pruner, make_sampler
+from jaxtrain.plugins.sweep.results import describe_end
+from jaxtrain.plugins.sweep.space import SearchSpace
+from jaxtrain.plugins.sweep.trials import Reporter, TrialFailed, carry_out
+
+# Ends of a process that are no fault of its trial.
+IN_ORDER = (Interrupted, CheckpointError, StartAgainError)
+
+
+class SweepWorker:
+    """The objective of a study: trains its trials, and prints how they end.
+
+    Args:
+      config: Config that the trials change.
+      folder: Folder of the sweep, which is there.
+      space: Python file that defines `space(trial)`.
+      sampler: Class of `optuna.samplers`, and its arguments.
+      pruner: Class of `optuna.pruners`, and its arguments.
+      signals: Signals that stop a trial in order.
+
+    Raises:
+      UserError: The config, its data, the space, the sampler or the pruner cannot be
+        used, or the folder holds a sweep of another config.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        space: Path,
+        sampler: tuple[str, dict[str, Any]],
+        pruner: tuple[str, dict[str, Any]],
+        signals: StopSignals,
+    ):
+        allow_own(config)
+        self._config, self._folder, self._signals = config, folder, signals
+        self._space, self._sampler = SearchSpace(space, config), sampler
+        made = make_pruner(*pruner), make_sampler(*sampler, config.seed, 0)
+        if not study.exists(folder):
+            goal = find_goal(config)
+            # Errors of the space are shown before a trial counts.
+            self._space.draw(optuna.create_study(sampler=made[1]).ask())
+            study.create(folder, config, goal)
+        self._trials = study.SweepStudy(folder)
+        self._trials.check_same(config)
+        self._trials.optuna.pruner = made[0]
+
+    def work(self, num_trials: int) -> None:
+        """Train trials until there are so many, or the sampler has drawn all there are.
+
+        Raises:
+          Interrupted: A signal came; the trial is saved.
+          UserError: The space cannot be used.
+          CheckpointError, StartAgainError: The sweep can go on.
+        """
+        self._num_trials, self._error = num_trials, None
+        while self._trials.wait(num_trials):
+            # A signal stops a trial, but neither Optuna nor its thread.
+            self._signals.defer = True
+            self._trials.optuna.optimize(
+                self._objective, callbacks=[self._after_trial], gc_after_trial=True
+            )
+            self._signals.defer = False
+            if self._error is not None:
+                raise self._error
+            if self._trials.left(num_trials):
+                break
+        self._trials.write()
+
+    def _objective(self, trial: optuna.Trial) -> float:
+        """Return the value of a trial; NaN if it has failed."""
+        try:
+            self._signals.defer = False
+            return self._train(trial)
+        except optuna.TrialPruned:
+            raise
+        except TrialFailed as error:
+            trial.set_user_attr(study.REASON, str(error))
+        except BaseException as error:
+            self._error = error
+            trial.study.stop()
+            if isinstance(error, UserError):
+                trial.set_user_attr(study.REASON, str(error))
+            else:
+                killed = not isinstance(error, IN_ORDER)
+                self._trials.retry(trial.number, killed=killed)
+        finally:
+            self._signals.defer = True
+        return math.nan
+
+    def _train(self, trial: optuna.Trial) -> float:
+        """Train a trial, or go on with it; return its value."""
+        number = self._trials.number_of(trial.number)
+        trial.study.sampler = make_sampler(*self._sampler, self._config.seed, number)
+        overrides = self._space.draw(trial)
+        trial.set_user_attr(study.OVERRIDES, overrides)
+        self._trials.write()
+        changes = [f"{path} = {shown(value)}" for path, value in overrides.items()]
+        print(f"trial {number}: {', '.join(changes)}")
+        workdir = self._folder / trial_folder(number)
+        try:
+            links.check_inside(workdir, self._folder)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+        reporter = Reporter(trial)
+        return carry_out(self._config, overrides, workdir, reporter, self._signals)
+
+    def _after_trial(self, optuna_study: optuna.Study, trial: FrozenTrial) -> None:
+        """Print how a trial has ended, and stop after the last one or a signal."""
+        record, number = self._trials.write(), self._trials.number_of(trial.number)
+        if trial.state != TrialState.FAIL or study.REASON in trial.user_attrs:
+            print(describe_end(record, number))
+        if self._signals.signum is not None and self._error is None:
+            message = f"trial {number} has ended; the same command goes on"
+            self._error = Interrupted(self._signals.signum, message)
+        if self._error is not None or not self._trials.left(self._num_trials):
+            optuna_study.stop()
+
+
+def find_goal(config: Config) -> Goal:
+    """Return the goal that ranks the trials, after a look at the whole config.
+
+    Raises:
+      UserError: The config cannot be trained, or is never evaluated.
+    """
+    setup = build_setup(config)
+    if setup.timetable.eval_every_steps is None:
+        raise UserError(
+            "a sweep compares trials by the validation split, and there is none, or it "
+            "is not evaluated: set data.validation_fraction or data.validation_split"
+        )
+    return setup.best

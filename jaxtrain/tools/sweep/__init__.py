@@ -1,1 +1,0 @@
-"""Search of hyperparameters: trials that are trained, pruned, resumed and compared."""
