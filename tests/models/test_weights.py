@@ -24,11 +24,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
-from jaxtrain.inference import load
 from jaxtrain.inference.foreign import open_file
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.models.weights import channels, files
-from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
 from tests.helpers import fake_torch, tiny
@@ -274,7 +272,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "architecture": (
         lambda at: str(tiny.write_folder(at / "t", architecture="resnet51")),
-        "architecture = 'resnet51' is none of the models",
+        "'resnet51' is none of the architectures",
     ),
     "arguments": (
         lambda at: str(tiny.write_folder(at / "t", model_args={"act_layer": "silu"})),
@@ -312,27 +310,47 @@ def test_bad_weights_end_with_2(
     assert message in capsys.readouterr().err
 
 
-def test_a_file_whose_name_says_another_model_ends_with_2(
+def test_a_file_without_a_name_is_named_by_the_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """The arrays of `resnet18` and of `resnetblur18` have the same names and shapes."""
-    source = next(s for s in SOURCES["resnet18"] if s.library == "timm")
-    shapes = shapes_there(source, "resnet18", 3, 2)
-    path = tmp_path / "resnetblur18.safetensors"
-    from safetensors.numpy import save_file
-
-    save_file({k: np.zeros(x, np.float32) for k, x in shapes.items()}, path)
-    image = tmp_path / "image.png"
+    file, image = stored(tmp_path, "mine.safetensors"), tmp_path / "image.png"
     image.write_bytes(encode(np.zeros((8, 8, 3), np.uint8)))
-    assert main(["predict", "--workdir", str(path), str(image)]) == 2
-    told = capsys.readouterr().err
-    assert "its name says resnetblur18" in told and "rename the file" in told
-    neutral = path.rename(tmp_path / "weights.safetensors")
-    load.find(str(neutral))
-    told = capsys.readouterr().err
-    assert "taken for resnet18" in told and "resnetblur18" in told
-    load.find(str(neutral.rename(tmp_path / "resnet18-mine.safetensors")))
-    assert not capsys.readouterr().err
+
+    def predict(reference: str, *words: str) -> tuple[int, str]:
+        code = main(["predict", "--workdir", reference, *words, str(image)])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    code, told = predict(file)
+    assert code == 2 and f"timm:resnet50={file}" in told
+    code, told = predict(f"timm:tiny.in1k={file}")
+    assert code == 0, told
+    assert load_model(f"timm:tiny={file}").description.crop_pct == 0.75
+    assert load_model(f"torchvision:tiny={file}").description.crop_pct == 0.5
+    for reference, message in {
+        f"timm:resnet18={file}": "mine.safetensors does not fit resnet18 of timm",
+        f"timm:tinier={file}": "'tinier' is none of the architectures",
+        "timm:tiny": "expected timm:ARCHITECTURE=FILE",
+        f"timm:tiny={tmp_path}/none.pth": "none.pth is not there",
+        f"timm:tiny={tmp_path}": "is a folder: give a file of weights of tiny",
+        f"timm:tiny={image}": "is an image",
+    }.items():
+        code, told = predict(reference)
+        assert code == 2 and message in told
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_a_file_that_the_user_or_the_recipe_names(tmp_path: Path):
+    file = stored(tmp_path, "mine.safetensors")
+    # The recipe says convnet, which is the model of the file.
+    for name, reference in (("a", file), ("b", f"timm:tiny={file}")):
+        (tmp_path / name).mkdir()
+        words = f"--model.pretrained={quoted(reference)}"
+        workdir = train(tmp_path / name, words)
+        assert settled(workdir)["model"]["pretrained"] == reference
+        assert settled(workdir)["model"]["width"] == 0.125
+    lenet = STILL.replace('"convnet"', '"lenet"')
+    train(tmp_path, f"--model.pretrained {quoted(file)}", lenet, code=2)
 
 
 def test_the_extra_is_told(
@@ -365,7 +383,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda x: x.update({"bn1.bias": x["fc.bias"]}),
         "1 of another shape (bn1.bias: [5], expected [8])",
     ),
-    "last": (lambda x: x.pop("fc.weight"), "the first and the last layer"),
+    "last": (lambda x: x.pop("fc.weight"), "1 missing (fc.weight)"),
 }
 
 
@@ -386,7 +404,7 @@ def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
 def check_parts() -> None:
     """Place the weights on two devices, by their last dim where it is even."""
     SOURCES["convnet"] = (tiny.source("timm"),)
-    trained = open_file(tiny.FILE, None)
+    trained = open_file(tiny.FILE)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("fsdp",))
     assert mesh.size == 2
 

@@ -136,15 +136,15 @@ KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sourc
 
 @pytest.mark.slow
 @each_row(("ours", "source"), KNOWN)
-def test_a_file_is_known_by_its_names(ours: str, source: WeightsSource) -> None:
-    """Names and shapes tell the model, even if a file of another one was meant."""
+def test_a_named_file_has_the_model_of_that_name(
+    ours: str, source: WeightsSource
+) -> None:
     shapes = {
         **identify.shapes_there(source, ours, 3, 1000),
         "some.num_batches_tracked": (),
     }
-    found = identify.identify(
-        shapes, "file", library=source.library, hint=source.architecture
-    )
+    rows = identify.find_named(source.architecture, "file", source.library)
+    found = identify.identify(shapes, "file", rows, source.library)
     assert found.model.name == ours and found.num_outputs == 1000
     assert dict(found.source.options) == dict(source.options)
 
