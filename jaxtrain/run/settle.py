@@ -150,7 +150,7 @@ def _check_name(found: str, model: ModelConfig) -> None:
     if backbone is not None and found in CLASSIFIERS:
         field, value = "backbone", backbone.name
     raise UserError(
-        f"model.pretrained = {model.pretrained!r} looks like {found}, and "
+        f"model.pretrained = {model.pretrained!r} is of {found}, and "
         f"model.{field} = {value!r}: set --model.{field} {found}"
     )
 

@@ -48,6 +48,7 @@ def install(
     """Put it in the place of PyTorch; return the options of calls of `torch.load`."""
     found: list[dict[str, Any]] = []
     torch: Any = ModuleType("torch")
+    torch.__version__ = "2.10.0+cpu"
     torch.__spec__ = ModuleSpec("torch", None, origin=__file__)
     torch.Tensor, torch.bfloat16, torch.int16 = Tensor, "bfloat16", "int16"
 

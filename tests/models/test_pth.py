@@ -1,6 +1,7 @@
 """Files of `torch.save`: read by PyTorch alone, with `weights_only=True`."""
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,17 @@ def test_without_pytorch_the_message_names_safetensors(
     told = capsys.readouterr().err
     assert "torch is not installed: take the model's safetensors file" in told
     assert "pip install torch" in told and str(path) in told
+
+
+def test_a_version_that_could_run_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls = fake_torch.install(monkeypatch)
+    monkeypatch.setattr(sys.modules["torch"], "__version__", "2.5.1+cu121")
+    (tmp_path / "f.pth").touch()
+    with pytest.raises(UserError, match=r"torch 2\.5\.1\+cu121 could run code .* -U"):
+        files.read(tmp_path / "f.pth")
+    assert not calls
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -23,12 +23,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.foreign import open_file
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.models.weights import channels, files
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
+from jaxtrain.run.settle import check_kept
 from tests.helpers import fake_torch, tiny
 from tests.helpers.damage import read_weights
 from tests.helpers.images import encode
@@ -339,6 +341,14 @@ def test_a_file_without_a_name_is_named_by_the_user(
         assert code == 2 and message in told
 
 
+def test_fresh_leaves_a_file_that_the_user_names(tmp_path: Path):
+    reference = f"timm:tiny={tmp_path}/run/mine.safetensors"
+    config = Config(model=ModelConfig(pretrained=reference))
+    check_kept(config, tmp_path / "other")
+    with pytest.raises(UserError, match="--fresh would move"):
+        check_kept(config, tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_a_run_begins_with_a_file_that_the_user_or_the_recipe_names(tmp_path: Path):
     file = stored(tmp_path, "mine.safetensors")
@@ -370,7 +380,7 @@ def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file = stored(tmp_path)
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.name lenet", code=2)
     told = capsys.readouterr().err
-    assert "looks like convnet" in told and "set --model.name convnet" in told
+    assert "is of convnet" in told and "set --model.name convnet" in told
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.width 0.25", code=2)
     told = capsys.readouterr().err
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told

@@ -16,6 +16,8 @@ from jaxtrain.errors import UserError
 CONTAINERS = ("state_dict", "model")
 # Prefixes of all names, of wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
+# Files could run code in older versions, weights_only or not: CVE-2025-32434.
+OLDEST = (2, 6)
 MAX_SHOWN = 200
 
 
@@ -29,7 +31,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a state dict by their names.
 
     Raises:
-      UserError: PyTorch is not installed.
+      UserError: PyTorch is not installed, or too old.
       ValueError: PyTorch refuses the file, or it holds something else than tensors.
     """
     if extras.missing("torch"):
@@ -39,6 +41,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
         )
     import torch  # pyright: ignore[reportMissingImports]
 
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+        raise UserError(
+            f"{path}: torch {torch.__version__} could run code in such a file: take "
+            "the model's safetensors file, or pip install -U torch (2.6 or later)"
+        )
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
     # Of pickles, archives, the system and PyTorch's own checks: many kinds.
