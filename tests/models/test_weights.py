@@ -324,7 +324,7 @@ def test_a_file_without_a_name_is_named_by_the_user(
         return code, told.out + told.err
 
     code, told = predict(file)
-    assert code == 2 and f"timm:resnet50={file}" in told
+    assert code == 2 and f"timm:ARCHITECTURE={file}" in told
     code, told = predict(f"timm:tiny.in1k={file}")
     assert code == 0, told
     assert load_model(f"timm:tiny={file}").description.crop_pct == 0.75

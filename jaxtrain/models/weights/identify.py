@@ -126,8 +126,8 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
         near = _near(re.split(r"[-.]", file.name)[0], rows)
         raise UserError(
             f"{file}: its name begins with none of the architectures whose weights are "
-            f"read{near}: name its own, as in timm:resnet50={file} or "
-            f"torchvision:resnet50={file}; {command('models')} lists them"
+            f"read{near}: give it as timm:ARCHITECTURE={file}, or torchvision:... of "
+            f"one of torchvision; {command('models')} lists them"
         )
     return found
 
@@ -162,7 +162,7 @@ def identify(
         raise UserError(
             f"{where} does not fit {found.source.architecture} of "
             f"{found.source.library} (model.name = {found.model.name!r}): "
-            f"{differences}; if it is of another, name that: "
+            f"{differences}; if it is of another architecture, give it as "
             f"{found.source.library}:ARCHITECTURE={where}"
         )
     if len(fitting) > 1:
