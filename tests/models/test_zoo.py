@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.classifiers import CLASSIFIERS
-from jaxtrain.models.weights import identify
+from jaxtrain.models.weights.identify import find_by_file, find_named
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find
 from jaxtrain.training.state import split_model
@@ -134,19 +134,14 @@ def assert_same(
 KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
 
 
-@pytest.mark.slow
 @each_row(("ours", "source"), KNOWN)
-def test_a_named_file_has_the_model_of_that_name(
+def test_a_name_is_that_of_one_model_of_a_library(
     ours: str, source: WeightsSource
 ) -> None:
-    shapes = {
-        **identify.shapes_there(source, ours, 3, 1000),
-        "some.num_batches_tracked": (),
-    }
-    rows = identify.find_named(source.architecture, "file", source.library)
-    found = identify.identify(shapes, "file", rows, source.library)
-    assert found.model.name == ours and found.num_outputs == 1000
-    assert dict(found.source.options) == dict(source.options)
+    named = find_named(source.architecture, "file", source.library)
+    assert named == [(ours, source)]
+    of_file = find_by_file(Path(f"{source.architecture}-1.pth"), ())
+    assert of_file == find_named(source.architecture, "file")
 
 
 @each_row(("ours", "source"), KNOWN)
