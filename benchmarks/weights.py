@@ -19,7 +19,6 @@ import numpy as np
 from pairs import compare, take_turns, tell, timed
 from safetensors.numpy import save_file
 
-from jaxtrain.config import ModelConfig
 from jaxtrain.inference.foreign import open_file
 from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
@@ -44,13 +43,13 @@ def make_load(path: Path) -> Callable[[], Any]:
     where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
     def load() -> Any:
-        trained = open_file(path, ModelConfig(name=NAME))
+        trained = open_file(path)
         start = Start(trained, frozenset(), frozenset(), {})
         return jax.block_until_ready(replace_weights(own, start))
 
     own = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
-        abstract_weights(open_file(path, ModelConfig(name=NAME)).about),
+        abstract_weights(open_file(path).about),
     )
     return load
 

@@ -3,7 +3,7 @@
     python main.py --config configs/finetune_folder.py --data.source folder:DIR \
         --model.pretrained FILE
 
-FILE is a resnet50 of torchvision (.pth), a folder in timm's form, hf:OWNER/REPO of the
+FILE is a resnet50 of timm or torchvision, a folder in timm's form, hf:OWNER/REPO of the
 Hugging Face hub, or a run of jaxtrain; of another model with --model.name. Without it
 the weights are those of the recipe, from the hub: pip install -e '.[hub]'.
 `python main.py models` lists the models that there are weights of.

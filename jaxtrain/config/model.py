@@ -37,7 +37,8 @@ class ModelConfig(Section):
     # Of a model of maps or boxes: the classifier whose features it looks at.
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = None
     # Weights that the run begins with: the folder of a run, or of a model in timm's
-    # form; a file .safetensors or .pth; hf:OWNER/REPO. None: random ones.
+    # form; a file .safetensors or .pth, or LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO.
+    # None: random ones.
     pretrained: str | None = None
     # SHA-256 of their file, or its first digits, which must be so; None: any.
     pretrained_digest: str | None = None

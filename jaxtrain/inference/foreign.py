@@ -1,7 +1,7 @@
 """Weights of other libraries: a folder in timm's form, or a file alone."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.config.recipe import WEIGHTS
-from jaxtrain.console import tell
 from jaxtrain.data.images import FILTERS
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
@@ -17,7 +16,14 @@ from jaxtrain.inference.trained import Trained
 from jaxtrain.json_files.read import read_object
 from jaxtrain.models.weights import files
 from jaxtrain.models.weights.channels import statistics
-from jaxtrain.models.weights.identify import Identified, identify
+from jaxtrain.models.weights.identify import (
+    Identified,
+    Reference,
+    find_by_file,
+    find_named,
+    identify,
+)
+from jaxtrain.models.weights.sources import Library
 
 CONFIG = "config.json"
 # Arguments of timm's models that the arrays of a file tell, and the default of another.
@@ -46,10 +52,9 @@ def open_folder(
     path = next((folder / n for n in weights if (folder / n).is_file()), None)
     if path is None:
         raise UserError(f"{folder} has neither of {' and '.join(weights)}: add one")
+    rows = find_named(architecture, where)
     stored = files.read(path)
-    found = identify(
-        _shapes(stored), str(path), library="timm", architecture=architecture
-    )
+    found = identify(_shapes(stored), str(path), rows, "timm")
     return _trained(path, stored, found, about, config.get("label_names"), where)
 
 
@@ -67,33 +72,29 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
             )
 
 
-def open_file(path: Path, wanted: ModelConfig | None) -> Trained:
-    """Open a file of weights, of which its name and those of its arrays tell the model.
+def open_file(
+    path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
+) -> Trained:
+    """Open a file of weights whose model the user, its name or a recipe names.
 
     Args:
-      wanted: a model that it should be of.
+      path: Path of the file.
+      reference: Architecture that the user names; None: the name of the file counts.
+      models: Models of the recipe, which count if the file has no such name.
 
     Raises:
-      UserError: it is of no model that is known, or damaged.
+      UserError: Its model is not named or not known, its arrays are those of another,
+        or it is damaged.
     """
+    library: Library = "torchvision" if path.suffix in files.TORCH else "timm"
+    if reference is None:
+        rows = find_by_file(path, models)
+    else:
+        library = reference.library
+        rows = find_named(reference.architecture, str(path), library)
     stored = files.read(path)
-    library = "torchvision" if path.suffix in files.TORCH else "timm"
-    found = identify(
-        _shapes(stored), str(path), library=library, hint=path.name, wanted=wanted
-    )
-    if found.alternatives:
-        _warn(path, found.source.architecture, found.alternatives)
+    found = identify(_shapes(stored), str(path), rows, library)
     return _trained(path, stored, found, {}, None, str(path))
-
-
-@functools.cache
-def _warn(path: Path, taken: str, others: tuple[str, ...]) -> None:
-    """Warn once that names and shapes of arrays fit other architectures, too."""
-    tell(
-        f"warning: {path} is taken for {taken}; arrays of the same names and shapes "
-        f"have {', '.join(others)}, which compute something else. A name of the file "
-        f"that begins with {taken} ends this warning"
-    )
 
 
 def _shapes(stored: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights import hub
+from jaxtrain.models.weights.identify import parse_reference
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trees import by_path
@@ -43,7 +44,8 @@ def load_model(
 
     Args:
       path: folder of a run, or of a model exported as safetensors; one in timm's form;
-        a file of weights of timm or torchvision, .safetensors or .pth; hf:OWNER/REPO.
+        a file of weights of timm or torchvision, .safetensors or .pth, whose name
+        begins with its architecture; LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO.
       checkpoint: of a run: the `best` by its validation, the `latest`, or that of a
         step. Of a run that ranks none, the best is the latest.
       trust: Whether to run the code of parts of your own that the folder names, after
@@ -67,12 +69,12 @@ def load_model(
     return trained.load(find(text))
 
 
-def find(text: str, wanted: ModelConfig | None = None) -> Trained:
+def find(text: str, models: Sequence[ModelConfig] = ()) -> Trained:
     """Find trained weights without reading them: see `load_model`.
 
     Args:
-      text: a path, or hf:OWNER/REPO.
-      wanted: the model that a file which does not tell is likely of.
+      text: a path, LIBRARY:ARCHITECTURE=FILE, or hf:OWNER/REPO.
+      models: Models of the recipe, for a file whose name begins with none.
 
     Raises:
       UserError: there is no model that this version reads.
@@ -81,6 +83,9 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
     if text.startswith(hub.PREFIX):
         return _find_folder(hub.fetch(text, WEIGHTS))
     mistaken.check_is_model(text)
+    reference = parse_reference(text)
+    if reference is not None:
+        return foreign.open_file(reference.file, reference)
     place = Path(text)
     if is_run(place):
         return _newest(place, "best", _find_step)
@@ -90,7 +95,7 @@ def find(text: str, wanted: ModelConfig | None = None) -> Trained:
     beside = place.parent / foreign.CONFIG
     if place.name in WEIGHTS and beside.is_file():
         return _find_folder(place.parent, (place.name,))
-    return foreign.open_file(place, wanted)
+    return foreign.open_file(place, models=models)
 
 
 def _find_folder(place: Path, weights: tuple[str, ...] = WEIGHTS) -> Trained:

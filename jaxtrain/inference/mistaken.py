@@ -12,6 +12,7 @@ from jaxtrain.data.image_files import listed, shown
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import MODEL
 from jaxtrain.models.weights import files, hub
+from jaxtrain.models.weights.identify import parse_reference
 from jaxtrain.records.workdir import METRICS
 
 # Of `export --format saved`.
@@ -38,10 +39,17 @@ def check_is_model(text: str) -> None:
     """
     if text.startswith(hub.PREFIX):
         return
+    reference = parse_reference(text)
+    text = text if reference is None else str(reference.file)
     if not os.path.exists(text):
         raise UserError(
             f"{shown(text)} is not there: give the folder of a run or of a model, a "
             f"file of weights, or {hub.PREFIX}OWNER/REPO"
+        )
+    if reference is not None and os.path.isdir(text):
+        raise UserError(
+            f"{shown(text)} is a folder: give a file of weights of "
+            f"{shown(reference.architecture)}, or the folder alone"
         )
     found = what_is(Path(text))
     if found is not None:

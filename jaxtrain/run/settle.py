@@ -7,7 +7,7 @@ the weights, so that a run that goes on needs them no more.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from jaxtrain.inference.trained import Trained
 from jaxtrain.models import CLASSIFIERS, MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.models.weights.channels import statistics
+from jaxtrain.models.weights.identify import parse_reference
 from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
@@ -148,7 +149,7 @@ def _check_name(found: str, model: ModelConfig) -> None:
     if backbone is not None and found in CLASSIFIERS:
         field, value = "backbone", backbone.name
     raise UserError(
-        f"model.pretrained = {model.pretrained!r} looks like {found}, and "
+        f"model.pretrained = {model.pretrained!r} is of {found}, and "
         f"model.{field} = {value!r}: set --model.{field} {found}"
     )
 
@@ -226,7 +227,9 @@ def check_kept(config: Config, workdir: Path) -> None:
     for field, path in named.items():
         if path is None:
             continue
-        if Path(str(path)).resolve().is_relative_to(workdir.resolve()):
+        reference = parse_reference(str(path))
+        place = Path(str(path)) if reference is None else reference.file
+        if place.resolve().is_relative_to(workdir.resolve()):
             raise UserError(
                 f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
                 "it: choose another --workdir"
@@ -241,7 +244,9 @@ def open_weights(model: ModelConfig) -> Trained:
     """
     assert model.pretrained is not None
     field = f"model.pretrained = {model.pretrained!r}"
-    trained = _find(model.pretrained, field, backbone_config(model) or model)
+    backbone = backbone_config(model)
+    models = (model,) if backbone is None else (model, backbone)
+    trained = _find(model.pretrained, field, models)
     expected, found = model.pretrained_digest or "", trained.digest()
     if not found.startswith(expected):
         raise UserError(
@@ -251,7 +256,7 @@ def open_weights(model: ModelConfig) -> Trained:
     return trained
 
 
-def _find(place: str, field: str, wanted: ModelConfig | None = None) -> Trained:
+def _find(place: str, field: str, models: Sequence[ModelConfig] = ()) -> Trained:
     """Find the weights that a field of the config names.
 
     Their arrays are read later, when the run starts.
@@ -266,7 +271,7 @@ def _find(place: str, field: str, wanted: ModelConfig | None = None) -> Trained:
         )
 
     try:
-        trained = load.find(place, wanted)
+        trained = load.find(place, models)
     except CheckpointError as error:
         raise damaged(error) from None
 

@@ -15,6 +15,7 @@ from jaxtrain.models.weights.sources import WeightsSource
 from tests.helpers import seeded
 
 STORED = Path(__file__).parents[1] / "stored" / "torch"
+FILE = STORED / "tiny.safetensors"
 NAMES = ArrayNames(
     layers={
         "conv1": "conv1",
@@ -58,8 +59,7 @@ def write_folder(
 ) -> Path:
     """Write a folder in timm's form; `cfg_...` are fields of its pretrained_cfg."""
     folder.mkdir(parents=True)
-    suffix = "safetensors" if weights.endswith("safetensors") else "pth"
-    shutil.copy(STORED / f"tiny.{suffix}", folder / weights)
+    shutil.copy(FILE, folder / weights)
     about = {
         "input_size": [3, 8, 8],
         "mean": [0.1, 0.2, 0.3],

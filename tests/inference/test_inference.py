@@ -271,7 +271,7 @@ def no_json(exported: Path) -> None:
 DAMAGED = {
     "is not what .* was written with": flip_a_bit,
     "ends in the middle": cut_off,
-    "first and the last layer of one": of_others,
+    "does not fit resnet18 of timm": of_others,
     "cannot be read .*Expecting": no_json,
 }
 

@@ -1,28 +1,140 @@
-"""Which model a file has the weights of, and what an export to timm is called."""
+"""Models of files by their names, and what an export to timm is called."""
 
-import json
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights import alike, sources
-from jaxtrain.models.weights.identify import Identified, identify, shapes_there
+from jaxtrain.models.weights import sources
+from jaxtrain.models.weights.identify import (
+    Identified,
+    find_by_file,
+    find_named,
+    identify,
+    parse_reference,
+    shapes_there,
+)
+from jaxtrain.models.weights.names import Shapes
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource
-
-TF = ModelConfig(name="efficientnet_b0", padding="same")
+from tests.helpers import tiny
+from tests.helpers.rows import each_row
 
 
 def source_of(ours: str, architecture: str) -> WeightsSource:
     return next(row for row in SOURCES[ours] if row.architecture == architecture)
 
 
-def found(ours: str, architecture: str, **told: Any) -> Identified:
-    shapes = shapes_there(source_of(ours, architecture), ours, 3, 1000)
-    return identify(shapes, "file", library="timm", **told)
+@pytest.fixture
+def tiny_shapes(monkeypatch: pytest.MonkeyPatch) -> Shapes:
+    """Shapes of `tiny`, which timm then has."""
+    one = tiny.source("timm")
+    monkeypatch.setitem(SOURCES, "convnet", (one,))
+    return shapes_there(one, "convnet", 3, 1000)
+
+
+def found(shapes: Shapes, file: str, *models: ModelConfig) -> Identified:
+    return identify(shapes, file, find_by_file(Path(file), models), "timm")
+
+
+FILES = {
+    "resnet50-0676ba61.pth": "resnet50",
+    "resnet50.a1_in1k.safetensors": "resnet50",
+    "wide_resnet50_2-95faca4d.pth": "wide_resnet50_2",
+    "efficientnet_b0_rwightman-7f5810bc.pth": "efficientnet_b0",
+    "tf_efficientnet_b0_aa-827b6e33.pth": "tf_efficientnet_b0",
+    "tf_efficientnet_b0.in1k.bin": "tf_efficientnet_b0",
+    "regnety_080_tv-1.bin": "regnety_080_tv",
+    "vgg16_bn.safetensors": "vgg16_bn",
+    "deeplabv3_resnet50_coco-cd0a2569.pth": "deeplabv3_resnet50",
+}
+
+
+@each_row("name", FILES)
+def test_the_name_of_a_file_begins_with_the_architecture(name: str):
+    rows = find_by_file(Path("in a folder") / name, ())
+    assert {source.architecture for _, source in rows} == {FILES[name]}
+
+
+@each_row(
+    "name", ["resnetblur50-84f4748f.pth", "resnet50x-1.pth", "weights.pth", "my.bin"]
+)
+def test_a_file_without_such_a_name_is_refused(name: str):
+    message = f"{name}: its name begins with none .* timm:ARCHITECTURE={name}, or "
+    with pytest.raises(UserError, match=message) as error:
+        find_by_file(Path(name), (ModelConfig(name="convnet"),))
+    assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)
+
+
+def test_the_recipe_names_the_model_where_the_file_does_not(tiny_shapes: Shapes):
+    mine = ModelConfig(name="convnet")
+    one = found(tiny_shapes, "weights.pth", ModelConfig(name="unet"), mine)
+    assert (one.model.name, one.num_outputs, one.channels) == ("convnet", 1000, 3)
+    assert one.source.architecture == "tiny"
+    # What the name of the file says counts more.
+    one = found(tiny_shapes, "tiny-1.pth", ModelConfig(name="resnet18"))
+    assert one.source.architecture == "tiny"
+
+
+def test_options_of_the_recipe_tell_models_with_the_same_arrays_apart():
+    for padding, expected in (
+        ("same", {"tf_efficientnet_b0"}),
+        ("symmetric", {"efficientnet_b0"}),
+        (None, {"efficientnet_b0", "tf_efficientnet_b0"}),
+    ):
+        model = ModelConfig(name="efficientnet_b0", padding=padding)  # pyright: ignore
+        rows = find_by_file(Path("w.pth"), (model,))
+        assert {source.architecture for _, source in rows} == expected
+
+
+@pytest.mark.slow
+def test_models_with_the_same_arrays_are_not_guessed():
+    """Those from TensorFlow pad otherwise: outputs would be wrong without a word."""
+    name, theirs = "mobilenet_v3_small", "mobilenetv3_small_100"
+    shapes = shapes_there(source_of(name, theirs), name, 3, 1000)
+    both = f"may be of timm:{theirs} or timm:tf_{theirs}, whose .* timm:{theirs}=w.pth"
+    with pytest.raises(UserError, match=both):
+        found(shapes, "w.pth", ModelConfig(name=name))
+    model = ModelConfig(name=name, padding="same")
+    assert found(shapes, "w.pth", model).source.architecture == f"tf_{theirs}"
+    one, other = (found(shapes, f"{x}{theirs}.pth").model for x in ("", "tf_"))
+    assert (one.padding, other.padding) == (None, "same")
+
+
+def test_arrays_of_another_architecture_than_the_named_one_are_refused(
+    tiny_shapes: Shapes,
+):
+    message = (
+        r"lenet/resnet18-x.pth does not fit resnet18 of timm \(model.name = "
+        r"'resnet18'\): \d+ missing \(.*\d unknown .*\d of another shape \("
+    )
+    with pytest.raises(UserError, match=message):
+        found(tiny_shapes, "lenet/resnet18-x.pth")
+    with pytest.raises(UserError, match=r"does not fit tiny .* 12 missing"):
+        found({}, "tiny.pth")
+
+
+def test_a_named_architecture_may_have_a_tag_and_one_that_we_lack_is_refused():
+    for name in ("resnet50", "resnet50.a1_in1k"):
+        rows = find_named(name, "config.json")
+        assert [source.library for _, source in rows] == ["timm", "torchvision"]
+    assert len(find_named("resnet50", "file", "timm")) == 1
+    near = "perhaps you meant resnet50 or resnet50d or seresnet50; "
+    with pytest.raises(UserError, match=f"^x: 'resnetblur50.bt' is none .* {near}"):
+        find_named("resnetblur50.bt", "x")
+    with pytest.raises(UserError, match="'mobilenetv2_100' is none"):
+        find_named("mobilenetv2_100", "x", "torchvision")
+
+
+def test_a_reference_names_library_architecture_and_file():
+    found = parse_reference("torchvision:vgg16=runs/a=b/weights.pth")
+    assert found == ("torchvision", "vgg16", Path("runs/a=b/weights.pth"))
+    for text in ("weights.pth", "hf:timm/resnet50", "C:w.pth", "timm", "a=b"):
+        assert parse_reference(text) is None
+    for text in ("timm:resnet50", "timm:=a.pth", "timm:resnet50="):
+        with pytest.raises(UserError, match=f"^{text}: expected timm:ARCHITECTURE="):
+            parse_reference(text)
 
 
 @pytest.mark.slow
@@ -33,40 +145,14 @@ def test_published_densenets_have_older_names():
     form = r"(denselayer\d+\.(?:norm|conv))(\d\.)"
     older = {re.sub(form, r"\1.\2", name): x for name, x in shapes.items()}
     assert "features.denseblock4.denselayer16.conv.2.weight" in older
-    found = identify(older, "file", library="torchvision")
+    rows = find_named("densenet121", "file")
+    found = identify(older, "file", rows, "torchvision")
     assert found.model.name == "densenet121"
     assert source.names.renamed(older).keys() == shapes.keys()
     # What has both is refused, as one of them would not be used.
     name = "features.denseblock1.denselayer1.norm.1.weight"
     with pytest.raises(UserError, match=re.escape(f"1 unknown to the model ({name})")):
-        identify({**shapes, name: older[name]}, "file", library="torchvision")
-
-
-def test_models_with_arrays_alike_are_told_apart():
-    """Those from TensorFlow pad otherwise: outputs would be wrong without a word."""
-    both = "efficientnet_b0 and of tf_efficientnet_b0"
-    with pytest.raises(UserError, match=both):
-        found("efficientnet_b0", "efficientnet_b0")
-    for hint in ("tf_efficientnet_b0_aa-827b6e33.pth", "tf_efficientnet_b0.in1k.bin"):
-        one = found("efficientnet_b0", "efficientnet_b0", hint=hint)
-        assert one.model.padding == "same"
-    one = found("efficientnet_b0", "efficientnet_b0", hint="efficientnet_b0_ra-1.pth")
-    assert one.model.padding is None
-    one = found("efficientnet_b0", "efficientnet_b0", wanted=TF)
-    assert one.source.architecture == "tf_efficientnet_b0"
-
-
-def test_few_models_are_built_to_tell_a_file(monkeypatch: pytest.MonkeyPatch):
-    shapes = shapes_there(source_of("vgg16_bn", "vgg16_bn"), "vgg16_bn", 3, 1000)
-    built, abstract = [], Blueprint.abstract
-
-    def count(self: Blueprint) -> Any:
-        built.append(self.config.name)
-        return abstract(self)
-
-    monkeypatch.setattr(Blueprint, "abstract", count)
-    assert identify(shapes, "file", library="timm").model.name == "vgg16_bn"
-    assert all(name.startswith("vgg") for name in built) and len(built) <= 8
+        identify({**shapes, name: older[name]}, "file", rows, "torchvision")
 
 
 def test_timm_has_a_vgg_of_small_images_alone():
@@ -75,34 +161,3 @@ def test_timm_has_a_vgg_of_small_images_alone():
     assert sources.find("timm", config, (255, 224, 3)) is not None
     assert sources.find("timm", config, (224, 256, 3)) is None
     assert sources.find("torchvision", config, (512, 512, 3)) is not None
-
-
-def test_arrays_alike_are_told_apart_by_the_name_of_the_file():
-    """ResNet-18 with blurred pools has ResNet-18's arrays, and other outputs."""
-    for hint in ("resnet18-f37072fd.pth", "resnet18.a1_in1k.safetensors"):
-        one = found("resnet18", "resnet18", hint=hint)
-        assert one.model.name == "resnet18" and not one.alternatives
-    message = (
-        r"file has the arrays of resnet18 \(model.name = 'resnet18'\), but its name "
-        r"says resnetblur18, .*computes something else.* rename the file"
-    )
-    with pytest.raises(UserError, match=message):
-        found("resnet18", "resnet18", hint="resnetblur18_84f4748f.pth")
-    with pytest.raises(UserError, match=r"says resnet101, whose arrays have other"):
-        found("resnet18", "resnet18", hint="resnet101-mine.pth")
-    neutral = found("resnet18", "resnet18", hint="weights.pth")
-    assert neutral.alternatives == ("resnetblur18",)
-
-
-def test_an_architecture_with_arrays_alike_is_refused():
-    with pytest.raises(UserError, match="as resnet50, but computes something else"):
-        identify({}, "file", library="timm", architecture="resnetblur50.bt_in1k")
-
-
-def test_the_list_of_arrays_alike_names_models_that_we_have():
-    """It was written for the models that we have; a renamed one would lose its row."""
-    known = {f"{s.library}:{s.architecture}" for rows in SOURCES.values() for s in rows}
-    listed = json.loads(alike.FILE.read_text())["models"]
-    assert listed and listed.keys() <= known
-    for lists in listed.values():
-        assert not set(lists["same"]) & set(lists["other"])

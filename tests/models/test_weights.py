@@ -23,15 +23,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference import load
 from jaxtrain.inference.foreign import open_file
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.models.weights import channels, files
-from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
-from tests.helpers import tiny
+from jaxtrain.run.settle import check_kept
+from tests.helpers import fake_torch, tiny
 from tests.helpers.damage import read_weights
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT, Cli
@@ -62,15 +62,13 @@ def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-def stored(name: str, folder: Path) -> str:
-    # What comes before a dash names the model.
-    return str(shutil.copy(tiny.STORED / name, folder / name.replace("_", "-")))
+def stored(folder: Path, name: str = "tiny.safetensors") -> str:
+    return str(shutil.copy(tiny.FILE, folder / name))
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
-    "pth": lambda at: stored("tiny.pth", at),
-    "legacy": lambda at: stored("tiny_legacy.pth", at),
-    "safetensors": lambda at: stored("tiny.safetensors", at),
+    "pth": lambda at: stored(at, "tiny-0676ba61.pth"),
+    "safetensors": stored,
     "folder": lambda at: str(tiny.write_folder(at / "tiny")),
     "bin": lambda at: str(tiny.write_folder(at / "tiny", "pytorch_model.bin")),
     "in a folder": lambda at: str(tiny.write_folder(at / "t") / "model.safetensors"),
@@ -82,7 +80,10 @@ TOLD = {"pth": (0.5, "bicubic", 0.5), "safetensors": (0.75, "bicubic", 0.5)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
+def test_outputs_are_those_of_pytorch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fake_torch.install(monkeypatch)  # It reads safetensors, whatever their name.
     model = load_model(KINDS[kind](tmp_path))
     forward, images = jax.jit(model.forward), jnp.asarray(tiny.images())
     found = forward(model.params, model.model_state, images)
@@ -93,7 +94,7 @@ def test_outputs_are_those_of_pytorch(kind: str, tmp_path: Path):
     assert about.model.name == "convnet" and about.model.width == 0.125
     assert about.image_shape == (8, 8, 3) and about.num_outputs == 5
     assert about.class_names == tuple("01234")
-    told = TOLD.get({"legacy": "pth"}.get(kind, kind), (0.9, "bilinear", 0.1))
+    told = TOLD.get(kind, (0.9, "bilinear", 0.1))
     assert (about.crop_pct, about.interpolation, about.mean[0]) == told
     assert len(model.origin["weights"]) == 64
 
@@ -178,7 +179,7 @@ def test_grey_images_get_the_sum_over_colours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     grey = STILL.replace("8x8x3/4/96", "8x8x1/4/96")
-    file = stored("tiny.pth", tmp_path)
+    file = stored(tmp_path)
     workdir = train(tmp_path, f"--model.pretrained {quoted(file)}", grey)
     theirs, own = load_model(file), load_model(workdir)
     np.testing.assert_allclose(
@@ -235,7 +236,7 @@ def test_an_auxiliary_head_may_be_missing(
     monkeypatch.setitem(SOURCES, "convnet", (tiny.source("timm", names=names),))
     from safetensors.numpy import load_file, save_file
 
-    found = load_file(tiny.STORED / "tiny.safetensors")
+    found = load_file(tiny.FILE)
     kept = {k: x for k, x in found.items() if not k.startswith("bn2")}
     save_file(kept, tmp_path / "tiny.safetensors")
     workdir = train(tmp_path, f"--model.pretrained {quoted(tmp_path)}/tiny.safetensors")
@@ -247,7 +248,7 @@ def test_an_auxiliary_head_may_be_missing(
 
 @pytest.mark.slow
 def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = stored("tiny.pth", tmp_path)
+    file = stored(tmp_path)
     words = f"--model.pretrained {quoted(file)} --model.pretrained-digest"
     train(tmp_path, f"{words} 00000000", code=2)
     assert "these are other weights than were meant" in capsys.readouterr().err
@@ -259,27 +260,21 @@ def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "model.pretrained_digest" in capsys.readouterr().err
 
 
-def damaged(at: Path, change: Callable[[bytes], bytes], name: str = "tiny.pth") -> str:
-    (at / name).write_bytes(change((tiny.STORED / name).read_bytes()))
+def damaged(at: Path, change: Callable[[bytes], bytes], name: str) -> str:
+    (at / name).write_bytes(change(tiny.FILE.read_bytes()))
     return str(at / name)
-
-
-def code(at: Path) -> str:
-    return stored("system.pth", at)
 
 
 BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     "no path": (lambda at: f"{at}/none.pth", "none.pth is not there"),
     "no model": (lambda at: f"{at}", "give the folder of a run, or of a model"),
-    "cut": (lambda at: damaged(at, lambda x: x[:-99]), "no whole file of torch.save"),
     "cut arrays": (
         lambda at: damaged(at, lambda x: x[:-99], "tiny.safetensors"),
         "fc.weight ends in the middle",
     ),
-    "code": (code, "it holds posix.system"),
     "architecture": (
         lambda at: str(tiny.write_folder(at / "t", architecture="resnet51")),
-        "architecture = 'resnet51' is none of the models",
+        "'resnet51' is none of the architectures",
     ),
     "arguments": (
         lambda at: str(tiny.write_folder(at / "t", model_args={"act_layer": "silu"})),
@@ -317,27 +312,55 @@ def test_bad_weights_end_with_2(
     assert message in capsys.readouterr().err
 
 
-def test_a_file_whose_name_says_another_model_ends_with_2(
+def test_a_file_without_a_name_is_named_by_the_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """The arrays of `resnet18` and of `resnetblur18` have the same names and shapes."""
-    source = next(s for s in SOURCES["resnet18"] if s.library == "timm")
-    shapes = shapes_there(source, "resnet18", 3, 2)
-    path = tmp_path / "resnetblur18.safetensors"
-    from safetensors.numpy import save_file
-
-    save_file({k: np.zeros(x, np.float32) for k, x in shapes.items()}, path)
-    image = tmp_path / "image.png"
+    file, image = stored(tmp_path, "mine.safetensors"), tmp_path / "image.png"
     image.write_bytes(encode(np.zeros((8, 8, 3), np.uint8)))
-    assert main(["predict", "--workdir", str(path), str(image)]) == 2
-    told = capsys.readouterr().err
-    assert "its name says resnetblur18" in told and "rename the file" in told
-    neutral = path.rename(tmp_path / "weights.safetensors")
-    load.find(str(neutral))
-    told = capsys.readouterr().err
-    assert "taken for resnet18" in told and "resnetblur18" in told
-    load.find(str(neutral.rename(tmp_path / "resnet18-mine.safetensors")))
-    assert not capsys.readouterr().err
+
+    def predict(reference: str, *words: str) -> tuple[int, str]:
+        code = main(["predict", "--workdir", reference, *words, str(image)])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    code, told = predict(file)
+    assert code == 2 and f"timm:ARCHITECTURE={file}" in told
+    code, told = predict(f"timm:tiny.in1k={file}")
+    assert code == 0, told
+    assert load_model(f"timm:tiny={file}").description.crop_pct == 0.75
+    assert load_model(f"torchvision:tiny={file}").description.crop_pct == 0.5
+    for reference, message in {
+        f"timm:resnet18={file}": "mine.safetensors does not fit resnet18 of timm",
+        f"timm:tinier={file}": "'tinier' is none of the architectures",
+        "timm:tiny": "expected timm:ARCHITECTURE=FILE",
+        f"timm:tiny={tmp_path}/none.pth": "none.pth is not there",
+        f"timm:tiny={tmp_path}": "is a folder: give a file of weights of tiny",
+        f"timm:tiny={image}": "is an image",
+    }.items():
+        code, told = predict(reference)
+        assert code == 2 and message in told
+
+
+def test_fresh_leaves_a_file_that_the_user_names(tmp_path: Path):
+    reference = f"timm:tiny={tmp_path}/run/mine.safetensors"
+    config = Config(model=ModelConfig(pretrained=reference))
+    check_kept(config, tmp_path / "other")
+    with pytest.raises(UserError, match="--fresh would move"):
+        check_kept(config, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_a_file_that_the_user_or_the_recipe_names(tmp_path: Path):
+    file = stored(tmp_path, "mine.safetensors")
+    # The recipe says convnet, which is the model of the file.
+    for name, reference in (("a", file), ("b", f"timm:tiny={file}")):
+        (tmp_path / name).mkdir()
+        words = f"--model.pretrained={quoted(reference)}"
+        workdir = train(tmp_path / name, words)
+        assert settled(workdir)["model"]["pretrained"] == reference
+        assert settled(workdir)["model"]["width"] == 0.125
+    lenet = STILL.replace('"convnet"', '"lenet"')
+    train(tmp_path, f"--model.pretrained {quoted(file)}", lenet, code=2)
 
 
 def test_the_extra_is_told(
@@ -354,10 +377,10 @@ def test_the_extra_is_told(
 
 
 def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = stored("tiny.pth", tmp_path)
+    file = stored(tmp_path)
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.name lenet", code=2)
     told = capsys.readouterr().err
-    assert "looks like convnet" in told and "set --model.name convnet" in told
+    assert "is of convnet" in told and "set --model.name convnet" in told
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.width 0.25", code=2)
     told = capsys.readouterr().err
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told
@@ -370,7 +393,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda x: x.update({"bn1.bias": x["fc.bias"]}),
         "1 of another shape (bn1.bias: [5], expected [8])",
     ),
-    "last": (lambda x: x.pop("fc.weight"), "the first and the last layer"),
+    "last": (lambda x: x.pop("fc.weight"), "1 missing (fc.weight)"),
 }
 
 
@@ -380,7 +403,7 @@ def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
     from safetensors.numpy import load_file, save_file
 
     change, message = CHANGES[name]
-    found = load_file(tiny.STORED / "tiny.safetensors")
+    found = load_file(tiny.FILE)
     change(found)
     save_file({k: x.copy() for k, x in found.items()}, tmp_path / "tiny.safetensors")
     with pytest.raises(UserError) as error:
@@ -391,7 +414,7 @@ def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
 def check_parts() -> None:
     """Place the weights on two devices, by their last dim where it is even."""
     SOURCES["convnet"] = (tiny.source("timm"),)
-    trained = open_file(tiny.STORED / "tiny.pth", None)
+    trained = open_file(tiny.FILE)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("fsdp",))
     assert mesh.size == 2
 
@@ -405,7 +428,7 @@ def check_parts() -> None:
     placed = replace_weights(own, start)
     kernel = placed[0]["conv2"]["kernel"]
     assert [s.data.shape for s in kernel.addressable_shards] == 2 * [(3, 3, 8, 4)]
-    whole = load_model(tiny.STORED / "tiny.pth")
+    whole = load_model(tiny.FILE)
     jax.tree.map(
         np.testing.assert_array_equal, placed, (whole.params, whole.model_state)
     )
@@ -468,7 +491,7 @@ def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Pat
 def test_damaged_safetensors_are_read_or_refused(
     place: int, new: bytes, end: int | None, tmp_path_factory: pytest.TempPathFactory
 ):
-    content = (tiny.STORED / "tiny.safetensors").read_bytes()
+    content = tiny.FILE.read_bytes()
     changed = (content[:place] + new + content[place + len(new) :])[:end]
     read_weights(tmp_path_factory.getbasetemp() / "damaged.safetensors", changed)
 

@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights import identify
+from jaxtrain.models.weights.identify import find_by_file, find_named
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find
 from jaxtrain.training.state import split_model
@@ -134,19 +134,14 @@ def assert_same(
 KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
 
 
-@pytest.mark.slow
 @each_row(("ours", "source"), KNOWN)
-def test_a_file_is_known_by_its_names(ours: str, source: WeightsSource) -> None:
-    """Names and shapes tell the model, even if a file of another one was meant."""
-    shapes = {
-        **identify.shapes_there(source, ours, 3, 1000),
-        "some.num_batches_tracked": (),
-    }
-    found = identify.identify(
-        shapes, "file", library=source.library, hint=source.architecture
-    )
-    assert found.model.name == ours and found.num_outputs == 1000
-    assert dict(found.source.options) == dict(source.options)
+def test_a_name_is_that_of_one_model_of_a_library(
+    ours: str, source: WeightsSource
+) -> None:
+    named = find_named(source.architecture, "file", source.library)
+    assert named == [(ours, source)]
+    of_file = find_by_file(Path(f"{source.architecture}-1.pth"), ())
+    assert of_file == find_named(source.architecture, "file")
 
 
 @each_row(("ours", "source"), KNOWN)

@@ -1,7 +1,7 @@
 """Files with the arrays of a model: safetensors, and those of `torch.save`.
 
-Both are mapped into memory: an array is a view of its file, read when it is used.
-Format: https://github.com/huggingface/safetensors.
+A safetensors file is mapped into memory: an array is a view of it, read when it is
+used. Format: https://github.com/huggingface/safetensors.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.models.weights import pth
-from jaxtrain.models.weights.pickled import shown
+from jaxtrain.models.weights.pth import shown
 from jaxtrain.regular_file import open_regular
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
@@ -38,10 +38,11 @@ DTYPES = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names, as views of it.
+    """Return the arrays of a file by their names.
 
     Raises:
-      UserError: it is none of the known formats, or damaged.
+      UserError: it is none of the known formats, or damaged; or PyTorch is needed and
+        not installed.
     """
     if path.suffix not in (*SAFETENSORS, *TORCH):
         known = ", ".join((*SAFETENSORS, *TORCH))
@@ -49,8 +50,10 @@ def read(path: Path) -> dict[str, np.ndarray]:
     is_torch = path.suffix in TORCH
     try:
         with open_regular(path) as file:
+            if is_torch:
+                return pth.read(path)
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        return pth.read(path, view) if is_torch else _read_safetensors(view)
+        return _read_safetensors(view)
     except UserError:
         raise
     except OSError as error:

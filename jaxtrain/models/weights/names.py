@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -190,34 +190,6 @@ class ArrayNames:
             now = next((now.format(*m.groups()) for m, now in matches if m), name)
             found[name if now in stored else now] = value
         return found
-
-    def num_strangers(self, names: Iterable[str]) -> int:
-        """Count what tells a file from those of the family, without building a model.
-
-        Args:
-          names: of the arrays in the file.
-
-        Returns:
-          Arrays that the family does not have, and layers of all its models that the
-          file does not have.
-        """
-        always, pattern = self._theirs
-        found, num = set[str](), 0
-        for name in names:
-            both = {name, name.rpartition(".")[0]}
-            found |= both
-            known = not always.isdisjoint(both) or any(map(pattern.fullmatch, both))
-            num += not (known or self.is_unused(name))
-        return num + len(always - found)
-
-    @functools.cached_property
-    def _theirs(self) -> tuple[frozenset[str], re.Pattern[str]]:
-        """Names of layers that each model has, and the pattern of the others."""
-        values = self.layers.values()
-        always = frozenset(name for name in values if "{" not in name)
-        parts = [re.split(r"\{.*?\}", name) for name in values if "{" in name]
-        forms = (r"\w+".join(map(re.escape, part)) for part in parts)
-        return always, re.compile("|".join(forms) or "(?!)")
 
 
 class OwnNames(ArrayNames):

@@ -1,6 +1,6 @@
 """The models whose weights other libraries have, by our names and by theirs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -228,14 +228,6 @@ def find(
         if source.library == library and same:
             return source if source.takes(image_shape) else None
     return None
-
-
-def of_architecture(architecture: str) -> Iterator[tuple[str, WeightsSource]]:
-    """Yield our name, and the source, of each model with a name in other libraries."""
-    for name, sources in SOURCES.items():
-        for source in sources:
-            if source.architecture == architecture:
-                yield name, source
 
 
 def lasting_options(config: ModelConfig) -> dict[str, Any]:

@@ -54,10 +54,10 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
     with collector.held_back():
         from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
-        from jaxtrain.records.workdir import folder_of_results, follow
         from jaxtrain.plugins.sweep.results import finish
         from jaxtrain.plugins.sweep.study import reported
         from jaxtrain.plugins.sweep.work import SweepWorker
+        from jaxtrain.records.workdir import folder_of_results, follow
 
     config = arguments.overrides
     if arguments.trust:

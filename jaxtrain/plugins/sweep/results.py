@@ -8,12 +8,12 @@ from jaxtrain.console import printable, tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.invocation import command
 from jaxtrain.pages.text import shown
-from jaxtrain.records.run_log import show_table
-from jaxtrain.plugins.report.sweep_file import SweepRecord, read_sweep, trial_folder
-from jaxtrain.records.workdir import COMPARISON
 from jaxtrain.plugins.report.again import write_recipe
 from jaxtrain.plugins.report.sweep import make_sweep_page
+from jaxtrain.plugins.report.sweep_file import SweepRecord, read_sweep, trial_folder
 from jaxtrain.plugins.sweep.space import apply
+from jaxtrain.records.run_log import show_table
+from jaxtrain.records.workdir import COMPARISON
 
 BEST = "best.py"
 

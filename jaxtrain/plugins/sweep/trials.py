@@ -18,11 +18,11 @@ from jaxtrain.errors import (
     UserError,
     is_out_of_memory,
 )
+from jaxtrain.plugins.sweep.space import Overrides, apply
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
-from jaxtrain.plugins.sweep.space import Overrides, apply
 
 
 class TrialFailed(Exception):

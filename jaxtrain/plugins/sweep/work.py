@@ -1,7 +1,6 @@
 """One process of a sweep: trains trials until there are none left."""
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,16 @@ from jaxtrain.errors import (
     UserError,
 )
 from jaxtrain.pages.text import shown
-from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.plugins.report.sweep_file import trial_folder
-from jaxtrain.run.setup import build_setup
-from jaxtrain.tasks.metrics import Goal
 from jaxtrain.plugins.sweep import study
 from jaxtrain.plugins.sweep.parts import make_pruner, make_sampler
 from jaxtrain.plugins.sweep.results import describe_end
 from jaxtrain.plugins.sweep.space import SearchSpace
 from jaxtrain.plugins.sweep.trials import Reporter, TrialFailed, carry_out
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.run.setup import build_setup
+from jaxtrain.tasks.metrics import Goal
 
 # Ends of a process that are no fault of its trial.
 IN_ORDER = (Interrupted, CheckpointError, StartAgainError)

@@ -22,20 +22,20 @@ from jaxtrain.errors import (
     StartAgainError,
     UserError,
 )
-from jaxtrain.processes.signals import StopSignals
+from jaxtrain.plugins.report.sweep import rank
 from jaxtrain.plugins.report.sweep_file import (
     SweepRecord,
     TrialState,
     read_sweep,
     write_sweep,
 )
-from jaxtrain.plugins.report.sweep import rank
-from jaxtrain.tasks.metrics import Goal
 from jaxtrain.plugins.sweep import study
 from jaxtrain.plugins.sweep.parts import make_pruner, make_sampler
 from jaxtrain.plugins.sweep.space import SearchSpace, apply
 from jaxtrain.plugins.sweep.study import SweepStudy, create, exists, reported
 from jaxtrain.plugins.sweep.trials import Reporter, TrialFailed, carry_out
+from jaxtrain.processes.signals import StopSignals
+from jaxtrain.tasks.metrics import Goal
 from tests.helpers.faulty import faulty
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
