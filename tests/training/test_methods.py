@@ -460,16 +460,6 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
     assert_same_with(train, data=METHOD_NEEDS.get(train["method"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sam", "trades", "free"])
-def test_devices_share_the_members_that_a_method_trains(method: str):
-    norm = {"norm": "l2"}
-    options = {"trades": {**norm, "steps": 1}, "free": norm}.get(method, {})
-    train = {"method": method, "method_options": options, "ensemble": 2}
-    groups = [{"meshes": [{"members": 2, "data": 2}]}]
-    assert_same_with(train, groups=groups, data=METHOD_NEEDS.get(method))
-
-
 @each_row(
     ("words", "told"),
     [
