@@ -79,10 +79,6 @@ class TrainState:
         return self.ema_model_state or self.model_state
 
 
-# Read by `sweep --together` alone.
-SHARED_FIELDS = ("step", "plateau")
-
-
 def as_dict(state: TrainState) -> dict[str, Any]:
     """Return the state's fields, as a checkpoint holds them.
 

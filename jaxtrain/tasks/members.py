@@ -1,3 +1,0 @@
-"""Prefix of the metrics of members, read by `sweep --together` alone."""
-
-OF_MEMBERS = "member_"
