@@ -54,8 +54,14 @@ def as_type(values: dict[str, Any], kind: type[T], path: Path, advice: str) -> T
 
 def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
     """Return the fields of a file, whatever they are: see `read_json`."""
-    content = _content(path, advice)
-    return None if content is None else parse_object(content, str(path), advice=advice)
+    try:
+        content = read_bytes(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read ({reason}): {advice}") from None
+    return parse_object(content, str(path), advice=advice)
 
 
 def has_digest(path: Path) -> bool:
@@ -64,11 +70,9 @@ def has_digest(path: Path) -> bool:
     Raises:
       UserError: The file is not there, cannot be read, or is damaged.
     """
-    content = _content(path, RESTORE)
-    if content is None:
+    if read_object(path) is None:
         raise UserError(f"{path} is not there: {RESTORE}")
-    values = _load(content, str(path), RESTORE)
-    return _without_digest(values, str(path), RESTORE) != values
+    return FIELD in parse(read_bytes(path))
 
 
 def parse_object(
@@ -76,46 +80,24 @@ def parse_object(
 ) -> dict[str, Any]:
     """Return the fields of a JSON text, after a look at its digest.
 
+    A text without a digest, which somebody has changed by hand, is taken as it is.
+
     Raises:
       UserError: It is no JSON object, or damaged.
     """
-    return _without_digest(_load(content, where, advice), where, advice)
-
-
-def _content(path: Path, advice: str) -> bytes | None:
-    try:
-        return read_bytes(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}): {advice}") from None
-
-
-def _load(content: str | bytes, where: str, advice: str) -> dict[str, Any]:
     try:
         values = parse(content)
     except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
         raise UserError(f"{where} cannot be read: it is no JSON object: {advice}")
-    return values
-
-
-def _without_digest(values: dict[str, Any], where: str, advice: str) -> dict[str, Any]:
-    """Return what was given to `with_digest`, after a comparison with the digest.
-
-    Files of earlier versions have no digest, and nor have those whose digest was
-    removed after they were changed by hand: these are taken as they are.
-    """
-    rest = {name: value for name, value in values.items() if name != FIELD}
-    if FIELD in values and values[FIELD] != _digest(rest):
+    if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
             f"{where} is not what was written: its values do not have the digest in "
             f"its field {FIELD!r}. If it is damaged, {advice}; if you changed it on "
             f"purpose, remove the field {FIELD!r}"
         )
-    return rest
+    return values
 
 
 def _digest(values: Mapping[str, Any]) -> str:
