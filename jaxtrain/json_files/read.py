@@ -8,14 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files import typed
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
-
-T = TypeVar("T")
 
 # The field of the digest.
 FIELD = "sha256"
@@ -29,31 +26,16 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
-def read_json(path: Path, kind: type[T], *, advice: str = RESTORE) -> T | None:
-    """Return what a file holds, after a look at its digest; None: there is no file.
+def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
+    """Return the fields of a file, after a look at its digest; None: there is no file.
 
     Args:
       path: Path of the file.
-      kind: Type of what it holds: see `typed.convert`.
       advice: What to do about a damaged file.
 
     Raises:
-      UserError: It cannot be read, is damaged, or holds something else.
+      UserError: It cannot be read, or is damaged.
     """
-    values = read_object(path, advice=advice)
-    return None if values is None else as_type(values, kind, path, advice)
-
-
-def as_type(values: dict[str, Any], kind: type[T], path: Path, advice: str) -> T:
-    """Return the fields of a file as a type: see `read_json`."""
-    try:
-        return typed.convert(values, kind, str(path))
-    except UserError as error:
-        raise UserError(f"{error}: {advice}") from None
-
-
-def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
-    """Return the fields of a file, whatever they are: see `read_json`."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:

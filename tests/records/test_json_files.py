@@ -9,7 +9,8 @@ import pytest
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import MAX_DEPTH, parse
-from jaxtrain.json_files.read import read_json, with_digest
+from jaxtrain.json_files.read import with_digest
+from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.json_files.typed import convert, fitting
 from tests.helpers.rows import each_row
 
@@ -106,10 +107,10 @@ def test_json_is_read_as_python_reads_it():
 )
 def test_what_is_no_json_is_told(content: bytes, told: str, tmp_path: Path):
     path = tmp_path / "x.json"
-    assert read_json(path, dict[str, Any]) is None
+    assert read_of_run(path, dict[str, Any]) is None
     path.write_bytes(content)
     with pytest.raises(UserError, match=told) as caught:
-        read_json(path, dict[str, Any], advice="mend it")
+        read_of_run(path, dict[str, Any], advice="mend it")
     assert str(path) in str(caught.value) and len(str(caught.value)) < 500
 
 
@@ -118,12 +119,12 @@ def test_a_digest_is_of_the_values_and_not_of_their_form(tmp_path: Path):
     written = with_digest(values)
     assert list(written) == ["b", "a", "sha256"]
     path.write_text(json.dumps(written, indent=3, sort_keys=True))
-    assert read_json(path, dict[str, Any]) == values
+    assert read_of_run(path, dict[str, Any]) == values
     for other in ({**written, "b": [1, 2.5]}, {**written, "c": 1}, {**written, "b": 1}):
         path.write_text(json.dumps(other))
         with pytest.raises(UserError, match=r"is not what was written.*mend it"):
-            read_json(path, dict[str, Any], advice="mend it")
+            read_of_run(path, dict[str, Any], advice="mend it")
     # What somebody does who has read that message.
     del written["sha256"]
     path.write_text(json.dumps({**written, "b": 1}))
-    assert read_json(path, dict[str, Any]) == {**values, "b": 1}
+    assert read_of_run(path, dict[str, Any]) == {**values, "b": 1}
