@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,11 @@ class Description:
                 f"{channels} above 0, up to 1, one a channel",
             ),
             "chosen": (
-                all(len(x) == self.num_outputs for x in self.chosen.values()),
-                f"lists of {self.num_outputs} numbers, one for each output",
+                all(
+                    len(x) == self.num_outputs and all(map(math.isfinite, x))
+                    for x in self.chosen.values()
+                ),
+                f"lists of {self.num_outputs} finite numbers, one for each output",
             ),
             "sound": (
                 self.sound is None or self.sound.image_shape == self.image_shape,

@@ -502,8 +502,8 @@ def test_a_temperature_divides_the_logits(
         ({"temperature": 2.5, "step": 3}, "was fitted to the checkpoint of step 3"),
         ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
-        ({"temperature": None}, "temperature: expected a finite number, found null"),
-        ({}, "temperature.json: temperature is missing"),
+        ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),
+        ({}, "temperature.json: Object missing required field `temperature`"),
     ):
         fit(**values)
         assert main(words) == 2

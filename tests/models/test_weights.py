@@ -501,7 +501,7 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
     for header, told in (
         ('{"a": ' + "[" * 900 + "]" * 900 + "}", "it is nested more than 64 deep"),
         (f'{{"a": {tensor}, "a": {tensor}}}', "it has the field 'a' twice"),
-        ('{"a": 1' + "0" * 5000 + "}", "a number has 5001 digits"),
+        ('{"a": 1' + "0" * 5000 + "}", "10{19} is an integer beyond"),
     ):
         path = tmp_path / "hostile.safetensors"
         size = len(header).to_bytes(8, "little")
