@@ -255,11 +255,6 @@ def test_packed_files_give_the_same(here: Path):
     assert_same_batches(batches(source="packed:packed"), batches())
 
 
-@pytest.mark.slow
-def test_workers_give_the_same(here: Path):
-    assert_same_batches(batches(workers=2), batches())
-
-
 def test_they_cannot_be_kept_on_the_device(here: Path):
     with pytest.raises(UserError, match="differ in size"):
         load_images(**FIELDS, cache="device")
@@ -308,7 +303,6 @@ def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
 
 # Words of a run, its devices.
 OTHERS = {
-    "packed": ("--data.source packed:packed", 1),
     "workers": ("--data.workers 2", 1),
     "data": ("--parallel.preset data_parallel", 8),
     "stages": ("--parallel.pipeline-stages 2", 8),

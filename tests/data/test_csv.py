@@ -153,16 +153,6 @@ def test_names_of_any_bytes(root: Path):
     assert files[0].data == grey(9) and files[0].name.endswith("a/\\xff\\n.png")
 
 
-def test_only_listed_files_are_kept(root: Path, tmp_path: Path):
-    (tmp_path / "kept").write_text("a/1.png\nb/3.png\n")
-    text = "path,label\n" + "".join(f"{path},{path[0]}\n" for path in FILES)
-    store, _ = opened(root, text, include=str(tmp_path / "kept"))
-    assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
-    (tmp_path / "kept").write_text("a/1.png\nb/9.png\n")
-    with pytest.raises(UserError, match=r"names 1 files that .* not have: b/9\.png"):
-        opened(root, text, include=str(tmp_path / "kept"))
-
-
 def test_the_digest_is_of_all_that_counts(root: Path):
     tables = ["a/1.png,x,train\nb/3.png,y,train"]
     tables += ["b/3.png,y,train\na/1.png,x,train", "a/1.png,y,train\nb/3.png,x,train"]
@@ -246,13 +236,6 @@ def test_paths_from_the_root_of_the_disk(root: Path, tmp_path: Path):
     assert files[2].data == grey(7) and files[3].data == grey(4)
 
 
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_other_separators(root: Path, separator: str):
-    rows = ["path,label", '"a/1.png","x"', "b/3.png,y"]
-    text = "\r\n".join(rows).replace(",", separator)
-    assert opened(root, text)[0].facts["class_names"] == ("x", "y")
-
-
 def test_numbers_to_predict_are_no_classes(root: Path):
     write_folder(root, {f"c/{i}.png": i for i in range(30)})
     rows = [f"c/{i}.png" for i in range(30)]
@@ -268,15 +251,6 @@ def test_numbers_to_predict_are_no_classes(root: Path):
     few = "path,label\n" + "".join(f"{r},{i % 4}.5\n" for i, r in enumerate(rows))
     assert opened(root, whole)[0].facts["num_classes"] == 30
     assert opened(root, few)[0].facts["num_classes"] == 4
-
-
-@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
-def test_what_is_no_table(root: Path, kind: str):
-    path = root / "list.csv"
-    if kind != "missing":
-        path.mkdir() if kind == "folder" else os.mkfifo(path)
-    with pytest.raises(UserError, match=r"No such file|no regular file|Is a directory"):
-        open_csv(str(path), DataConfig(source=f"csv:{path}"))
 
 
 def test_links_that_leave_the_folder(root: Path):

@@ -1,10 +1,7 @@
 """The check of a data set: every planted defect is found, and nothing else."""
 
 import dataclasses
-import html
-import io
 import itertools
-import os
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
@@ -15,11 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console as RichConsole
 from scipy.sparse.csgraph import connected_components
 
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data import ahead
 from jaxtrain.data.doctor import near, scan
 from jaxtrain.data.doctor.check import check
 from jaxtrain.data.doctor.look import hash_pixels, look_at
@@ -27,7 +22,6 @@ from jaxtrain.data.files import ImageFile, StoredFile
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
-from jaxtrain.pages.text import breakable
 from jaxtrain.run import data_checks
 from tests.helpers.images import encode, grey, write_tfds
 from tests.helpers.messy import make_messy
@@ -267,13 +261,6 @@ def test_a_column_may_have_any_name(tmp_path: Path):
     assert far["title"] == "1 image with a number far off in the column 'a{b}'"
 
 
-def test_targets_that_are_no_classes_are_no_finding(tmp_path: Path):
-    report = check_arrays(
-        tmp_path, many(12), [5] * 12, test=3, facts={"names": ["a number"]}
-    )
-    assert report["findings"] == [] and report["classes"] is None
-
-
 @each_row("channels", [1, 2, 3, 5])
 def test_arrays_of_any_number_of_channels(tmp_path: Path, channels: int):
     images = np.concatenate([many(39), many(39)[..., ::-1]], axis=-1)[..., :channels]
@@ -344,31 +331,6 @@ def test_images_of_one_signature_are_told_apart_by_their_pixels():
     assert decoded.call_count == len(files) + 3
 
 
-def test_no_more_than_a_few_chunks_are_read_ahead():
-    started: list[int] = []
-    num_threads = len(os.sched_getaffinity(0))
-    results = ahead.by_threads(
-        started.append, range(10_000), num_threads, scan.IN_FLIGHT * num_threads
-    )
-    next(results)
-    results.close()
-    assert len(started) <= scan.IN_FLIGHT * num_threads + 1
-
-
-def test_the_bar_is_shown_on_a_terminal_alone(tmp_path: Path):
-    terminal = RichConsole(file=io.StringIO(), force_terminal=True, width=80)
-    place = "rich.console.Console"
-    config = Config(data=DataConfig(source="synthetic:8x8x3/4/64"))
-    with mock.patch(place, return_value=terminal):
-        check(config, tmp_path, sized=True)
-    shown = terminal.file.getvalue()  # type: ignore[attr-defined]
-    assert "looking" in shown and "80/80" in shown
-    quiet = RichConsole(file=io.StringIO())
-    with mock.patch(place, return_value=quiet):
-        check(config, tmp_path, sized=True)
-    assert quiet.file.getvalue() == ""  # type: ignore[attr-defined]
-
-
 # --- pairs ---------------------------------------------------------------------------
 
 
@@ -400,21 +362,6 @@ def connected(joined: np.ndarray) -> list[list[int]]:
     return sorted(some for some in members if len(some) > 1)
 
 
-def test_hashes_that_share_a_part_are_compared_once_each():
-    generator = np.random.default_rng(1)
-    hashes = generator.integers(0, 2**64, 300, dtype=np.uint64)
-    for copy in range(2000):
-        flips = generator.choice(64, generator.integers(0, 7), replace=False)
-        flipped = hashes[copy % 300] ^ np.bitwise_or.reduce(
-            np.uint64(1) << flips.astype(np.uint64), initial=np.uint64(0)
-        )
-        hashes = np.append(hashes, flipped)
-    bits = np.bitwise_count(hashes[:, None] ^ hashes)
-    expected = np.triu(bits <= near.MAX_BITS, 1).sum()
-    pairs = np.sort(np.concatenate(list(near._candidates(hashes))), axis=1)
-    assert len(pairs) == len(np.unique(pairs, axis=0)) == expected > 2000
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 400])
 def test_pairs_that_share_a_member_are_a_group(chunk: int):
     pairs = np.random.default_rng(2).permuted(
@@ -436,12 +383,6 @@ def test_pairs_that_share_a_member_are_a_group(chunk: int):
         assert not len(joined.apart(some))
     groups = [group.tolist() for group in near.equal_ones(joined.groups)]
     assert groups == connected(matrix) and max(map(len, groups)) == 100
-
-
-def test_places_of_equal_values():
-    places = near.equal_ones(np.array([5, 2, 9, 2, 5, 7, 5]))
-    assert [some.tolist() for some in places] == [[1, 3], [0, 4, 6]]
-    assert near.equal_ones(np.zeros(0, np.int64)) == near.equal_ones(np.arange(3)) == []
 
 
 @pytest.mark.slow
@@ -550,10 +491,3 @@ def test_the_doctor_counts_what_was_passed_over(tmp_path: Path, cli: Cli):
     assert found["unreadable"]["examples"][0]["name"].endswith("Hühner/cut_0.jpg")
     assert len(found["unreadable"]["examples"]) == messy.num_damaged
     assert {"HEIF", "AVIF", "WEBP", "JPEG", "PNG"} == set(report["formats"])
-
-
-def test_names_on_the_page_break_at_their_signs():
-    name = "Holiday/IMG_2023-05_a<b>.jpg"
-    shown = breakable(name)
-    assert shown == ("Holiday/<wbr>IMG_<wbr>2023-<wbr>05_<wbr>a&lt;b&gt;.<wbr>jpg")
-    assert html.unescape(shown.replace("<wbr>", "")) == name

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import Image, ImageOps
+from PIL import Image
 
 from jaxtrain.data import canvas, decode_limits, formats, images
 from jaxtrain.data.files import UnreadableError, open_file
@@ -169,23 +169,6 @@ def test_a_photograph_with_others_beside_it():
 # --- orientation ---------------------------------------------------------------------
 
 
-@each_row("format", ["JPEG", "PNG", "WEBP", "TIFF"])
-@each_row("orientation", range(10))
-def test_images_are_upright(format: str, orientation: int):
-    image = Image.fromarray(smooth(24, 40))
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encode(image, format, exif=exif)
-    with Image.open(io.BytesIO(data)) as stored:
-        reference = np.asarray(ImageOps.exif_transpose(stored)).astype(int)
-    file = open_file(data, MAX_PIXELS)
-    assert (file.height, file.width) == reference.shape[:2]
-    found = file.decode(3)
-    assert found.shape == reference.shape
-    assert np.abs(found - reference).max() <= 4 * (format == "JPEG")
-    assert file.decode(1).shape == (*reference.shape[:2], 1)
-
-
 # --- formats in a container ----------------------------------------------------------
 
 
@@ -205,16 +188,6 @@ def test_heic_and_avif_are_read(format: str):
         open_file(data, 24 * 40 - 1)
     with pytest.raises(UnreadableError):
         open_file(data[: len(data) // 2], MAX_PIXELS).decode(3)
-
-
-@pytest.mark.parametrize("orientation", [3, 6])
-def test_avif_is_turned_upright(orientation: int):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    file = open_file(contained("AVIF", exif=exif), MAX_PIXELS)
-    turned = np.rot90(smooth(24, 40), {3: 2, 6: -1}[orientation]).astype(int)
-    assert (file.height, file.width) == turned.shape[:2]
-    assert np.abs(file.decode(3) - turned).mean() < 3
 
 
 @pytest.mark.parametrize(

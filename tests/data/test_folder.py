@@ -11,14 +11,14 @@ import pytest
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sampled
-from jaxtrain.data.files import StoredFile, UnreadableError, open_file
+from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import check_folder
-from tests.helpers.images import encode, grey, load_images, read_all, write_folder
+from tests.helpers.images import grey, load_images, read_all, write_folder
 from tests.helpers.rows import each_row
 
 
@@ -83,13 +83,6 @@ def test_splits_of_a_folder(tmp_path: Path):
         batch = read_all(source)
         found = zip(batch["image"][:, 0, 0, 0], batch["target"], strict=True)
         assert sorted(found) == [*zip(values, labels, strict=True)]
-
-
-def test_a_class_may_be_called_train(tmp_path: Path):
-    write_folder(tmp_path, {"bus/1.png": 1, "train/2.png": 2, "tram/3.png": 3})
-    store, splits = opened(tmp_path)
-    assert store.facts["class_names"] == ("bus", "train", "tram")
-    assert [*splits] == ["train"]
 
 
 def test_the_digest_is_of_names_and_sizes(tmp_path: Path):
@@ -157,13 +150,6 @@ def test_bad_lists(six: Path, tmp_path: Path, text: str | None, message: str):
         path.write_text(text)
     with pytest.raises(UserError, match=message):
         opened(six, include=str(path))
-
-
-def test_a_list_for_another_source_is_refused():
-    with pytest.raises(
-        UserError, match=r"only with data\.source = folder:DIR or masks:DIR or csv:FILE"
-    ):
-        DataConfig(source="digits", include="kept.txt")
 
 
 # --- what cannot be used -------------------------------------------------------------
@@ -454,24 +440,6 @@ def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):
     reasons = [f.data.strerror for f in store.read(np.arange(3))[0]]
     assert reasons[:2] == ["No such file or directory", "it is no regular file"]
     assert reasons[2] in ("Is a directory", "it is no regular file")
-
-
-def test_a_file_larger_than_any_image_is_not_read(tmp_path: Path):
-    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
-    os.truncate(tmp_path / "a" / "1.png", 2**40)
-    store, _ = opened(tmp_path)
-    (file,), _ = store.read(np.array([0]))
-    with pytest.raises(UnreadableError, match="1099511627776 bytes are more than"):
-        open_file(file.data, DataConfig.max_pixels)
-
-
-def test_many_classes(tmp_path: Path):
-    data = encode(np.zeros((1, 1), np.uint8))
-    for i in range(2000):
-        (tmp_path / f"c{i:05d}").mkdir()
-        (tmp_path / f"c{i:05d}" / "1.png").write_bytes(data)
-    store, _ = opened(tmp_path)
-    assert store.facts["num_classes"] == 2000 and store.target[-1] == 1999
 
 
 def test_slices_have_files_of_all_classes(tmp_path: Path):

@@ -175,23 +175,6 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     assert len({str(values) for values in results.values()}) == 1
 
 
-@pytest.mark.slow
-def test_a_run_with_too_many_is_refused(
-    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    config = write_recipe(tmp_path / "run.py", RUN)
-    head = (
-        f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
-        "--data.max-bad-fraction 0.03"
-    )
-    for words in ("", "--data.cache stream", "--data.workers 1"):
-        command = f"{head} --workdir {quoted(tmp_path / 'run')} {words}"
-        assert main(shlex.split(command)) == 2
-        told = capsys.readouterr().err
-        assert "2 of the 32 images of the train split are unreadable" in told
-        assert "split 'train' of tfds:tiny: image 3 is unreadable" in told
-
-
 # --- two processes -------------------------------------------------------------------
 
 

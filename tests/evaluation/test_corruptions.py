@@ -314,12 +314,10 @@ def test_the_error_is_of_the_main_metric():
             robustness.error(Goal(name, higher=True), values)
 
 
-@pytest.mark.parametrize("told", [{}, {"metric": "accuracy"}], ids=str)
-def test_a_baseline_is_of_the_same_metric(told: dict[str, str], tmp_path: Path):
-    """Files of earlier versions, which do not tell theirs, are of accuracy."""
+def test_a_baseline_is_of_the_same_metric(tmp_path: Path):
     path = tmp_path / "evaluation.json"
     errors = {name: [0.1, 0.3] for name in CORRUPTIONS}
-    found = {"errors": errors, "table": "CIFAR-10-C", **told}
+    found = {"errors": errors, "table": "CIFAR-10-C", "metric": "accuracy"}
     write_digested(path, {"corruptions": found})
     baseline = robustness.read_baseline(path, "CIFAR-10-C", "accuracy")
     assert baseline["fog"] == pytest.approx(0.2)

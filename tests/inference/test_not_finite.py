@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.engine.finite import NOT_FINITE, finite_rows
@@ -127,9 +126,3 @@ def test_statistics_are_those_of_pixels(
     values = json.loads(json.dumps(values))
     with pytest.raises(UserError, match=f"^here: .*{told}"):
         Description.from_dict(values, "here")
-
-
-def test_a_written_model_is_read_back(model: TrainedModel, tmp_path: Path):
-    folder.write(model, tmp_path / "model")
-    found = load_model(tmp_path / "model")
-    assert found.description == model.description

@@ -304,21 +304,6 @@ def test_names_come_from_standard_input_as_they_are(
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
 
 
-def test_a_batch_is_no_larger_than_all_images(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    sizes, load = [], stream.load
-
-    def note(get: Any, num: int, about: Description, size: int) -> Any:
-        sizes.append(size)
-        return load(get, num, about, size)
-
-    monkeypatch.setattr(stream, "load", note)
-    assert run("--out found.csv --batch-size 1000000 photos/a/00.png photos/b") == 0
-    with open("found.csv", encoding="utf-8") as file:
-        assert sizes == [sum(1 for _ in file) - 1]
-
-
 def give(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
 
@@ -459,12 +444,10 @@ def test_a_full_disk_is_told_and_left_as_it_was(
         (disk / "rest").unlink()
 
 
-@pytest.mark.parametrize("last", ["csv_table", "npy_file"])
 def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
-    here: Path, monkeypatch: pytest.MonkeyPatch, last: str
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Whichever of them is closed after the others."""
-    really = getattr(tables, last)
+    really = tables.npy_file
 
     @contextlib.contextmanager
     def full(*given: Any) -> Iterator[Any]:
@@ -472,8 +455,7 @@ def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
             yield write
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tables, last, full)
-    monkeypatch.setitem(tables.TABLES, ".csv", tables.csv_table)
+    monkeypatch.setattr(tables, "npy_file", full)
     assert run("--out found.csv --features f.npy --explain seen photos") == 2
     assert {p.name for p in here.iterdir()} == {"model", "photos"}
 
@@ -623,20 +605,6 @@ def test_pictures_show_where_the_map_is():
     assert (np.asarray(draw(grey, np.zeros((4, 4), np.float32))) == 100).all()
     colour = np.zeros((250, 300, 3), np.uint8)
     assert draw(colour, heat).size == (300, 250)
-
-
-def test_pictures_of_maps_name_the_class_and_its_probability():
-    heat, grey = np.zeros((4, 4), np.float32), np.full((28, 28, 1), 100, np.uint8)
-    plain = np.asarray(draw(grey, heat))
-    pictures = [np.asarray(draw(grey, heat, text)) for text in ("9.1% émeu", "cat")]
-    for picture in pictures:
-        assert picture.shape == (248, 224, 3)
-        assert (picture[:224] == plain).all()
-        strip = picture[224:, :, 0]
-        assert strip.min() == 0 and strip.max() == 255
-    assert (pictures[0] != pictures[1]).any()
-    # One that is too long is cut, and not drawn beyond the picture.
-    assert draw(grey, heat, "w" * 500).size == (224, 248)
 
 
 @pytest.mark.slow

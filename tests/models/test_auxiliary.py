@@ -85,16 +85,6 @@ def test_a_step_lowers_the_sum_of_the_losses(name: str):
         close(trial.state.params, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.slow
-def test_a_line_search_looks_at_the_sum_of_the_losses():
-    trial = Trial(name="two_heads", optimizer=OptimizerConfig(name="lbfgs"))
-    for _ in range(5):
-        params = trial.state.params
-        loss = trial(IMAGES[:1], LABELS[:1])["loss"][0]
-        np.testing.assert_allclose(loss, jax.jit(by_hand)(params)[0], rtol=1e-5)
-        assert jax.jit(by_hand)(trial.state.params)[0] < loss
-
-
 def test_an_evaluation_sees_the_main_outputs_alone():
     trial = Trial(name="two_heads", compute=False)
     images = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)

@@ -18,8 +18,7 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.training import precision
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import predict
-from jaxtrain.zoo import counted, listing
-from jaxtrain.zoo.counted import Counted
+from jaxtrain.zoo import counted
 from jaxtrain.zoo.published import PUBLISHED
 from tests.helpers.processes import ROOT
 
@@ -137,13 +136,6 @@ def test_counts_are_those_of_torchvision():
             params, billions = TORCHVISION[name]
             assert counts.num_params == params
             assert 0.8 < counts.forward_flops / (2e9 * billions) < 1.1, name
-
-
-def test_the_listing_of_a_model_that_is_not_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(counted, "read", dict[str, Counted])
-    assert listing.to_dict(listing.find("resnet18"))["num_params"] is None
-    assert "weights" not in listing.details(listing.find("resnet18"))
-    assert len(listing.table().splitlines()) == 1 + len(MODELS)
 
 
 @pytest.mark.exhaustive

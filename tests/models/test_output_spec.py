@@ -109,11 +109,6 @@ def test_outputs_of_another_shape_are_refused_with_both():
         )
 
 
-def test_a_row_is_written_as_before():
-    about = dataclasses.replace(describe("lenet"), output_spec=None)
-    assert "output_spec" not in about.to_dict()
-
-
 @pytest.mark.parametrize(
     "spec", [[0, 2], {"a": [-1]}, {"a": "x"}, 3, [[[[[[[[[2]]]]]]]]]]
 )

@@ -12,7 +12,6 @@ from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_step
-from jaxtrain.json_files import typed
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.weights import sources
@@ -67,9 +66,6 @@ def test_the_config_names_it():
     assert ModelConfig(transform=given).transform == known
     with pytest.raises(UserError, match=r"transform = 'scaled': expected path/to/file"):
         ModelConfig(transform="scaled")
-    before = vars(ModelConfig()) | {"options": {}}
-    del before["transform"]
-    assert typed.convert(before, ModelConfig, "an older file") == ModelConfig()
 
 
 def test_no_other_library_has_such_a_model():

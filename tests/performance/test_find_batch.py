@@ -114,11 +114,6 @@ def test_micro_batches_are_shared_by_devices_and_groups(
         assert config.data.batch_size % unit == 0
 
 
-def test_a_batch_that_the_devices_cannot_share():
-    with pytest.raises(UserError, match=r"= 24: 5 devices can share a multiple of 5"):
-        micro_batch_counts(CONFIG, 5)
-
-
 @each_row(
     ("text", "size"),
     [

@@ -71,12 +71,6 @@ def test_a_script_that_fails_keeps_its_rows_and_says_why(tmp_path: Path):
     assert rows[1]["failed"] in text
 
 
-def test_a_script_that_hangs_says_that_its_time_was_up(tmp_path: Path):
-    code, rows, _ = table(tmp_path, "124 120", f'{PRINTED}{{"name": "mem')
-    assert code == 1
-    assert rows[1]["failed"] == "its time was up, after 120 s"
-
-
 def test_a_script_that_is_skipped_is_no_failure(tmp_path: Path):
     code, rows, text = table(tmp_path, "skipped PyTorch is not installed", "")
     assert code == 0

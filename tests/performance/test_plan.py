@@ -6,8 +6,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +27,6 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.environments import Environment
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, gpu_name
 from jaxtrain.performance import gpu_compiler, planning
@@ -417,27 +414,6 @@ def test_a_process_that_dies_is_told():
         gpu_compiler.call(cpu, signal.raise_signal, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="ended with 3, no answer"):
         gpu_compiler.call(cpu, os._exit, 3)
-
-
-@pytest.mark.slow
-def test_a_process_that_is_ready_takes_the_first_call_and_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(Environment, "find", lambda _: Path(sys.executable))
-    target, started, popen = parse_target("h100"), [], subprocess.Popen
-
-    def start(*words: Any, **options: Any) -> Any:
-        started.append(popen(*words, **options))
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    with gpu_compiler.ready(target):
-        assert len(started) == 1
-        assert gpu_compiler.call(target, len, "abc") == 3 and len(started) == 1
-        assert gpu_compiler.call(target, len, "ab") == 2 and len(started) == 2
-    with gpu_compiler.ready(target):
-        assert len(started) == 3 and started[-1].poll() is None
-    assert started[-1].returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow

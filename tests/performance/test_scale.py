@@ -9,7 +9,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from jaxtrain.cli import main
 from jaxtrain.config import (
@@ -27,7 +26,6 @@ from jaxtrain.performance.scale import (
     Mode,
     at_devices,
     describe_run,
-    plot,
     scale,
 )
 from jaxtrain.run.programs import make_programs
@@ -116,13 +114,6 @@ def test_timed_with_a_fixed_batch(cli: Cli, write_config):
     assert two["state_bytes_per_device"] == one["state_bytes_per_device"]
 
 
-@pytest.mark.slow
-def test_a_step_is_timed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measure, "TIMED_SECONDS", 0.01)
-    found = measure.run_steps(at_devices(TINY_CONFIG, 1, "strong"))
-    assert found["step_seconds"] > 0 and found["peak_bytes"] > 0
-
-
 @pytest.mark.parametrize(("mode", "size"), [("weak", 64), ("strong", 16)])
 def test_the_batch_grows_with_the_devices_or_stays(mode: Mode, size: int):
     assert at_devices(TINY_CONFIG, 4, mode).data.batch_size == size
@@ -160,23 +151,9 @@ def test_a_larger_batch_does_not_make_steps_per_call_an_error():
     assert build_setup(at_devices(config, 8, "weak")).timetable.steps_per_epoch == 2
 
 
-@pytest.mark.parametrize(("simulated", "panels"), [(True, 2), (False, 3)])
-def test_speed_of_simulated_devices_is_not_drawn(
-    tmp_path: Path, simulated: bool, panels: int
-):
-    runs = timed((1, 0.1), (2, 0.1))
-    result = {"config": "tiny", "mode": "weak", "preset": "fsdp", "runs": runs}
-    result |= {"simulated": simulated, "target": None}
-    plot(tmp_path / "plot.png", result)
-    with Image.open(tmp_path / "plot.png") as image:
-        width, height = image.size
-    assert width / height == panels * 5 / 4
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["device", "stream"])
-def test_the_step_is_that_of_a_run(cache: Literal["device", "stream"]):
-    setup = make_task(cache)
+def test_the_step_is_that_of_a_run():
+    setup = make_task("stream")
     state, key, data, batches = measure.create_inputs(setup)
     copy = jax.tree.map(lambda x: x.copy(), state)
     ours, metrics = measure.compile_step(setup)(state, key, data, batches)

@@ -1,6 +1,5 @@
 """Numbers far from 0: float32 would round their differences off."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -143,18 +142,6 @@ def test_sources_keep_numbers_apart(tmp_path: Path, write: Any):
     pack(packed, tmp_path / "packed", format="raw", size=4)
     facts = load_images(source=f"packed:{tmp_path}/packed", **fields).train.facts
     assert facts == found["far"]
-
-
-def test_a_set_that_float32_holds_has_the_digest_it_had(tmp_path: Path):
-    """Runs that began before float64 was read go on."""
-    values = np.arange(NUM) / 7
-    source = write_arrays(tmp_path, values)
-    fields: dict[str, Any] = {"test_split": "train", "allow_overlap": True}
-    splits = load_images(source=source, targets=("a",), **fields)
-    digest = hashlib.sha256(values.astype(np.float32).tobytes())
-    digest.update(f"train {(NUM, 4, 4)}".encode() + bytes(NUM * 16))
-    named = "\0".join((digest.hexdigest(), "a")).encode()
-    assert splits.train.facts["digest"] == hashlib.sha256(named).hexdigest()
 
 
 def test_what_would_be_rounded_off_is_no_label_and_no_float64_of_a_store():

@@ -214,11 +214,6 @@ def test_a_label_that_no_image_has():
     assert mean(kept, 5) == 0.2
 
 
-def test_what_metrics_keep_is_kept_once():
-    kept = task_of().kept(jnp.zeros((2, 4)), jnp.zeros((2, 4)))
-    assert list(kept) == ["mean_average_precision"]
-
-
 # --- wrong input ---------------------------------------------------------------------
 
 

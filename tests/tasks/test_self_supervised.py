@@ -35,7 +35,6 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.tiers import diagonal
 from tests.helpers.trial import LAYOUT, as_given
 
 STORED = Path(__file__).parents[1] / "stored" / "torch" / "views.json"
@@ -211,33 +210,16 @@ def test_a_linear_probe_trains_the_last_layer_alone(here: Path):
 
 
 @pytest.mark.slow
-def test_views_can_begin_with_a_classifier(here: Path):
-    folder = here / "classifier"
-    folder.mkdir()
-    text = recipe(
-        data='DataConfig(source="digits", batch_size=32)',
-        model='ModelConfig(name="convnet", width=0.125)',
-        train="TrainConfig(steps=2)",
-    )
-    write_recipe(folder / "recipe.py", text)
-    train(folder)
-    write_recipe(folder / "recipe.py", run_text("simclr"))
-    train(folder, "--model.pretrained run", run="views")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_run_resumes_exactly(loss: str, tmp_path: Path):
-    write_recipe(tmp_path / "recipe.py", run_text(loss))
+def test_a_run_resumes_exactly(tmp_path: Path):
+    write_recipe(tmp_path / "recipe.py", run_text("byol"))
     train(tmp_path, run="whole")
     train(tmp_path, "--train.stop-after-steps 4", run="cut")
     train(tmp_path, run="cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut", STEPS)
 
 
-@pytest.mark.parametrize(
-    ("loss", "preset"), diagonal(LOSSES, ["data_parallel", "fsdp", "2d"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "preset"), [("simclr", "2d"), ("byol", "fsdp")])
 def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
     text = run_text(loss, precision='"fp64"')
     write_recipe(tmp_path / "recipe.py", text)
@@ -250,9 +232,8 @@ def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-def test_half_precisions_have_about_the_losses_of_float32(loss: str, tmp_path: Path):
-    found = {}
+def test_half_precisions_have_about_the_losses_of_float32(tmp_path: Path):
+    found, loss = {}, "simclr"
     for policy in ("fp32", "bf16", "fp16"):
         write_recipe(tmp_path / "recipe.py", run_text(loss, precision=repr(policy)))
         lines = read_lines(train(tmp_path, run=policy), "train")

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from jaxtrain import own, tasks
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
-from jaxtrain.records.workdir import write_json
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.pictures import COLOURS, outlines, overlay
@@ -35,7 +34,6 @@ CONFIG = recipe(
 )
 # On 8 devices: the words, and the folder of the run.
 MESHES = {
-    "data": "--parallel.preset data_parallel",
     "fsdp": "--parallel.preset fsdp",
     "stages": "--parallel.pipeline-stages 2",
 }
@@ -143,30 +141,6 @@ def test_what_the_task_does_not_know_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_from_before_there_were_tasks_goes_on(cli: Cli, write_config):
-    config = write_config(recipe(train="TrainConfig(steps=8, eval_every_steps=4)"))
-    words = ["--config", config, "--workdir", "run"]
-    assert cli(*words, "--train.stop-after-steps", 4).code == 0
-    path = cli.directory / "run" / "config.json"
-    old = json.loads(path.read_text())
-    del old["task"], old["sha256"]
-    old["checkpoint"]["best_metric"] = "accuracy"
-    path.write_text(json.dumps(old))
-    result = cli(*words, "--task", "else")
-    assert result.code == 2 and "task = 'else'" in result.stderr
-    assert cli(*words).code == 0
-    assert read_summary(cli.directory / "run")["best"]["metric"] == "accuracy"
-
-
-def test_json_takes_nested_values_and_writes_rows_on_a_line(tmp_path: Path):
-    nan, text = float("nan"), "of [1,\n 2]"
-    values = {"matrix": [[1, 2], [3, 4]], "of_class": [1.0, nan, None], "text": [text]}
-    write_json(tmp_path / "summary.json", values)
-    written = (tmp_path / "summary.json").read_text()
-    assert json.loads(written) == {**values, "of_class": [1.0, None, None]}
-    assert "[1, 2],\n" in written and "[1.0, null, null]" in written
-
-
 OWN_OPTION = """
 from dataclasses import dataclass
 from jaxtrain.config.base import Section
@@ -209,29 +183,11 @@ def test_declared_options_are_checked(tmp_path: Path):
 
 
 HERE = "tests.tasks.test_tasks"
-own.allow(f"{HERE}:{name}" for name in ("Inherits", "LaidOver", "Demanding"))
+own.allow(f"{HERE}:{name}" for name in ("Inherits", "Demanding"))
 
 
 class Inherits(Classification):
     """Has the constructor, and so the options, of classification."""
-
-
-class Constructor:
-    """Takes no options, whatever task it is laid over."""
-
-    def __init__(self, image_shape: Any, facts: Any):
-        super().__init__(image_shape, facts)  # type: ignore[call-arg]
-
-
-class LaidOver(Constructor, Classification):
-    pass
-
-
-def test_options_go_with_the_constructor():
-    facts = {"num_classes": 3}
-    made = tasks.build(Config(task=f"{HERE}:LaidOver"), (8, 8, 1), facts)
-    assert made.num_outputs == 3 and LaidOver.Options is None
-    assert Inherits.Options is Classification.Options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,15 +225,6 @@ def test_an_option_of_ones_own_task_has_one_value():
         tasks.build(config, (8, 8, 1), {"num_classes": 3})
 
 
-def test_a_task_may_be_generic():
-    Item = TypeVar("Item")
-
-    class Of(Task, Generic[Item]):
-        pass
-
-    assert Of[int].__args__ == (int,)  # type: ignore[attr-defined]
-
-
 @pytest.mark.slow
 def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
     """In training, in a resumed run, and in an evaluation."""
@@ -301,13 +248,6 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
         assert model["task_options"] == {"scale": scale}
         losses[scale] = read_lines(workdir, "train")[0]["loss"]
     assert losses[4] == 4 * losses[1]
-
-
-def test_an_example_is_told_in_numbers_by_default():
-    target = {"box": np.arange(400), "size": np.float32(1 / 3)}
-    told = Task().draw_example(np.zeros((8, 8, 1), np.uint8), target, np.ones(2))
-    assert told["target"] == "box [  0   1   2 ... 397 398 399], size 0.3333"
-    assert told["prediction"] == "[1. 1.]"
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
