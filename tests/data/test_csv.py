@@ -126,13 +126,6 @@ def test_names_that_the_disk_spells_otherwise(
     assert len(store.names) == 2
 
 
-def test_labels_that_are_equal_in_unicode_are_one_class(root: Path):
-    text = "path,label\na/1.png,caf\xe9\na/2.png,cafe\u0301\nb/3.png,y\n"
-    store, _ = opened(root, text)
-    assert store.facts["class_names"] == ("caf\xe9", "y")
-    assert store.target.tolist() == [0, 0, 1]
-
-
 def test_columns_of_numbers_are_named_where_there_is_no_label(root: Path):
     text = "filename;cat;note;weight\na/1.png;1;x;0,5\nb/3.png;;y;1,25\n"
     with pytest.raises(UserError, match=r"--data\.targets cat weight \("):
@@ -251,14 +244,6 @@ def test_numbers_to_predict_are_no_classes(root: Path):
     few = "path,label\n" + "".join(f"{r},{i % 4}.5\n" for i, r in enumerate(rows))
     assert opened(root, whole)[0].facts["num_classes"] == 30
     assert opened(root, few)[0].facts["num_classes"] == 4
-
-
-def test_links_that_leave_the_folder(root: Path):
-    (root / "c").symlink_to("/etc")
-    with pytest.raises(UserError, match=r"line 4: c/passwd leads to /etc/passwd, out"):
-        opened(root, GOOD + "c/passwd,x\n")
-    (root / "d").symlink_to("b")
-    assert len(opened(root, GOOD + "d/4.png,x\n")[0].names) == 3
 
 
 # --- targets of several numbers ------------------------------------------------------

@@ -1,7 +1,6 @@
 """The check of a data set: every planted defect is found, and nothing else."""
 
 import dataclasses
-import itertools
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.sources import load, statistics
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.run import data_checks
-from tests.helpers.images import encode, grey, write_tfds
+from tests.helpers.images import encode, write_tfds
 from tests.helpers.messy import make_messy
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import Cli
@@ -112,22 +111,6 @@ def test_a_clean_list_is_clean(zoo: Zoo, cli: Cli, write_config: Callable[..., P
     kinds = set(found(read_report(cli.directory / "again")))
     assert not [k for k in kinds if k.startswith(("unreadable", "duplicates"))]
     assert "near_leak" in kinds
-
-
-def test_a_list_has_a_name_a_line(
-    tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
-):
-    zoo = Zoo(tmp_path / "plain")
-    for split, name, i in itertools.product(("train", "test"), "ab", range(10)):
-        seed = 100 * "ab".index(name) + 10 * (split == "test") + i
-        zoo.add(None, f"{split}/{name}/{i}.png", encode(texture(seed)))
-    words = ["--config", write_config(zoo.config()), "--write-clean", "clean"]
-    result = cli("data", "--check", *words)
-    assert result.code == 0 and "nothing was found" in result.stdout
-    lines = (cli.directory / "clean").read_text().splitlines()
-    assert sorted(lines) == sorted(
-        str(path.relative_to(zoo.root)) for path in zoo.root.rglob("*.png")
-    )
 
 
 def test_tfds_with_a_damaged_and_a_doubled_image(tmp_path: Path, cli: Cli):
@@ -279,20 +262,6 @@ def test_a_recipe_without_image_size(
     assert result.code == 2 and "set data.image_size" in result.stderr
 
 
-def test_a_file_of_another_size_than_the_set_says(tmp_path: Path, cli: Cli):
-    train = [(grey(5 * i + j), j) for i in range(20) for j in range(3)]
-    train[7] = (grey(50, height=5), 1)
-    write_tfds(tmp_path, {"train": train, "test": train[:3]})
-    words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
-    fields = ["--data.validation-fraction", "0", "--data.max-bad-fraction", "0"]
-    result = cli("data", "--check", *words, *fields)
-    assert result.code == 2
-    assert "1 image that cannot be read; 1 of 60 in train" in result.stderr
-    assert "it has 4x5 pixels, expected 4x6" in (
-        (cli.directory / "data_report" / "data_report.json").read_text()
-    )
-
-
 # --- what is looked at ---------------------------------------------------------------
 
 # Of a set whose images differ in size from those of the run: any size is good.
@@ -360,29 +329,6 @@ def connected(joined: np.ndarray) -> list[list[int]]:
     num, group = connected_components(joined, directed=False)
     members = [np.flatnonzero(group == number).tolist() for number in range(num)]
     return sorted(some for some in members if len(some) > 1)
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 400])
-def test_pairs_that_share_a_member_are_a_group(chunk: int):
-    pairs = np.random.default_rng(2).permuted(
-        np.concatenate(
-            [
-                np.random.default_rng(3).integers(0, 300, (100, 2)),
-                np.stack([np.full(99, 399), np.arange(300, 399)], axis=1),  # A star,
-                np.stack([np.arange(400, 499), np.arange(401, 500)], axis=1),  # a row.
-            ]
-        ),
-        axis=1,
-    )
-    matrix = np.zeros((500, 500), bool)
-    matrix[*pairs.T] = True
-    joined = near.Joined(500)
-    for start in range(0, len(pairs), chunk):
-        some = pairs[start : start + chunk]
-        joined.join(joined.apart(some))
-        assert not len(joined.apart(some))
-    groups = [group.tolist() for group in near.equal_ones(joined.groups)]
-    assert groups == connected(matrix) and max(map(len, groups)) == 100
 
 
 @pytest.mark.slow

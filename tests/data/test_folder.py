@@ -1,7 +1,6 @@
 """Folders of images: classes, splits, lists of files to keep, and runs on them."""
 
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sampled
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
-from jaxtrain.data.image_files import FileNames, ImageFileStore
+from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
@@ -102,19 +101,6 @@ def test_the_digest_is_of_names_and_sizes(tmp_path: Path):
             path.write_bytes(path.read_bytes() + b" ")
         digests.append(opened(tmp_path / "there")[0].facts["digest"])
     assert len(set(digests)) == 3
-
-
-def test_stores_are_pickled_in_one_piece():
-    """Of a million names less than 50 bytes each, where a list of them takes longer."""
-    found = [
-        f"n{i // 1300:08d}/n{i // 1300:08d}_{i:05d}.JPEG".encode()
-        for i in range(10_000)
-    ]
-    store = ImageFileStore("/", FileNames.join(found), np.zeros(10_000, np.int32), {})
-    data = pickle.dumps(store)
-    assert len(data) < 10_000 * (len(found[0]) + 8 + 4) + 1000
-    copy = pickle.loads(data)
-    assert [copy.names[i] for i in (0, 1, 9_999)] == [found[0], found[1], found[-1]]
 
 
 # --- data.include --------------------------------------------------------------------

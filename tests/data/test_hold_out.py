@@ -77,25 +77,6 @@ def test_the_last_image_of_a_label_is_trained_on(seed: int):
     assert set(parts[1]) <= set(kept[held_out])
 
 
-@each_row("seed", [47, 440])
-def test_others_are_held_out_where_each_drawn_one_is_the_last_of_a_label(seed: int):
-    rng = np.random.default_rng(seed)
-    present = rng.random((rng.integers(6, 40), rng.integers(3, 12))) < 0.1
-    present = present[:, present.any(axis=0)]
-    kept, drawn = stratified_split(present, 0.1, 1)
-    assert (present[drawn] & ~present[kept].any(axis=0)).any(axis=1).all()
-    names = tuple(map(str, range(present.shape[1])))
-    store = store_of(present.astype(np.float32), target_names=names)
-    whole = Source(store, np.arange(len(present)), (2, 2, 1), 9)
-    hold_out = HoldOut(DataConfig(source="x"), whole)
-    held = hold_out.take("x", 0.1, 1)
-    assert hold_out.train.strata().any(axis=0).all()
-    both = np.r_[held.indices, hold_out.train.indices]
-    assert sorted(both) == [*range(len(present))]
-    # A run of an earlier version is told that the number of examples is another.
-    assert len(held) != len(drawn)
-
-
 def test_groups_that_are_no_classes_may_be_held_out_whole():
     store = store_of(np.arange(20), target_is="a count")
     found = loaded(store, test_fraction=0.25, validation_fraction=0)

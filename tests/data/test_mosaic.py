@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
-from jaxtrain.data.augment.mosaic import Tile, draw_tiles, mosaics, neighbours
+from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
@@ -288,7 +288,6 @@ def test_masks_in_mosaics_are_learnt_with_other_options(tmp_path: Path, words: s
     [
         ("--data.batch-size 6", "as groups of 4 examples are mixed"),
         ("--data.augment.mixup 0.2", "a pixel has one class"),
-        ("--data.augment.close-mosaic 99", "so that none would have mosaics"),
     ],
 )
 def test_masks_in_mosaics_are_refused_with(tmp_path: Path, words: str, message: str):
@@ -298,13 +297,3 @@ def test_masks_in_mosaics_are_refused_with(tmp_path: Path, words: str, message: 
     result = Cli(tmp_path)(*f"--config recipe.py {more} {words}".split())
     assert result.code == 2, result.stdout
     assert message in result.stderr
-
-
-@pytest.mark.slow
-def test_a_tile_takes_means_unrounded_of_an_array():
-    tile = Tile(jnp.array([3.0, 2.0]), jnp.float32(0.5), (HEIGHT, WIDTH))
-    heat = IMAGES[0].astype(np.float32)
-    smooth = np.asarray(tile.pixels(jnp.asarray(heat), "linear"))
-    rounded = np.asarray(tile.paint(jnp.asarray(IMAGES[0])), float)
-    assert np.abs(smooth - rounded).max() <= 1
-    assert (smooth[~np.asarray(tile.covers())] == 0).all()

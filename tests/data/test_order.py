@@ -174,8 +174,6 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
 @pytest.mark.parametrize(
     ("words", "without"),
     [
-        (BALANCED, ""),
-        (f"--data.repeats 3 {PADDING}", PADDING),
         (f"--data.echo 3 {PADDING}", PADDING),
         pytest.param(
             f"--data.repeats 2 {CROP} {BALANCED}",

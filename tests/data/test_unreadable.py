@@ -3,7 +3,6 @@
 import shlex
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,8 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import peers
 from jaxtrain.processes.peers import Peers
@@ -78,41 +76,6 @@ def test_a_split_read_in_blocks_is_what_is_read_at_once(
     assert unreadable == at_once and len(unreadable) == len(BAD_TRAIN)
     assert batch.keys() == expected.keys()
     assert all((batch[name] == expected[name]).all() for name in expected)
-
-
-def test_another_of_a_rare_class_is_found():
-    """Of 100,000 images three are of the class, and one of them can be read."""
-    label = np.zeros(100_000, np.int32)
-    label[[10, 20, 30]] = 1
-    pixels = np.arange(len(label)).astype(np.uint8).reshape(-1, 1, 1, 1)
-    image: list[Any] = [*pixels]
-    for bad in (10, 30):
-        image[bad] = StoredFile(f"{bad}.png", b"")
-    source = Source(Listed(image, label), np.arange(len(label)), (1, 1, 1), 100)
-    unreadable: list[Unreadable] = []
-    one = np.array([10])
-    read = source.read(one, unreadable=unreadable)
-    filled = source.fill_in(read, one, unreadable)
-    assert filled["image"].item() == 20 and filled["target"].item() == 1
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A store of images and files, one by one."""
-
-    images: list[Any]
-    label: np.ndarray
-    image_shape = (None, None, 1)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"num_classes": 2}
-
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.label[indices]
-
-    def read(self, indices: np.ndarray) -> tuple[list[Any], np.ndarray]:
-        return [self.images[i] for i in indices], self.label[indices]
 
 
 def test_a_class_without_a_readable_image_is_told(tmp_path: Path):

@@ -25,7 +25,7 @@ from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision, check
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
-from jaxtrain.export.emitter.write import OPSET, OPSET_BFLOAT16
+from jaxtrain.export.emitter.write import OPSET
 from jaxtrain.export.formats import stablehlo
 from jaxtrain.export.formats.onnx_file import emit
 from jaxtrain.export.request import HALF, Request
@@ -184,23 +184,6 @@ def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
     assert sizes["bf16"] < 0.6 * sizes["fp32"]
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_a_norm_is_folded_before_the_kernel_is_rounded(precision: Precision):
-    model = untrained(ModelConfig(name="convnet", width=0.125))
-    kernels = {}
-    for name in ("fp32", precision):
-        program = Request(model=model, precision=name).function()
-        file = emit(program, model.image_shape, dtype=np.float32, opset=OPSET_BFLOAT16)
-        kernels[name] = [
-            onnx.numpy_helper.to_array(x)
-            for x in file.graph.initializer
-            if len(x.dims) == 4
-        ]
-    for wide, half in zip(kernels["fp32"], kernels[precision], strict=True):
-        assert half.dtype == HALF[precision]
-        np.testing.assert_array_equal(half, wide.astype(half.dtype))
-
-
 def test_the_folder_holds_halves(digits_run: Path, tmp_path: Path):
     out = tmp_path / "half"
     words = ("--format", "saved", "--precision", "bf16", "--batch", "4")
@@ -245,15 +228,6 @@ def test_any_number_of_images_is_checked_with_one_too():
     check.check(Request(model=model, batch=16), run, images, timed=False)
     with pytest.raises(ExportError, match="it is not the model"):
         check.check(Request(model=model), run, images, timed=False)
-
-
-@each_row(
-    ("difference", "agreement", "within"),
-    [(9e-6, 1.0, True), (2e-5, 1.0, False), (9e-6, 0.9, False), (np.nan, 1.0, False)],
-)
-def test_what_is_within_a_tolerance(difference: float, agreement: float, within: bool):
-    found = check.Check(64, difference, agreement, 1, 1.0, 1.0)
-    assert found.is_within(check.TOLERANCES["fp32"]) == within
 
 
 NAMES = tuple("0123456789")

@@ -46,7 +46,6 @@ from jaxtrain.training import step
 from tests.helpers import command
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
-from tests.helpers.words import quoted
 
 NAMES = ("cat", "dog", "émeu", "newt")
 SHAPE = (16, 16, 3)
@@ -253,28 +252,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return read
 
 
-def test_a_few_batches_are_in_memory_however_many_files_there_are(
-    model: TrainedModel, monkeypatch: pytest.MonkeyPatch
-):
-    image, num, size = np.zeros(SHAPE, np.uint8), 4000, 16
-    read = []
-
-    def quick(name: str, *rest: Any, **options: Any) -> np.ndarray:
-        read.append(name)
-        return image
-
-    monkeypatch.setattr(stream, "to_pixels", quick)
-    names = FileNames.join([b"%d" % i for i in range(num)])
-    program = predict.make_program(model, predict.Wanted())
-    most, done = 0, 0
-    for batch in predict.predict(model, program, names, size):
-        most = max(most, len(read) - done)
-        done += len(batch.errors)
-    assert done == len(read) == num
-    # Read ahead, with the one that is computed and the one that is handed out.
-    assert size < most <= (stream.AHEAD + 3) * size
-
-
 def test_names_come_from_standard_input_as_they_are(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -422,26 +399,6 @@ def test_an_interrupted_command_leaves_what_was_there(
     assert run(words) == 130
     assert len(drawn) == 9 and Path("found.csv").read_text() == "old"
     assert {p.name for p in here.iterdir()} == {"found.csv", "model", "photos"}
-
-
-@pytest.mark.slow
-def test_a_full_disk_is_told_and_left_as_it_was(
-    here: Path, disk: Path, capsys: pytest.CaptureFixture[str]
-):
-    with (disk / "filler").open("wb") as filler:
-        filler.write(bytes(11_900_000))
-    for option in ("--features", "--out", "--explain"):
-        name = {"--features": "f.npy", "--out": "f.csv", "--explain": "seen"}[option]
-        size = os.statvfs(disk)
-        with (disk / "rest").open("wb") as rest:
-            rest.write(bytes(size.f_bavail * size.f_bsize))
-        assert (
-            run(f"{option} {quoted(disk / name)} --batch-size 4 --topk 4 photos") == 2
-        )
-        told = capsys.readouterr().err
-        assert f"{option} {disk / name}: cannot write there (No space left" in told
-        assert {p.name for p in disk.iterdir()} == {"filler", "rest"}
-        (disk / "rest").unlink()
 
 
 def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(

@@ -30,8 +30,6 @@ from jaxtrain.records.workdir import (
     read_own_parts,
     write_json,
 )
-from jaxtrain.run.tables import show_next
-from jaxtrain.tasks.classification import Classification
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -486,14 +484,3 @@ def test_no_other_module_makes_code_of_data():
             if builtin or name in MAKES_CODE or name == "run_module":
                 found.setdefault(name, set()).add(module)
     assert found == MAKES_CODE
-
-
-@pytest.mark.parametrize("name", ["lenet", FILE])
-def test_next_commands_of_a_run_allow_its_parts(
-    name: str, capsys: pytest.CaptureFixture[str]
-):
-    task = Classification((8, 8, 1), {"num_classes": 2})
-    show_next(Path("run"), Config(model=ModelConfig(name=name)), task)
-    told = [line for line in capsys.readouterr().out.splitlines() if "main.py" in line]
-    assert len(told) == 4
-    assert all(("--workdir run --trust" in line) == (name == FILE) for line in told)

@@ -439,14 +439,6 @@ def test_a_plan_for_simulated_devices_is_checked(cli: Cli, write_config: Any):
     assert check["planned_bytes"] == plan["peak_bytes"]
 
 
-def test_images_of_a_device_are_those_that_it_sees(cli: Cli, write_config: Any):
-    """Two groups of devices share the batch, the two of a group the model."""
-    words = ["plan", "--config", write_config(TINY), "--target", "cpux4"]
-    result = cli(*words, "--parallel.model", "2")
-    assert result.code == 0, result.stderr
-    assert "16 a step, 8 a device" in result.stdout
-
-
 @pytest.mark.slow
 def test_unknown_flags_of_xla(cli: Cli, write_config: Any):
     words = ["plan", "--config", write_config(TINY), "--target", "cpu"]

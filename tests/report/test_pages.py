@@ -1,7 +1,5 @@
 """Charts, axes, and the other pieces of pages, in numbers."""
 
-import base64
-import io
 import math
 import re
 import tomllib
@@ -14,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
-from PIL import Image
 
 from jaxtrain.config import (
     AugmentConfig,
@@ -33,10 +30,9 @@ from jaxtrain.pages.charts import (
     short,
     thin,
 )
-from jaxtrain.pages.pictures import LARGE_SIDE, to_address
 from jaxtrain.report.again import write_recipe
 from jaxtrain.report.compare import make_comparison
-from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample, Shown
+from jaxtrain.report.examples import DrawnExample, Examples, Predictions, Sample
 from jaxtrain.report.history import History
 from jaxtrain.report.overview import subject
 from jaxtrain.report.page import make_page
@@ -279,43 +275,6 @@ def test_no_run_is_the_best_on_other_data(
     assert ('class="best">0.9<' in page) == same
     assert ("Tested on other data than one" in page) != same
     assert "0.875 macro F1" in page
-
-
-def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click(
-    tmp_path: Path,
-):
-    picture = np.random.default_rng(0).integers(0, 255, (500, 400, 3), np.uint8)
-    address = to_address(picture, LARGE_SIDE)
-    with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
-        assert image.size == (256, 320)
-    shown = Shown(
-        picture=address,
-        name="Bilder/Schlüssel_links/IMG_1.jpg",
-        true="Schlüssel_links",
-        predicted="<Kamera>",
-        confidence=0.75,
-        true_probability=0.25,
-        tiny=False,
-    )
-    found = Predictions(
-        split="test",
-        step=1,
-        num_split=1,
-        index=np.zeros(1, int),
-        label=np.zeros(1, int),
-        predicted=np.ones(1, int),
-        confidence=np.ones(1),
-        true_probability=np.zeros(1),
-    )
-    history = History(workdir=tmp_path, config=None)
-    examples = Examples(predictions=found, shown={"worst": [shown]})
-    page = make_page(history, examples).decode()
-    assert "Bilder/<wbr>Schlüssel_<wbr>links/<wbr>IMG_<wbr>1.<wbr>jpg" in page
-    assert "is Schlüssel_<wbr>links, 25.0%" in page
-    # The page has no script: the style enlarges what a checked box stands before.
-    box = '<label class="zoom"><input type="checkbox" aria-label="enlarge"><img'
-    assert page.count(box) == 1
-    assert ".zoom input:checked + img" in page
 
 
 def test_examples_are_shown_as_their_task_draws_them(tmp_path: Path):

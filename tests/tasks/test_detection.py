@@ -356,14 +356,6 @@ def test_on_eight_devices_the_losses_are_the_same(
     assert_same(alone, run_on(tmp_path, 8, MESHES[mesh]))
 
 
-@pytest.mark.slow
-def test_stopped_and_resumed_on_other_devices_it_ends_the_same(
-    alone: Path, tmp_path: Path
-) -> None:
-    run_on(tmp_path, 8, "--parallel.preset fsdp --train.stop-after-steps 5")
-    assert_same(alone, run_on(tmp_path, 2))
-
-
 MOSAICS = (
     "--data.augment.mosaic 0.7 --data.augment.close-mosaic 2 --data.batch-size 32 "
     "--data.augment.alternating-flip True --data.augment.horizontal-flip False"

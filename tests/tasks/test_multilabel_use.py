@@ -1,20 +1,27 @@
 """A model of several labels behind a server, as a file, begun from other weights."""
 
+import csv
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxtrain import load_model
+from jaxtrain.cli import main
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.report.history import read_history
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
+from jaxtrain.tools.examples import examples_of
 from tests.helpers.composed import compose, write
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_summary
 from tests.helpers.serving import LIMITS, Running
 
 MODEL = 'ModelConfig(name="convnet", width=0.125)'
@@ -54,6 +61,60 @@ def found_labels(model: TrainedModel, chances: np.ndarray) -> list[list[str]]:
     least = np.array(model.description.chosen["thresholds"])
     names = np.array(model.description.class_names)
     return [names[row >= least].tolist() for row in chances]
+
+
+def read_rows(table: Path) -> list[dict[str, str]]:
+    with table.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_thresholds_of_validation_go_along(here: Path, tmp_path: Path, capsys: Any):
+    """Into evaluations, predictions and the report."""
+    run = here / "run"
+    tested = read_summary(run)["eval"]
+    assert len(tested["thresholds"]) == 10 and 0 < tested["mean_average_precision"] < 1
+    out = tmp_path / "evaluation.json"
+    assert main(["evaluate", "--workdir", str(run), "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["metrics"]["thresholds"] == tested["thresholds"]
+    assert found["metrics"]["macro_f1"] == tested["macro_f1"]
+    low, high = found["intervals"]["metrics"]["mean_average_precision"]
+    assert low <= tested["mean_average_precision"] <= high
+    capsys.readouterr()
+    table = tmp_path / "predictions.csv"
+    images = str(here / "set" / "test")
+    given = ["--workdir", str(run), images]
+    assert main(["predict", *given, "--out", str(table)]) == 0
+    lines = table.read_text().splitlines()
+    names = lines[0].split(",")
+    assert names[:3] == ["filename", "labels", "prob_digit-0"]
+    first = dict(zip(names, lines[1].split(","), strict=True))
+    chances = [float(first[f"prob_digit-{i}"]) for i in range(10)]
+    labels = [
+        f"digit-{i}"
+        for i, (chance, least) in enumerate(
+            zip(chances, tested["thresholds"], strict=True)
+        )
+        if chance >= least
+    ]
+    assert first["labels"] == ";".join(labels)
+    assert labels
+    capsys.readouterr()
+    assert main(["predict", *given]) == 0
+    lines = capsys.readouterr().out.splitlines()[3:13]
+    cells = [[cell.strip() for cell in line.split("│")[2:4]] for line in lines]
+    assert [label for label, _ in cells] == labels + [""] * (10 - len(labels))
+    named = [f"digit-{i} {chance:.4f}" for i, chance in enumerate(chances)]
+    assert [prob for _, prob in cells] == named
+    # The report draws examples by the same thresholds.
+    predicted = {Path(row["filename"]).name: row["labels"] for row in read_rows(table)}
+    drawn = examples_of(read_history(run)).drawn
+    assert len(drawn) == 12
+    for one in drawn:
+        told = re.findall(r"digit-\d", one.texts["predicted"])
+        assert ";".join(sorted(told)) == predicted[Path(one.name).name]
+    assert main(["predict", *given, "--topk", "2"]) == 2
+    assert "probability of its own" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -161,21 +161,10 @@ def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
         ({(3, "count"): "many"}, "", "line 5: count is 'many'; give a number"),
         ({}, "--data.targets count y", "'y'"),
         ({}, "--data.augment.cutmix 1.0", "with task = 'regression': a part of an"),
-        ({}, "--data.sampling balanced", "numbers are no classes"),
-        (
-            {},
-            "--train.label-smoothing 0.1",
-            "train.label_smoothing = 0.1 has no effect",
-        ),
         (
             {},
             "--train.class-weights balanced",
             "train.class_weights = 'balanced' has no effect on regression",
-        ),
-        (
-            {},
-            "--checkpoint.best-metric accuracy",
-            "checkpoint.best_metric = 'accuracy': expected loss, mae, rmse, r2",
         ),
     ],
 )

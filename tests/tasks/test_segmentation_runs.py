@@ -166,23 +166,8 @@ def test_the_report_has_the_classes_and_examples(here: Path):
 @each_row(
     ("words", "message"),
     [
-        (
-            "evaluate --workdir run --trust --calibrate",
-            "has no classes that it would be",
-        ),
-        (
-            "evaluate --workdir run --trust --tta flip",
-            "has no classes that it would be",
-        ),
         ("evaluate --workdir run --trust --corruptions", "corruptions"),
-        (
-            "predict --workdir run --trust --topk 2 set",
-            "has no classes of whole images",
-        ),
         ("data --check --config recipe.py --workdir run --trust", "task"),
-        ("--config recipe.py --workdir x --data.augment.mixup 0.2", "two"),
-        ("--config recipe.py --workdir x --data.sampling balanced", "several classes"),
-        ("--config recipe.py --workdir x --train.tta flip", "has no classes"),
         ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
         (
             "--config recipe.py --workdir x --train.class-weights effective_number",
