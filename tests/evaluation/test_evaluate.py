@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from jaxtrain import load_model
-from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
@@ -22,11 +22,11 @@ from jaxtrain.evaluation.attacked import ThreatModel
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
+from tests.helpers.described import describe
 from tests.helpers.edited import edit
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -134,18 +134,7 @@ def test_the_examples_of_the_run_are_predicted(folder: Path, whole: dict[str, An
 
 
 def described(class_names: tuple[str, ...], crop_pct: float = 0.875) -> TrainedModel:
-    about = Description(
-        task="classification",
-        model=ModelConfig(name="lenet"),
-        precision="fp32",
-        image_shape=(8, 8, 1),
-        num_outputs=len(class_names),
-        class_names=class_names,
-        mean=(0.5,),
-        std=(0.5,),
-        crop_pct=crop_pct,
-        interpolation="bilinear",
-    )
+    about = describe("lenet", (8, 8, 1), class_names=class_names, crop_pct=crop_pct)
     return TrainedModel(about, {}, {}, {})
 
 

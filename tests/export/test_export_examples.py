@@ -17,9 +17,9 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.inference.pixels import to_pixels
+from tests.helpers.described import describe
 from tests.helpers.processes import ROOT
 
 PAGE = (ROOT / "docs" / "exporting.md").read_text()
@@ -83,12 +83,9 @@ def write_photos(at: Path) -> list[str]:
 
 def random_model(name: str, channels: int, **options: Any) -> TrainedModel:
     """Return a model whose classes differ from image to image."""
-    about = Description(
-        task="classification",
-        model=ModelConfig(name=name, **options),
-        precision="fp32",
-        image_shape=(32, 32, channels),
-        num_outputs=5,
+    about = describe(
+        ModelConfig(name=name, **options),
+        (32, 32, channels),
         class_names=("cat", "cow", "dog", "hen", "owl"),
         mean=(0.4, 0.5, 0.6)[:channels],
         std=(0.2, 0.3, 0.4)[:channels],

@@ -15,12 +15,12 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.export.formats.onnx_file import emit
-from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.fake_quantization import fake_quantize_kernel, integers_of
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.digits import read_test
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import thinned
@@ -79,11 +79,8 @@ class InTheFile(NamedTuple):
 
 
 def in_the_file(name: str, size: int, **options: Any) -> InTheFile:
-    made = Blueprint(
-        config=ModelConfig(name=name, quantize="int8", **options),
-        policy=precision.parse("fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=10,
+    made = make_blueprint(
+        ModelConfig(name=name, quantize="int8", **options), (size, size, 3), 10
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
     rng = np.random.default_rng(0)

@@ -18,6 +18,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from tests.helpers.described import describe
 from tests.helpers.digits import read_test
 from tests.helpers.edited import edit
 from tests.helpers.rows import each_row
@@ -265,12 +266,9 @@ def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
 
 
 def described(name: str, **options: Any) -> Description:
-    return Description(
-        task="classification",
-        model=ModelConfig(name=name, **options),
-        precision="fp32",
-        image_shape=(64, 64, 3),
-        num_outputs=10,
+    return describe(
+        ModelConfig(name=name, **options),
+        (64, 64, 3),
         class_names=tuple("abcdefghij"),
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.2, 0.2),

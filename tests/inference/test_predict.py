@@ -39,11 +39,11 @@ from jaxtrain.inference import (
     tables,
 )
 from jaxtrain.inference.cells import from_cell
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.gradcam import draw
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.training import step
 from tests.helpers import command
+from tests.helpers.described import describe
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
 
@@ -60,17 +60,15 @@ def make(
     **options: Any,
 ) -> TrainedModel:
     """Return a model of random weights."""
-    about = Description(
+    about = describe(
+        ModelConfig(**{"name": "lenet", **options}),
+        shape,
         task="classification" if class_names else "mine",
-        model=ModelConfig(**{"name": "lenet", **options}),
         precision=precision,
-        image_shape=shape,
         num_outputs=4,
         class_names=class_names,
-        mean=(0.5,) * shape[2],
         std=(0.25,) * shape[2],
         crop_pct=0.875,
-        interpolation="bilinear",
     )
     draws = np.random.default_rng(0)
     weights = jax.tree.map(

@@ -30,6 +30,7 @@ from jaxtrain.records.workdir import (
     read_own_parts,
     write_json,
 )
+from tests.helpers import described
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -86,17 +87,12 @@ def ran() -> bool:
 
 
 def describe(name: str, task: str = "classification") -> Description:
-    return Description(
+    return described.describe(
+        name,
+        (8, 8, 1),
         task=task,
-        model=ModelConfig(name=name),
-        precision="fp32",
-        image_shape=(8, 8, 1),
         num_outputs=2,
         class_names=None if task != "classification" else ("a", "b"),
-        mean=(0.5,),
-        std=(0.5,),
-        crop_pct=1.0,
-        interpolation="bilinear",
     )
 
 

@@ -15,11 +15,11 @@ from jaxtrain import models, tasks
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.auxiliary import TwoHeads
+from tests.helpers.described import describe
 from tests.helpers.numerics import close
 from tests.helpers.trial import IMAGES, LABELS, ROOT, SHAPE, Trial
 
@@ -112,15 +112,10 @@ def test_heads_of_another_shape_are_refused():
 def test_a_folder_tells_timm_of_the_head(
     tmp_path: Path, weight: float, arguments: dict[str, bool]
 ):
-    about = Description(
-        task="classification",
-        model=ModelConfig(name="inception_v3", aux_weight=weight),
-        precision="fp32",
-        image_shape=(299, 299, 3),
-        num_outputs=4,
+    about = describe(
+        ModelConfig(name="inception_v3", aux_weight=weight),
+        (299, 299, 3),
         class_names=tuple("abcd"),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         crop_pct=0.875,
         interpolation="bicubic",
     )

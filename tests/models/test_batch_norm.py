@@ -8,11 +8,10 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.training import precision
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 
@@ -30,11 +29,10 @@ own.allow([PLAIN])
 
 
 def test_a_group_needs_two_values_per_channel_in_training_alone():
-    made = Blueprint(
-        config=ModelConfig(name="resnet18", width=0.0625, stem="imagenet"),
-        policy=precision.parse("fp32"),
-        image_shape=(8, 8, 3),
-        num_outputs=2,
+    made = make_blueprint(
+        ModelConfig(name="resnet18", width=0.0625, stem="imagenet"),
+        (8, 8, 3),
+        2,
         norm_groups=4,
     )
     model = made.abstract()
@@ -50,12 +48,7 @@ def test_a_group_needs_two_values_per_channel_in_training_alone():
 
 
 def test_a_batch_norm_of_flax_is_refused_likewise():
-    made = Blueprint(
-        config=ModelConfig(name=PLAIN),
-        policy=precision.parse("fp32"),
-        image_shape=(1, 1, 3),
-        num_outputs=2,
-    )
+    made = make_blueprint(PLAIN, (1, 1, 3), 2)
     graphdef, *weights = split_model(made.abstract())
     train, key = partial(apply_model, graphdef), jax.random.key(0)
     with pytest.raises(UserError, match=r"norm: .* \(input 1x1x1x8, groups: 1\)"):

@@ -26,6 +26,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -63,11 +64,11 @@ def blueprint(name: str, **options: Any) -> Blueprint:
     if name == "resnext50_32x4d":
         given = {"width": 1.0}
     size = SIZES.get(name, 32)
-    return Blueprint(
-        config=ModelConfig(name=name, **given, **options),
-        policy=precision.parse("fp64" if jnp.ones(()).dtype == "float64" else "fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=5 if name not in SPECS else 3,
+    return make_blueprint(
+        ModelConfig(name=name, **given, **options),
+        (size, size, 3),
+        5 if name not in SPECS else 3,
+        "fp64" if jnp.ones(()).dtype == "float64" else "fp32",
         output_spec=SPECS.get(name),
     )
 

@@ -21,11 +21,11 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import voc
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.training import precision
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path, path_name
 from tests.helpers import seeded
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.discs import CLASSES
 from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
@@ -54,11 +54,8 @@ def names_of(name: str) -> ArrayNames:
 
 
 def blueprint(name: str, size: int, num_outputs: int, **options: Any) -> Blueprint:
-    return Blueprint(
-        config=ModelConfig(name=name, **options),
-        policy=precision.parse("fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=num_outputs,
+    return make_blueprint(
+        ModelConfig(name=name, **options), (size, size, 3), num_outputs
     )
 
 

@@ -45,9 +45,8 @@ def model(digits_run: Path) -> TrainedModel:
 
 @pytest.fixture(scope="module")
 def server(model: TrainedModel) -> Iterator[Running]:
-    running = Running(model, LIMITS)
-    yield running
-    running.stop()
+    with Running(model, LIMITS) as running:
+        yield running
 
 
 def form(**files: bytes) -> tuple[bytes, str]:
@@ -196,16 +195,13 @@ def test_outputs_that_are_not_finite_are_no_answer(model: TrainedModel):
             good = pixels.mean((1, 2, 3)) < 255
             return found._replace(finite=np.resize(good, len(found.finite)))
 
-    server = Running(cast(Any, Half(model)), LIMITS)
-    try:
+    with Running(cast(Any, Half(model)), LIMITS) as server:
         white = encode(np.full((8, 8), 255, np.uint8))
         body, kind = form(**{"good.png": png(1), "white.png": white})
         status, answer = server.ask(body, **{"content-type": kind})
         assert (status, answer["error"]) == (500, f"white.png: {NOT_FINITE}")
         assert server.ask(png(2))[0] == 200
         assert server.ask(None, "/health")[1]["status"] == "ok"
-    finally:
-        server.stop()
 
 
 def test_numbers_of_classes_are_checked(server: Running):

@@ -143,11 +143,8 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
 def test_a_server_answers_with_boxes(here: Path) -> None:
     path = here / "set" / "test" / "000002.png"
     model = load_model(here / "run")
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         status, answer = server.ask(path.read_bytes())
-    finally:
-        server.stop()
     (found,) = answer["predictions"]
     (ours,) = model.find([path])
     assert status == 200

@@ -97,12 +97,9 @@ def test_evaluate_predict_export_and_serve_agree(here: Path):
     assert [output.name for output in session.get_outputs()] == ["embedding"]
     exported = session.run(None, {"images": read_test()[0][:8]})[0]
     np.testing.assert_allclose(exported, vectors, atol=1e-5)
-    server = Running(load_model(here / "run"), LIMITS)
-    try:
+    with Running(load_model(here / "run"), LIMITS) as server:
         status, answer = server.ask((here / "0.png").read_bytes())
         health = server.ask(None, "/health")[1]
-    finally:
-        server.stop()
     assert status == 200 and health["size"] == 8
     served = answer["predictions"][0]["embedding"]
     np.testing.assert_allclose(served, vectors[0], atol=1e-6)

@@ -122,11 +122,8 @@ def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
     model, files = load_model(here / "run"), images(here)
     chances = np.asarray(model.predict(files))
     expected = found_labels(model, chances)
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         answers = [server.ask(file.read_bytes()) for file in files]
-    finally:
-        server.stop()
     for (status, answer), labels, row in zip(answers, expected, chances, strict=True):
         (one,) = answer["predictions"]
         assert status == 200 and one["labels"] == labels

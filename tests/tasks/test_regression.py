@@ -136,12 +136,9 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
 
 def test_a_server_answers_with_numbers_by_their_names(here: Path):
     model, image = load_model(here / "run"), (here / "000.png").read_bytes()
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         status, answer = server.ask(image)
         health = server.ask(None, "/health")[1]
-    finally:
-        server.stop()
     (found,) = answer["predictions"]
     assert status == 200 and health["columns"] == ["count", "count_std", "x", "x_std"]
     expected = model.predict([here / "000.png"])[0]

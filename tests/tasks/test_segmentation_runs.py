@@ -142,11 +142,8 @@ def test_an_export_puts_out_maps(here: Path):
 def test_a_server_answers_with_a_mask(here: Path):
     model = load_model(trusted(here))
     file = here / "set" / "images" / "test" / "003.png"
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         status, answer = server.ask(file.read_bytes())
-    finally:
-        server.stop()
     assert status == 200
     (found,) = answer["predictions"]
     mask = np.asarray(Image.open(io.BytesIO(base64.b64decode(found["mask_png"]))))

@@ -12,23 +12,22 @@ import pytest
 from flax import nnx
 
 from jaxtrain import keys, own, tasks
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import Config, OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.tasks.embedding_losses import agreement_losses
 from jaxtrain.tasks.self_supervised import SelfSupervised, spread
-from jaxtrain.training import precision
 from jaxtrain.training.averages import make_average
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.update import Update
 from tests.helpers import views
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
@@ -91,12 +90,8 @@ def take_steps(loss: str) -> np.ndarray:
         task="self_supervised", task_options=options, optimizer=optimizer, train=train
     )
     task = tasks.build(config, (*views.PIXELS, 1), {})
-    blueprint = Blueprint(
-        config=ModelConfig(name=MODEL),
-        policy=precision.parse("fp64"),
-        image_shape=(*views.PIXELS, 1),
-        num_outputs=task.num_outputs,
-        projection=task.projection,
+    blueprint = make_blueprint(
+        MODEL, (*views.PIXELS, 1), task.num_outputs, "fp64", projection=task.projection
     )
     model = blueprint.abstract()
     schedule: Any = optax.constant_schedule(views.RATE)

@@ -109,15 +109,12 @@ def test_a_server_answers_sounds(here: Path):
     model, place = load_model(here / "run"), here / "tones" / "test" / "high"
     names = sorted(place.iterdir())[:2]
     assert {name.suffix for name in names} == {".wav", ".flac"}
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         answers = [server.ask(name.read_bytes()) for name in names]
         bad = [server.ask(body) for body in (b"no sound", b"")]
         _, health = server.ask(None, "/health")
         page = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=300)
         assert b"Drop a sound here" in page.read()
-    finally:
-        server.stop()
     for (status, answer), expected in zip(answers, model.predict(names), strict=True):
         (found,) = answer["predictions"]
         assert (status, found["filename"]) == (200, "sound")
