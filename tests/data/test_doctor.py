@@ -119,8 +119,7 @@ def test_tfds_with_a_damaged_and_a_doubled_image(tmp_path: Path, cli: Cli):
     write_tfds(tmp_path, {"train": train, "test": pictures[50:]}, (-1, -1, 3))
     words = ["--source", "tfds:tiny", "--data-dir", tmp_path]
     fields = ["--data.max-bad-fraction", "0.1", "--data.validation-fraction", "0"]
-    result = cli("data", "--check", *words, *fields)
-    assert result.code == 0, result.stderr
+    cli.done("data", "--check", *words, *fields)
     conflict = {
         "split 'train' of tfds:tiny: image 51",
         "split 'test' of tfds:tiny: image 0",
@@ -160,9 +159,7 @@ def test_every_planted_defect_among_real_images_is_found(
             data = encode(np.repeat(images[number][..., None], 3, axis=-1))
             zoo.add(None, f"{split}/class{label}/{i}.png", data)
     fields: dict[str, Any] = {"image_size": 28, "max_bad_fraction": 0.1}
-    result = cli("data", "--check", "--config", write_config(zoo.config(**fields)))
-    # Dogs, of which few were planted, and cats, none to test on.
-    assert result.code == 0, result.stderr
+    cli.done("data", "--check", "--config", write_config(zoo.config(**fields)))
     report = found(read_report(cli.directory / "data_report"))
     for kind, names in zoo.planted.items():
         assert report[kind] >= names, kind
@@ -423,8 +420,7 @@ def test_options_that_do_not_fit(cli: Cli, words: list[str], told: str):
 
 def test_the_doctor_counts_what_was_passed_over(tmp_path: Path, cli: Cli):
     messy = make_messy(tmp_path / "birds", num=12)
-    result = cli("data", "--check", "--source", messy.root)
-    assert result.code == 0, result.stderr
+    cli.done("data", "--check", "--source", messy.root)
     report = read_report(cli.directory / "data_report")
     assert report["num_examples"] == messy.num_images
     found = {finding["kind"]: finding for finding in report["findings"]}

@@ -122,8 +122,7 @@ def test_a_run_finds_flipped_labels(
         )
     )
     assert cli("--config", config, "--workdir", "run").code == 0
-    result = cli("data", "--check", "--workdir", "run", "--trust")
-    assert result.code == 0, result.stderr
+    cli.done("data", "--check", "--workdir", "run", "--trust")
     report = read_report(cli.directory / "data_report")
     flipped = flipped_names(tmp_path, source)
     assert len(flipped) == 12

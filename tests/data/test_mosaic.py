@@ -276,8 +276,7 @@ def test_masks_in_mosaics_are_learnt_with_other_options(tmp_path: Path, words: s
     write_masks(tmp_path / "set", {"train": 48, "test": 8})
     write_recipe(tmp_path / "recipe.py", mask_recipe())
     more = "--data.augment.mosaic 1.0 --train.steps 6 --workdir run"
-    result = Cli(tmp_path)(*f"--config recipe.py {more} {words}".split())
-    assert result.code == 0, result.stderr
+    Cli(tmp_path).done(*f"--config recipe.py {more} {words}".split())
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     assert np.isfinite(losses).all()
 

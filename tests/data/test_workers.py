@@ -25,8 +25,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     write_recipe(folder / "recipe.py", WORKERS)
     words = ["--config", "recipe.py", "--workdir", "run", "--data.workers", 0]
-    result = Cli(folder)(*words, "--data.cache", "stream")
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*words, "--data.cache", "stream")
     return folder
 
 

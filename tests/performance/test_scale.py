@@ -67,8 +67,7 @@ def test_compile_only(cli: Cli, write_config):
     """The whole file: of SGD with an average of the weights, shared by fsdp."""
     config = write_config(recipe(model='ModelConfig(name="convnet")'))
     words = ["--devices", "2,1", "--preset", "fsdp", "--compile-only"]
-    result = cli("scale", "--config", config, *words)
-    assert result.code == 0, result.stderr
+    result = cli.done("scale", "--config", config, *words)
     assert "times mean nothing" in result.stdout
     result = read(cli.directory / "runs" / "recipe")
     one, two = result.pop("runs")
@@ -104,8 +103,7 @@ def test_compile_only(cli: Cli, write_config):
 @pytest.mark.slow
 def test_timed_with_a_fixed_batch(cli: Cli, write_config):
     words = ["--devices", "1,2", "--mode", "strong", "--out", "out"]
-    result = cli("scale", "--config", write_config(TINY), *words)
-    assert result.code == 0, result.stderr
+    cli.done("scale", "--config", write_config(TINY), *words)
     assert not (cli.directory / "runs").exists()
     one, two = read(cli.directory / "out")["runs"]
     assert one["step_seconds"] > 0 and two["step_seconds"] > 0
@@ -201,8 +199,7 @@ def test_gpus_that_are_not_here(
     """Each number is compiled with a batch that grows, and nothing is timed."""
     use_fake_compiler(monkeypatch, tmp_path, lambda c: c.data.batch_size)
     words = ["--devices", "4,1", "--compile-only", "--target", "h100"]
-    result = cli("scale", "--config", write_config(TINY), *words)
-    assert result.code == 0, result.stderr
+    result = cli.done("scale", "--config", write_config(TINY), *words)
     assert "simulated" not in result.stdout
     found = read(cli.directory / "runs" / "recipe")
     assert found["target"] == "h100" and not found["simulated"]

@@ -61,8 +61,7 @@ def made() -> dict[str, Any]:
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*f"--config recipe.py --workdir run {words}".split(), **env)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +91,7 @@ def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
 
 
 def test_an_evaluation_finds_the_same(here: Path) -> None:
-    result = Cli(here)("evaluate", "--workdir", "run", "--split", "test")
-    assert result.code == 0, result.stderr
+    Cli(here).done("evaluate", "--workdir", "run", "--split", "test")
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
     summary = read_summary(here / "run")["eval"]
     for name in ("loss", "map", "map50"):
@@ -105,7 +103,7 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
     wide.mkdir()
     with Image.open(here / "set" / "test" / "000001.png") as image:
         image.resize((160, 128)).save(wide / "000001.png")
-    result = Cli(here)(
+    result = Cli(here).done(
         *(
             "predict",
             "--workdir",
@@ -117,7 +115,6 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
         ),
         *("--out", "out.jsonl", "wide"),
     )
-    assert result.code == 0, result.stderr
     found = json.loads((here / "out.json").read_text())
     assert "image_id is the number that a file is called by" in result.stdout
     (ours,) = load_model(here / "run").find([wide / "000001.png"])
@@ -158,8 +155,7 @@ def test_a_server_answers_with_boxes(here: Path) -> None:
 def test_a_file_holds_boxes_and_scores(here: Path) -> None:
     onnx = pytest.importorskip("onnx")
     words = ["export", "--workdir", "run", "--format", "onnx", "--out", "onnx.file"]
-    result = Cli(here)(*words)
-    assert result.code == 0, result.stderr
+    result = Cli(here).done(*words)
     assert "of the image, or of 1" in result.stdout
     (output,) = onnx.load(here / "onnx.file").graph.output
     assert output.name == "boxes_and_scores"
@@ -172,8 +168,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     name = f"found.{format}"
     words = f"export --workdir run --format {format} --out {name} --include-nms"
-    result = Cli(here)(*words.split(), "--include-preprocessing")
-    assert result.code == 0, result.stderr
+    result = Cli(here).done(*words.split(), "--include-preprocessing")
     assert "the same box" in result.stdout
     model = load_model(here / "run")
     paths = sorted((here / "set" / "test").iterdir())
@@ -196,8 +191,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
 
 @pytest.mark.slow
 def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
-    result = Cli(here)("report", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    Cli(here).done("report", "--workdir", "run")
     page = (here / "run" / "report.html").read_text()
     assert "<h2>Boxes</h2>" in page
     assert "digit-3" in page
@@ -298,8 +292,7 @@ def test_new_proposes_detection(
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
     write_yolo(tmp_path / "set", made())
-    result = Cli(tmp_path)("new", "--data", "set", "--out", "new.py")
-    assert result.code == 0, result.stderr
+    Cli(tmp_path).done("new", "--data", "set", "--out", "new.py")
     text = (tmp_path / "new.py").read_text()
     assert 'task="detection"' in text
     assert 'name="fcos"' in text

@@ -37,8 +37,7 @@ def embedding(options: str = ARCFACE, data: str = "", logging: str = "") -> str:
 
 
 def train(folder: Path, words: str = "", run: str = "run") -> None:
-    result = Cli(folder)("--config", "recipe.py", "--workdir", run, *words.split())
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", "recipe.py", "--workdir", run, *words.split())
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +83,13 @@ def test_evaluate_predict_export_and_serve_agree(here: Path):
     summary = read_summary(here / "run")["eval"]
     assert found["metrics"] == pytest.approx(summary, rel=1e-5)
     words = "predict --workdir run --features f.npy --out out.jsonl"
-    result = cli(*words.split(), *names)
-    assert result.code == 0, result.stderr
+    cli.done(*words.split(), *names)
     vectors = load_model(here / "run").predict(read_test()[0][:8])
     np.testing.assert_allclose(np.load(here / "f.npy"), vectors, atol=1e-6)
     row = json.loads((here / "out.jsonl").read_text().splitlines()[0])
     assert [*row] == ["filename", *(f"embedding_{i}" for i in range(8)), "error"]
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = cli(*words.split())
-    assert result.code == 0, result.stderr
+    cli.done(*words.split())
     session = onnxruntime.InferenceSession(here / "m.onnx")
     assert [output.name for output in session.get_outputs()] == ["embedding"]
     exported = session.run(None, {"images": read_test()[0][:8]})[0]
@@ -114,11 +111,10 @@ def test_the_report_shows_nearest_neighbours(here: Path):
 @pytest.mark.slow
 def test_a_model_for_other_images_goes_on_from_its_weights(here: Path):
     words = "--model.pretrained run --data.source synthetic:8x8x1/4/96"
-    result = Cli(here)(
+    result = Cli(here).done(
         *f"--config recipe.py --workdir tuned --train.steps 4 {words}".split(),
         *["--train.eval-every-steps", "4", "--checkpoint.every-steps", "4"],
     )
-    assert result.code == 0, result.stderr
     assert "had 8 outputs: class_centres" in result.stdout
     assert "new              │ the last layer" in result.stdout
 

@@ -48,8 +48,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         checkpoint="CheckpointConfig(every_steps=3)",
     )
     write_recipe(folder / "recipe.py", text)
-    result = Cli(folder)("--config", "recipe.py", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", "recipe.py", "--workdir", "run")
     return folder
 
 
@@ -135,8 +134,7 @@ def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
 def test_an_exported_file_has_the_probabilities_and_the_thresholds(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = Cli(here)(*words.split())
-    assert result.code == 0, result.stderr
+    Cli(here).done(*words.split())
     model = load_model(here / "run")
     session = onnxruntime.InferenceSession(here / "m.onnx")
     about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
@@ -162,8 +160,7 @@ def test_labels_begin_with_the_weights_of_classes_and_of_other_labels(
         train="TrainConfig(steps=2)",
     )
     write_recipe(tmp_path / "classes.py", classes)
-    result = Cli(tmp_path)("--config", "classes.py", "--workdir", "classes")
-    assert result.code == 0, result.stderr
+    Cli(tmp_path).done("--config", "classes.py", "--workdir", "classes")
     names = compose(1).names
     for pretrained, some, row in (
         # As many outputs of classes without names, as weights of other libraries.

@@ -36,10 +36,7 @@ MESHES = {
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(
-        *shlex.split(f"--config recipe.py --workdir run {words}"), **env
-    )
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*shlex.split(f"--config recipe.py --workdir run {words}"), **env)
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +66,14 @@ def test_a_run_learns_and_is_told_in_the_units_of_the_data(here: Path):
 def test_evaluate_predict_and_export_agree(here: Path):
     pytest.importorskip("onnxruntime")
     cli = Cli(here)
-    result = cli("evaluate", "--workdir", "run", "--split", "test")
-    assert result.code == 0, result.stderr
+    cli.done("evaluate", "--workdir", "run", "--split", "test")
     found = json.loads((here / "run" / "evaluation.json").read_text())
     low, high = found["intervals"]["metrics"]["mae"]
     assert low < found["metrics"]["mae"] < high
     summary = read_summary(here / "run")["eval"]
     np.testing.assert_allclose(found["metrics"]["mae"], summary["mae"], rtol=1e-5)
     names = [f"{i:03}.png" for i in range(8)]
-    result = cli("predict", "--workdir", "run", "--out", "out.jsonl", *names)
-    assert result.code == 0, result.stderr
+    cli.done("predict", "--workdir", "run", "--out", "out.jsonl", *names)
     rows = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
     columns = ["count", "count_std", "x", "x_std"]
     assert [*rows[0]] == ["filename", *columns, "error"]
@@ -90,8 +85,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     result = cli("predict", "--workdir", "run", *names)
     assert "count_std" in result.stdout and f"{table[0, 0]:.4g}" in result.stdout
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = cli(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    cli.done(*shlex.split(words))
     import onnxruntime
 
     session = onnxruntime.InferenceSession(here / "m.onnx")
@@ -121,8 +115,7 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
             f"evaluate --workdir {given} --split all --out "
             f"{quoted(tmp_path)}/found.json"
         )
-        result = cli(*shlex.split(words))
-        assert result.code == 0, result.stderr
+        cli.done(*shlex.split(words))
         text = (tmp_path / "found.json").read_text()
         found.append(json.loads(text)["metrics"]["mae_of_columns"])
     # Sums of float32 in batches of other sizes.
@@ -180,8 +173,7 @@ def test_the_doctor_names_what_is_wrong_with_numbers(tmp_path: Path):
     cells = {(i, "count"): "" for i in range(5)} | {(9, "x"): "1e5"}
     write_table(tmp_path, cells=cells)
     write_recipe(tmp_path / "recipe.py", counting())
-    result = Cli(tmp_path)("data", "--check", "--config", "recipe.py")
-    assert result.code == 0, result.stderr
+    result = Cli(tmp_path).done("data", "--check", "--config", "recipe.py")
     assert "with values that are missing: count (" in result.stdout
     report = json.loads((tmp_path / "data_report" / "data_report.json").read_text())
     far = [f for f in report["findings"] if f["kind"] == "numbers_far"]
@@ -199,8 +191,7 @@ def test_new_writes_a_recipe_that_keeps_the_numbers_true(
     monkeypatch.setattr(estimate, "estimate", lambda config: "as of another test")
     write_table(tmp_path)
     words = "new --data csv:list.csv --targets count x --out recipe.py"
-    result = Cli(tmp_path)(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    result = Cli(tmp_path).done(*shlex.split(words))
     assert "count, x" in result.stdout
     config = load_config(tmp_path / "recipe.py")
     assert config.task == "regression" and config.data.targets == ("count", "x")

@@ -156,8 +156,7 @@ def run_text(loss: str, **changes: str) -> str:
 
 def train(folder: Path, words: str = "", run: str = "run", **env: Any) -> Path:
     config = ("--config", "recipe.py", "--workdir", run)
-    result = Cli(folder)(*config, *words.split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*config, *words.split(), **env)
     return folder / run
 
 

@@ -39,10 +39,7 @@ def write_run(folder: Path, more: str = "", source: str = "masks:set") -> Path:
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(
-        *shlex.split(f"--config recipe.py --workdir run {words}"), **env
-    )
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*shlex.split(f"--config recipe.py --workdir run {words}"), **env)
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +90,12 @@ def test_metrics_are_of_whole_images_in_a_plain_loop_over_windows(here: Path):
 @pytest.mark.slow
 def test_commands_see_whole_images(here: Path, tmp_path: Path):
     cli = Cli(here)
-    result = cli(*["evaluate", "--workdir", "run", "--trust"])
-    assert result.code == 0, result.stderr
+    cli.done(*["evaluate", "--workdir", "run", "--trust"])
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
     assert found == read_summary(here / "run")["eval"]
     # All of another set, by its name.
     words = "evaluate --workdir run --trust --split all --data.source masks:./set"
-    result = cli(*shlex.split(words), "--out", str(tmp_path / "all.json"))
-    assert result.code == 0, result.stderr
+    cli.done(*shlex.split(words), "--out", str(tmp_path / "all.json"))
     found = json.loads((tmp_path / "all.json").read_text())["metrics"]
     assert np.sum(found["confusion_matrix"]) == sum(SPLITS.values()) * WHOLE**2
     # An image of another size is seen whole, and its mask has its size.
@@ -111,8 +106,7 @@ def test_commands_see_whole_images(here: Path, tmp_path: Path):
         f"predict --workdir run --trust --masks {quoted(tmp_path)}/m "
         f"{quoted(tmp_path)}/a.png"
     )
-    result = cli(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    cli.done(*shlex.split(words))
     mask = np.asarray(Image.open(tmp_path / "m" / "a.png.png"))
     assert mask.shape == (50, 70) and mask.max() < 3
     for words in (
@@ -122,8 +116,7 @@ def test_commands_see_whole_images(here: Path, tmp_path: Path):
         "data --check --config recipe.py --out report",
         "data --preview --config recipe.py --out preview.png",
     ):
-        result = cli(*shlex.split(words))
-        assert result.code == 0, result.stderr
+        cli.done(*shlex.split(words))
     assert "predicted" in (here / "run" / "report.html").read_text()
 
 

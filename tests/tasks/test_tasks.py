@@ -44,8 +44,7 @@ def run(folder: Path, name: str, words: str = "", devices: int = 1) -> None:
     config = write_recipe(folder / "recipe.py", CONFIG)
     command = ["--config", config, "--workdir", name, "--precision", "fp64"]
     env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-    result = Cli(folder)(*command, *words.split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*command, *words.split(), **env)
 
 
 @pytest.fixture(scope="module")
@@ -237,10 +236,8 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
         workdir = cli.directory / f"run{scale}"
         scaled = [*words, "--workdir", workdir, "--task-options", "scale", scale]
         assert cli(*scaled, "--train.stop-after-steps", 2).code == 0
-        result = cli(*scaled)
-        assert result.code == 0, result.stderr
-        evaluated = cli("evaluate", "--workdir", workdir, "--trust")
-        assert evaluated.code == 0, evaluated.stderr
+        cli.done(*scaled)
+        cli.done("evaluate", "--workdir", workdir, "--trust")
         summary = read_summary(workdir)
         report = json.loads((workdir / "evaluation.json").read_text())
         assert report["metrics"]["loss"] == summary["eval"]["loss"]

@@ -42,10 +42,7 @@ def tones(sound: str = "", **changes: str) -> str:
 
 
 def train(folder: Path, words: str = "", run: str = "run", **env: str) -> None:
-    result = Cli(folder)(
-        "--config", "recipe.py", "--workdir", run, *words.split(), **env
-    )
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", "recipe.py", "--workdir", run, *words.split(), **env)
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +72,11 @@ def test_a_run_learns_the_tones(here: Path):
 def test_evaluate_predict_and_export_agree(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     cli, model = Cli(here), load_model(here / "run")
-    result = cli("evaluate", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    cli.done("evaluate", "--workdir", "run")
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
     assert found["accuracy"] == read_summary(here / "run")["eval"]["accuracy"]
     words = "predict --workdir run --out out.jsonl tones/test recipe.py"
-    result = cli(*words.split())
-    assert result.code == 0, result.stderr
+    cli.done(*words.split())
     *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
     assert bad["error"] == "it is no sound of a known format (WAV, FLAC)"
     right = [row["label"] == row["filename"].split("/")[2] for row in rows]
@@ -91,8 +86,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     likeliest = [row["prob"] for row in rows]
     np.testing.assert_allclose(probabilities.max(1), likeliest, rtol=1e-4)
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = cli(*words.split())
-    assert result.code == 0, result.stderr
+    cli.done(*words.split())
     session = onnxruntime.InferenceSession(here / "m.onnx")
     assert session.get_inputs()[0].shape[1:] == [2400, 1, 1]
     about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
@@ -186,8 +180,7 @@ def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
         missing("espeak-ng is not installed: apt-get install espeak-ng")
     spoken.write(tmp_path / "spoken", num=6)
     words = "--train.epochs 1 --data.batch-size 12 --workdir run"
-    result = Cli(tmp_path)("--config", ROOT / "configs/sound.py", *words.split())
-    assert result.code == 0, result.stderr
+    Cli(tmp_path).done("--config", ROOT / "configs/sound.py", *words.split())
     assert read_summary(tmp_path / "run")["num_params"] == 66_522
 
 
@@ -198,8 +191,7 @@ def test_new_writes_a_recipe_that_trains(
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
     write_tones(tmp_path / "tones")
-    result = Cli(tmp_path)("new", "--data", "tones", "--out", "new.py")
-    assert result.code == 0, result.stderr
+    result = Cli(tmp_path).done("new", "--data", "tones", "--out", "new.py")
     assert "0.1" in result.stdout and "8,000 Hz" in result.stdout
     text = (tmp_path / "new.py").read_text()
     assert 'source="audio:tones"' in text and "after a look at its sounds" in text
