@@ -151,11 +151,12 @@ def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
     assert "auroc" not in evaluation["intervals"]["metrics"]
     # On devices, in stages, and with padding, it is of the same examples.
     for devices, mesh in ((4, "preset fsdp"), (2, "pipeline-stages 2")):
-        Cli(folder).process.done(
+        result = Cli(folder).process(
             *[*command[:-1], f"run {devices}", *f"--parallel.{mesh}".split()],
             *["--data.eval-batch-size", "64"],
             JAX_NUM_CPU_DEVICES=str(devices),
         )
+        assert result.code == 0, result.stderr
         other = read_summary(folder / f"run {devices}")["eval"]["auroc"]
         assert other == pytest.approx(tested["auroc"], abs=1e-3)
 
@@ -271,7 +272,8 @@ def test_a_transformed_model_is_the_same_on_devices(folder: Path):
         command = [*COMMANDS["my_quantised.py"], *SHORT.split(), "--workdir", name]
         command += ["--model.dropout", "0"]
         env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        Cli(folder).process.done(*command, *words, **env)
+        result = Cli(folder).process(*command, *words, **env)
+        assert result.code == 0, result.stderr
         lines = read_lines(folder / name)
         return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]
 
