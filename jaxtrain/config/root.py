@@ -31,9 +31,9 @@ from jaxtrain.errors import UserError
 # Of each group one member may be set; an override on the command line replaces the
 # member that the config file sets.
 ONE_OF = (
-    ("train.epochs", "train.steps", "train.examples"),
+    ("train.epochs", "train.steps"),
     ("train.eval_every_epochs", "train.eval_every_steps"),
-    ("checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.every_minutes"),
+    ("checkpoint.every_epochs", "checkpoint.every_steps"),
     tuple(f"optimizer.{name}" for name in optimizer.WARMUPS),
 )
 
@@ -74,7 +74,7 @@ class Config(Section):
 
     def validate(self) -> None:
         self._keep_task_options()
-        self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
+        self._not_negative("seed")
         for group in ONE_OF:
             given = {
                 path: value

@@ -226,7 +226,7 @@ def test_what_is_about_classes_is_refused(here: Path, words: str, message: str):
             "--checkpoint.best-metric accuracy",
             "checkpoint.best_metric = 'accuracy': expected loss, mae, rmse, r2",
         ),
-        ({}, "--task-options delta 2", "delta = 2 has no effect on loss = 'mse'"),
+        ({}, "--task-options level 0.8", "level = 0.8 has no effect on loss = 'mse'"),
     ],
 )
 def test_bad_input_is_named_before_the_first_step(

@@ -72,7 +72,7 @@ def test_a_run_from_a_ticket_keeps_its_zeros(here: Path):
     words = ["rewind", "--workdir", str(here / "sparse"), "--to", "10", "--out"]
     assert main([*words, str(out)]) == 0
     words = ["--config", str(here / "recipe.py"), "--workdir", str(run), *SPARSE[:2]]
-    words += ["--model.pretrained", str(out), "--prune.initial-sparsity", "0.8"]
+    words += ["--model.pretrained", str(out), "--prune.end-epochs", "0"]
     assert main(words) == 0
     before, after = kernels(load_model(out)), kernels(load_model(run, "latest"))
     for path, x in after.items():
