@@ -313,7 +313,7 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
     (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
-    (["{digits}", "--train.epochs", "None"], ["epochs, steps or examples"]),
+    (["{digits}", "--train.epochs", "None"], ["epochs or steps"]),
     (
         ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
         ["train.epochs = 2.0 and train.steps = 3", "give one of"],
