@@ -33,8 +33,7 @@ FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
     *("schedule", "end_factor", "milestones", "step_every", "step_factor"),
-    *("cycles", "cycle_growth", "power", "decay_fraction"),
-    *("plateau_factor", "plateau_patience", "plateau_metric"),
+    *("cycles", "power", "decay_fraction", "plateau_factor", "plateau_patience"),
     *WARMUPS,
 )
 COMBINATIONS = (
@@ -95,8 +94,7 @@ COMBINATIONS = (
         "its line search finds the length of every step",
         "leave it out",
     ),
-    Needs(option("train", "swa_cycle_epochs", "swa_factor"), SWA),
-    Needs(option("train", "swa_end_factor"), option("train", "swa_factor")),
+    Needs(option("train", "swa_factor"), SWA),
     Incompatible(
         OWN_OPTIMIZER,
         FROZEN_AT_FIRST,
@@ -135,12 +133,10 @@ COMBINATIONS = (
 class TrainConfig(ClassificationOptions):
     """The run: its length, its steps, its evaluations, and when it stops."""
 
-    # Length in epochs; one of epochs, steps and examples.
+    # Length in epochs; one of epochs and steps.
     epochs: float | None = None
     # Length in optimizer steps.
     steps: int | None = None
-    # Length in training examples.
-    examples: int | None = None
     # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
     # (With steps_per_call, at the end of the call.)
     stop_after_steps: int | None = None
@@ -180,20 +176,11 @@ class TrainConfig(ClassificationOptions):
     fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
-    # Epochs after which the weights at the end of each cycle are averaged with equal
-    # weights (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
+    # Epochs after which the weights are averaged once an epoch, with equal weights
+    # (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
     swa_start_epochs: float | None = None
-    # Length of a cycle in epochs; default: 1.
-    swa_cycle_epochs: float | None = None
-    # Learning rate at the beginning of each cycle as a fraction of the peak; None: that
-    # of the schedule.
+    # Learning rate from then on as a fraction of the peak; None: that of the schedule.
     swa_factor: float | None = None
-    # That at the end of a cycle as a fraction of it; default: 1, the same.
-    swa_end_factor: float | None = None
-    # Of model.quantize: the part of the run after which the ranges of activations and
-    # the statistics of batch norms stay. None: 0.75, or later, once the learning rate
-    # is at most a tenth of its peak to the end; where it never is, they do not stay.
-    fix_ranges: float | None = None
     # Average the probabilities of an image and its mirror image (flip) in evaluations,
     # and in those of `evaluate`; None: of the image alone.
     tta: Literal["flip"] | None = None
@@ -212,23 +199,21 @@ class TrainConfig(ClassificationOptions):
 
     def validate(self) -> None:
         super().validate()
-        self._positive("epochs", "steps", "examples", "stop_after_steps")
+        self._positive("epochs", "steps", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("ema_decay")
-        self._positive("swa_start_epochs", "swa_cycle_epochs", "swa_factor")
-        self._share("swa_end_factor")
+        self._positive("swa_start_epochs", "swa_factor")
         self._positive("freeze_epochs")
-        self._share("fix_ranges")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         steps = self.profile_steps
         growing = steps is None or 0 <= steps[0] < steps[1]
         self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
         check(self, COMBINATIONS, "train")
-        if self.epochs is self.steps is self.examples is None:
-            raise UserError("give the run's length: epochs, steps or examples")
+        if self.epochs is self.steps is None:
+            raise UserError("give the run's length: epochs or steps")
 
     @property
     def classification_options(self) -> dict[str, Any]:

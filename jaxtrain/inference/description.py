@@ -12,7 +12,6 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
-from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError
@@ -61,7 +60,6 @@ class Description:
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
-      sliding_overlap: Part of a window that the next one shares.
       task_options: of the task, as in the config of the run.
       chosen: what validation chose for the weights (`Task.choose`): lists of a number
         for each output, by name; {} if nothing, or without weights.
@@ -87,7 +85,6 @@ class Description:
     members: int = 1
     sound: SoundConfig | None = None
     sliding_size: int | None = None
-    sliding_overlap: float = SLIDING_OVERLAP
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
@@ -113,7 +110,7 @@ class Description:
     @property
     def grid(self) -> WindowGrid:
         """Windows of a whole image that predictions are of."""
-        return grid_of(self.image_shape[:2], self.sliding_size, self.sliding_overlap)
+        return grid_of(self.image_shape[:2], self.sliding_size)
 
     @property
     def stored_dtype(self) -> type[np.generic]:
@@ -239,7 +236,6 @@ class Description:
                 or self.sliding_size > max(self.image_shape[:2]),
                 f"one above {max(self.image_shape[:2])}",
             ),
-            "sliding_overlap": (0 <= self.sliding_overlap < 1, "0 or more, below 1"),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
             "crop_mode": (self.crop_mode in CROP_MODES, " or ".join(CROP_MODES)),

@@ -32,7 +32,7 @@ from jaxtrain.training import precision, step
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
-from jaxtrain.training.views import SlidingWindows, View, plain
+from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.trees import by_path
 
 # Images that a program takes at once; of fewer, the next power of two.
@@ -247,10 +247,7 @@ class TrainedModel:
     @property
     def view(self) -> View:
         """What the model is shown of an image."""
-        about = self.description
-        if about.sliding_size is None:
-            return plain
-        return SlidingWindows(about.sliding_overlap)
+        return plain if self.description.sliding_size is None else sliding_windows
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return the logits of images that the model takes, float32. May be traced.

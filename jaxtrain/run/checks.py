@@ -32,7 +32,6 @@ from jaxtrain.training.step import predict
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
     """Check what a config asks of the devices, before any data are opened."""
     check_batches(config, mesh)
-    check_clocks(config)
     check_sums(config, policy, mesh)
 
 
@@ -59,15 +58,6 @@ def check_model(
     check_outputs(model, images, task)
     check_groups(model, mesh)
     check_training_sizes(config, model, images, mesh)
-
-
-def check_clocks(config: Config) -> None:
-    """Refuse periods in minutes where several processes would each count their own."""
-    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
-        raise UserError(
-            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
-            "of several processes differ; use every_steps or every_epochs"
-        )
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> None:
@@ -312,13 +302,6 @@ def check_training_sizes(
 def check_unfreezing(config: Config, timetable: Timetable) -> None:
     """Check that the layers that are frozen at first are trained in the end."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
-    fix = steps if timetable.fix_step is None else timetable.fix_step
-    if start is not None and fix <= start < steps:
-        raise UserError(
-            f"train.fix_ranges = {config.train.fix_ranges}: ranges and statistics stay "
-            f"from step {fix} on, and layers are frozen until step {start}: theirs "
-            "would never be set; make train.fix_ranges larger, or the run longer"
-        )
     if start is not None and start >= steps:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)

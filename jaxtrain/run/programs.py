@@ -244,7 +244,7 @@ def _whole(
 def _view(config: Config) -> views.View:
     """Return what evaluations show the model of an image."""
     if config.data.sliding_size is not None:
-        return views.SlidingWindows(config.data.sliding_overlap)
+        return views.sliding_windows
     return views.named(config.train.tta)
 
 

@@ -45,7 +45,7 @@ from jaxtrain.training.averages import Average
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.schedules import PLATEAU_METRIC, Schedule
+from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import CreateState, TrainState, split_model
 
@@ -104,8 +104,7 @@ class Setup:
     @property
     def grid(self) -> WindowGrid:
         """Windows in which evaluations show an image to the model."""
-        data, window = self.config.data, self.splits.input_shape[:2]
-        return grid_of(window, data.sliding_size, data.sliding_overlap)
+        return grid_of(self.splits.input_shape[:2], self.config.data.sliding_size)
 
     @property
     def beside(self) -> dict[str, Any]:
@@ -230,8 +229,7 @@ def build_setup(
 def _plateau_goal(config: Config, task: Task) -> Goal | None:
     if config.optimizer.schedule != "plateau":
         return None
-    metric = config.optimizer.plateau_metric or PLATEAU_METRIC
-    return task.goal("optimizer.plateau_metric", metric)
+    return task.goal("optimizer.schedule", "loss")
 
 
 def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:

@@ -72,7 +72,6 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         crop_mode=crop_mode,
         white_level=config.data.white_level,
         sliding_size=config.data.sliding_size,
-        sliding_overlap=config.data.sliding_overlap,
     )
 
 

@@ -21,7 +21,6 @@ from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
 from jaxtrain.run.features import plan
 from jaxtrain.run.learning_rate import schedule_name
-from jaxtrain.run.periods import LOW_RATE
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
@@ -93,16 +92,10 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 def _describe_rounded(setup: Setup) -> dict[str, str]:
     """Describe what the model computes with, and from when on its ranges stay."""
-    config, step = setup.config, setup.timetable.fix_step
-    if config.model.quantize is None:
+    step = setup.timetable.fix_step
+    if setup.config.model.quantize is None:
         return {}
     until = "" if step is None else f", whose ranges stay from step {step} on"
-    schedule, peak = setup.phases[0].update.schedule, config.optimizer.learning_rate
-    if step is not None and schedule is not None and peak is not None:
-        rate = float(schedule(step))
-        if rate > LOW_RATE * peak:
-            until += f", where the learning rate is {rate / peak:.2f} of its peak: it "
-            until += "may diverge without batch statistics (train.fix_ranges)"
     return {"rounded": f"weights and activations to 8 bits{until}"}
 
 

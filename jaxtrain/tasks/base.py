@@ -87,6 +87,10 @@ class Readout(NamedTuple):
         return numbers + jnp.asarray(self.shift, numbers.dtype)
 
 
+# Least score of the boxes that pictures and tables show.
+SHOWN_SCORE = 0.3
+
+
 class Finder(NamedTuple):
     """What people get of the outputs of a model that finds things in images.
 
@@ -95,7 +99,6 @@ class Finder(NamedTuple):
     Attributes:
       names: Names of the classes.
       category_ids: What files as COCO's call each class.
-      shown_score: Least score of what pictures and tables show.
       of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
         the best first, and `classes` (B, K), -1 for padding.
       candidates: Function of outputs, traced, that returns what these are taken of:
@@ -107,7 +110,6 @@ class Finder(NamedTuple):
 
     names: tuple[str, ...]
     category_ids: tuple[int, ...]
-    shown_score: float
     of: Callable[[Any], dict[str, jax.Array]]
     candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
     limits: Mapping[str, Any]
@@ -523,11 +525,6 @@ class Task:
     def main_goal(self) -> Goal:
         """The main metric, and which of its values are better."""
         return self.goal("best_metric", self.best_metric)
-
-    @property
-    def adds_in_training(self) -> bool:
-        """Whether the loss is one of what the model puts out in training alone."""
-        return bool(self.num_centres) or self.projection is not None
 
     @property
     def can_paste(self) -> bool:

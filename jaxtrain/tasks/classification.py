@@ -32,12 +32,12 @@ UNBALANCED = 3
 MANY_CLASSES = 10
 
 
-# Loss of the probability of the true class -> its function, and the option it takes.
+# Losses of the probability of the true class.
 LOSSES = {
-    "focal": (losses.focal, "focal_gamma"),
-    "poly": (losses.poly, "poly_epsilon"),
-    "symmetric": (losses.symmetric, "reverse_weight"),
-    "bootstrap": (losses.bootstrap, "bootstrap_beta"),
+    "focal": losses.focal,
+    "poly": losses.poly,
+    "symmetric": losses.symmetric,
+    "bootstrap": losses.bootstrap,
 }
 
 
@@ -142,12 +142,10 @@ class Classification(Task):
             )
         if not training:
             return cross_entropy(outputs, target)
-        options = self._options
-        if options.loss == "cross_entropy":
+        if self._options.loss == "cross_entropy":
             loss = cross_entropy(outputs, target, self._smoothing)
         else:
-            function, name = LOSSES[options.loss]
-            loss = function(outputs, target, options.of_loss(name))
+            loss = LOSSES[self._options.loss](outputs, target)
         return self._weighed(loss, target)
 
     def _binary_loss(

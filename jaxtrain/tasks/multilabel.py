@@ -146,16 +146,8 @@ class Multilabel(Task):
         weights: Any = 1.0
         if training and self._weights is not None:
             weights = jnp.asarray(self._weights, probability.dtype)
-        options = self._options
-        if training and options.loss == "asymmetric":
-            losses = asymmetric_losses(
-                outputs,
-                probability,
-                gamma_positive=options.gamma_positive,
-                gamma_negative=options.gamma_negative,
-                margin=options.margin,
-                weights=weights,
-            )
+        if training and self._options.loss == "asymmetric":
+            losses = asymmetric_losses(outputs, probability, weights)
         else:
             losses = label_losses(outputs, probability, weights)
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)

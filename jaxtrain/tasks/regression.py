@@ -358,7 +358,7 @@ def make_loss(
         assert levels is not None
         from_mean = np.array(levels) - np.array(mean)[:, None]
         return OrdinalLoss(from_mean / np.array(std)[:, None])
-    return PointLoss(options.loss, options.of_loss("delta"))
+    return PointLoss(options.loss)
 
 
 def _make_readout(

@@ -19,7 +19,7 @@ from jaxtrain.dtypes import wide, widen
 from jaxtrain.training.averages import Average, DoneStep
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
-from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
+from jaxtrain.training.optimizers import clip, clip_by_ratio
 from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
 from jaxtrain.training.pruning import Pruning, masked
 from jaxtrain.training.schedules import Schedule
@@ -112,8 +112,6 @@ class Update:
             grads = clip(grads, grad_norm, self.optimizer.clip_norm)
         if self.optimizer.clip_ratio is not None:
             grads = clip_by_ratio(grads, at, self.optimizer.clip_ratio)
-        if self.optimizer.centralize:
-            grads = centralize(grads)
         if self.rate_from is not None:
             extra_args["learning_rate"] = self._scheduled_rate(state)
         updates, opt_state = self.tx.update(grads, state.opt_state, at, **extra_args)

@@ -217,7 +217,7 @@ def test_colours_that_images_do_not_have_are_refused(fields, channels, message):
     ("fields", "message"),
     [
         ({"randaugment": 2, "randaugment_magnitude": 31}, "magnitude = 31: expected"),
-        ({"erasing": 0.5, "erasing_scale": (0.5, 0.2)}, "erasing_scale = "),
+        ({"erasing_value": "noise"}, "without data.augment.erasing"),
         ({"erasing": 1.5}, "erasing = 1.5"),
         ({"hue": 0.6}, "hue = 0.6"),
         ({"blur": 0.5, "blur_sigma": (0.0, 1.0)}, "blur_sigma = "),

@@ -11,6 +11,7 @@ import pytest
 
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
+from jaxtrain.data.augment import mosaic
 from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.preprocess import make_preprocess
@@ -175,8 +176,11 @@ def test_points_and_scales_are_uniform():
 
 
 @pytest.mark.slow
-def test_images_of_their_own_size_stay_exact_as_do_those_in_no_mosaic():
-    config = AugmentConfig(mosaic=0.3, mosaic_scale=(1.0, 1.0))
+def test_images_of_their_own_size_stay_exact_as_do_those_in_no_mosaic(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(mosaic, "MOSAIC_SCALE", (1.0, 1.0))
+    config = AugmentConfig(mosaic=0.3)
     drawn = jax.device_get(made(config, jnp.arange(40)))
     found, (target, masks, _, where) = drawn
     for (seed, example, n), number, (x, y), scale, covers in places(drawn):
@@ -254,8 +258,8 @@ def test_a_call_may_be_as_long_as_what_is_left_without():
     [
         ({"mosaic": 1.5}, "mosaic = 1.5"),
         ({"mosaic": -0.1}, "mosaic = -0.1"),
-        ({"mosaic": 1.0, "mosaic_scale": (1.0, 0.5)}, "mosaic_scale = (1.0, 0.5)"),
         ({"mosaic": 1.0, "close_mosaic": -1.0}, "close_mosaic = -1.0"),
+        ({"close_mosaic": 1.0}, "has no effect without data.augment.mosaic"),
     ],
 )
 def test_what_cannot_be_is_refused(augment: dict[str, Any], message: str):

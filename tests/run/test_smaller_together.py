@@ -30,7 +30,7 @@ RECIPE = recipe(
 PIECES: dict[str, str] = {
     "sparse": "--prune.sparsity 0.75 --prune.layers conv2",
     "pattern": "--prune.pattern 2:4 --prune.layers conv2",
-    "int8": "--model.quantize int8 --train.fix-ranges 0.75",
+    "int8": "--model.quantize int8 --optimizer.schedule linear",
     "fewer": "--model.channels conv1 4",
 }
 CASES = [

@@ -40,7 +40,7 @@ def detecting(**sections: str) -> str:
     """Return a recipe of a small detector of images of 32 pixels."""
     usual = {
         "task": '"detection"',
-        "task_options": '{"strides": "4,8", "radius": 2.5, "keep": 20}',
+        "task_options": '{"strides": "4,8", "keep": 20}',
         "data": 'DataConfig(source="coco:set", image_size=32, batch_size=16, '
         "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
         "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
@@ -222,7 +222,6 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("--config recipe.py --data.source digits", "the data set has no boxes"),
         ("--config recipe.py --task classification", "task"),
         ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
-        ("--config recipe.py --task-options.keep 500", "candidates = 300 is less than"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

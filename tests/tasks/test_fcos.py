@@ -127,18 +127,15 @@ def test_losses_of_images_are_their_own() -> None:
         jnp.asarray(np.exp(rng.normal(size=(3, num, 4))) * 8, jnp.float32),
         jnp.asarray(rng.normal(size=(3, num)), jnp.float32),
     )
-    options = {"radius": 1.5, "alpha": 0.25, "gamma": 2.0}
-    every = fcos.losses(flat, target, places(), **options)
+    every = fcos.losses(flat, target, places())
     for i in range(3):
         own, its = jax.tree.map(lambda x, i=i: x[i : i + 1], (flat, target))
-        alone = fcos.losses(own, its, places(), **options)
+        alone = fcos.losses(own, its, places())
         for name, x in alone.items():
             np.testing.assert_allclose(x[0], every[name][i], rtol=1e-5)
     assert every["boxes"][2] == 0
     assert every["centerness"][2] == 0
-    grads = jax.grad(
-        lambda x: fcos.losses(x, target, places(), **options)["boxes"].sum()
-    )
+    grads = jax.grad(lambda x: fcos.losses(x, target, places())["boxes"].sum())
     assert all(np.isfinite(x).all() for x in grads(flat))
 
 
@@ -151,8 +148,7 @@ def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
     logits = jnp.log(middle / (1 - middle + 1e-6))
     flat = fcos.Flat(sure[None], found.distances[None], logits[None])
     batch = jax.tree.map(lambda x: jnp.asarray(x)[None], target)
-    options = {"radius": 1.5, "alpha": 0.25, "gamma": 2.0}
-    losses = fcos.losses(flat, batch, places(), **options)
+    losses = fcos.losses(flat, batch, places())
     assert losses["boxes"][0] < 1e-5
     assert losses["classes"][0] < 1e-5
     boxes, scores = fcos.candidates(flat, places(), (64, 64))

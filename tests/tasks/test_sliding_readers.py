@@ -36,10 +36,10 @@ from tests.helpers.words import quoted
 
 pytestmark = pytest.mark.slow
 
-WHOLE, OVERLAP, BATCH = 40, 0.3, 8
+WHOLE, BATCH = 40, 8
 # Images that channels are judged by, and the step of a finite difference.
 NUM, STEP = 5, 1e-6
-PLACES = starts(WHOLE, SIDE, OVERLAP)
+PLACES = starts(WHOLE, SIDE)
 SPLITS = {"train": 40, "test": 6}
 # Windows that the host cuts of files, and the device of arrays of one size.
 AUGMENT = {
@@ -59,7 +59,7 @@ def write_run(folder: Path, kind: str, steps: int) -> None:
         np.savez(folder / "set.npz", image=images, label=masks)
     else:
         write_masks(folder / "set", SPLITS, side=WHOLE)
-    data = f'crop_mode="squash", sliding_size={WHOLE}, sliding_overlap={OVERLAP}, '
+    data = f'crop_mode="squash", sliding_size={WHOLE}, '
     text = mask_recipe(source, data=data + AUGMENT[kind], train=f"steps={steps}")
     text = text.replace(", crop_pct=1.0", "").replace(
         'OptimizerConfig(name="adam", learning_rate=0.01)', LOOKAHEAD

@@ -21,7 +21,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.words import quoted
 
-WHOLE, OVERLAP = 40, 0.3
+WHOLE = 40
 SPLITS = {"train": 40, "test": 6}
 CODER = f"{ROOT / 'tests' / 'helpers' / 'autoencoder.py'}:AutoEncoder"
 # On 8 devices.
@@ -32,7 +32,7 @@ def write_run(folder: Path, more: str = "", source: str = "masks:set") -> Path:
     """Write a recipe of windows of 16x16 of images of 40x40, and the images."""
     write_masks(folder / "set", SPLITS, side=WHOLE)
     augment = more or "augment=AugmentConfig(scale_jitter=(0.5, 2.0))"
-    data = f'crop_mode="squash", sliding_size={WHOLE}, sliding_overlap={OVERLAP}, '
+    data = f'crop_mode="squash", sliding_size={WHOLE}, '
     text = mask_recipe(source, data=data + augment, train="steps=8")
     text = text.replace(", crop_pct=1.0", "")
     return write_recipe(folder / "recipe.py", text)
@@ -57,7 +57,7 @@ def of_windows(model: TrainedModel, image: np.ndarray) -> np.ndarray:
     about = dataclasses.replace(model.description, sliding_size=None)
     net = dataclasses.replace(model, description=about)
     total, counts = np.zeros((*image.shape, 3)), np.zeros((*image.shape, 1))
-    places = starts(WHOLE, SIDE, OVERLAP)
+    places = starts(WHOLE, SIDE)
     for y in places:
         for x in places:
             part = np.s_[y : y + SIDE, x : x + SIDE]

@@ -25,7 +25,7 @@ from tests.plugins.serve.running import LIMITS, Running
 
 pytest.importorskip("soundfile")
 SOUND = "SoundConfig(sample_rate=8000, seconds=0.3, window=128, hop=64, mels=16{})"
-MASKS = "AugmentConfig(time_masks=1, time_mask_frames=4, frequency_masks=1)"
+MASKS = "AugmentConfig(time_masks=1, frequency_masks=1)"
 
 
 def tones(sound: str = "", **changes: str) -> str:

@@ -482,23 +482,21 @@ def test_layouts_side_by_side(cli: Cli, write_config: Any, tmp_path: Path):
     assert run["peak_bytes_per_device"] == plan["peak_bytes"]
 
 
-@pytest.mark.parametrize("every", [None, 10])
 def test_a_plan_names_the_disk_that_the_run_demands(
-    every: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    save = CheckpointConfig(keep=2, keep_best=3, keep_every_steps=every)
+    save = CheckpointConfig(keep=2, keep_best=3)
     state = {"params": jax.ShapeDtypeStruct((25,), np.float32)}
-    steps = 45
-    config = replace(CONFIG, checkpoint=save, train=TrainConfig(steps=steps))
+    config = replace(CONFIG, checkpoint=save, train=TrainConfig(steps=45))
     planner, settled = make_planner(config, parse_target("cpu"))
     plan = Plan(planner=planner, config=settled, facts=facts(checkpoint_bytes=100))
     # Those that are kept, one read back and one being written.
-    assert plan.disk_bytes == 100 * (2 + 3 + (4 if every else 0) + 2)
+    assert plan.disk_bytes == 100 * (2 + 3 + 2)
 
     def check(free: int) -> None:
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-        check_space(tmp_path, state, save, steps)
+        check_space(tmp_path, state, save)
 
     check(plan.disk_bytes)
     with pytest.raises(UserError, match="the checkpoints may take"):
