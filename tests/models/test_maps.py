@@ -178,7 +178,7 @@ def write_weights(path: Path, name: str, num_outputs: int, **options: Any) -> No
 def test_a_file_of_torchvision_is_known(tmp_path: Path):
     path = tmp_path / "fcn_resnet50_coco-1167a1af.safetensors"
     write_weights(path, "fcn_resnet50", 21)
-    about = find(str(path), None).about
+    about = find(str(path), ()).about
     assert about.model == ModelConfig(name="fcn_resnet50", aux_weight=0.0)
     assert about.task == "segmentation" and about.class_names == voc.LABELS
     assert about.output_spec == (520, 520, 21) and about.crop_pct == 1.0

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jaxtrain.report.history import read_history
-from jaxtrain.tools.examples import examples_of
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.plugins.report.collect import examples_of
+from jaxtrain.plugins.report.history import read_history
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
 from tests.helpers.composed import compose, write
