@@ -7,6 +7,7 @@ NAMES = (
     "compact",
     "quantization",
     "plan",
+    "packed",
     "onnx",
     "litert",
     "serve",

@@ -16,7 +16,6 @@ from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data.augment.geometry import PaddedCrop
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.pixel_classes import (
     IGNORED,
     PIXEL_CLASSES,
@@ -26,6 +25,7 @@ from jaxtrain.data.pixel_classes import (
 from jaxtrain.data.sources import complete, open_store
 from jaxtrain.data.stores import describe_remarks
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed.writer import pack
 from tests.helpers.images import encode, load_images, read_all
 from tests.helpers.masked import NAMES, SIDE, shapes, write_masks
 from tests.helpers.rows import each_row
