@@ -8,6 +8,8 @@ NAMES = (
     "quantization",
     "plan",
     "packed",
+    "embedding",
+    "self_supervised",
     "onnx",
     "litert",
     "serve",

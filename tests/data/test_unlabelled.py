@@ -18,10 +18,10 @@ from jaxtrain.data.sources import load_splits, open_split, open_store
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.embedding.task import KEPT
 from jaxtrain.plugins.packed.writer import pack
+from jaxtrain.plugins.self_supervised.task import SelfSupervised
 from jaxtrain.tasks.classification import Classification, MixedLabels
-from jaxtrain.tasks.embedding import KEPT
-from jaxtrain.tasks.self_supervised import SelfSupervised
 from tests.helpers.images import grey, write_folder, write_tfds
 from tests.helpers.rows import each_row
 

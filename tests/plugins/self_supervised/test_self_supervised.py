@@ -20,9 +20,9 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.embedding.losses import agreement_losses
+from jaxtrain.plugins.self_supervised.task import SelfSupervised, spread
 from jaxtrain.tasks.build import build_task
-from jaxtrain.tasks.embedding_losses import agreement_losses
-from jaxtrain.tasks.self_supervised import SelfSupervised, spread
 from jaxtrain.training import precision
 from jaxtrain.training.averages import make_average
 from jaxtrain.training.optimizers import make_optimizer
@@ -39,10 +39,10 @@ from tests.helpers.runs import assert_same_run, read_lines, read_summary
 from tests.helpers.tiers import diagonal
 from tests.helpers.trial import LAYOUT, as_given
 
-STORED = Path(__file__).parents[1] / "stored" / "torch" / "views.json"
+STORED = Path(__file__).parents[2] / "stored" / "torch" / "views.json"
 LOSSES = ("simclr", "byol")
 STEPS = 8
-MODEL = "tests.tasks.test_self_supervised:Hidden"
+MODEL = "tests.plugins.self_supervised.test_self_supervised:Hidden"
 
 
 class Hidden(Model):
