@@ -66,17 +66,6 @@ COMBINATIONS = (
     ),
     Incompatible(
         DISTANCE,
-        option("optimizer", "member_rates"),
-        "it estimates the rate from how far the weights have moved with its own",
-        "leave it out, or use adamw",
-    ),
-    Needs(
-        option("optimizer", "member_decays"),
-        option("optimizer", "weight_decay"),
-        "set that too: they are factors on it",
-    ),
-    Incompatible(
-        DISTANCE,
         PLATEAU,
         "its estimate needs to know the rate of each step before the step",
         "use another optimizer.schedule, such as cosine",
@@ -102,11 +91,6 @@ class OptimizerConfig(Section):
     # Factors on the learning rate of some layers, by patterns of their paths, or
     # backbone, all but the last; those that match a layer multiply, with layer_decay.
     rate_factors: dict[str, float] = field(default_factory=dict)
-    # Factors on the learning rate of the members of an ensemble, one each; (): 1 for
-    # all.
-    member_rates: tuple[float, ...] = ()
-    # The same on their weight decay.
-    member_decays: tuple[float, ...] = ()
     # Largest global norm of the gradients; None: not clipped.
     clip_norm: float | None = None
     # Largest norm of the gradient of each output of a layer, as a part of the norm of
@@ -188,10 +172,6 @@ class OptimizerConfig(Section):
         factors = self.rate_factors.values()
         ok = all(not isinstance(f, str | bool) and f > 0 for f in factors)
         self._check("rate_factors", ok, "values above 0; train.freeze freezes layers")
-        ok = all(f > 0 for f in self.member_rates)
-        self._check("member_rates", ok, "values above 0")
-        ok = all(f >= 0 for f in self.member_decays)
-        self._check("member_decays", ok, "values of 0 or more")
         self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
         self._fraction("momentum", "b1", "b2", "b3", "warmup_factor")
         self._positive("power")

@@ -29,9 +29,6 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 
 METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
-ENSEMBLE = option("train", "ensemble")
-# Where members of an ensemble differ in more than their seeds.
-MEMBER_NUMBERS = option("optimizer", "member_rates", "member_decays")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
@@ -126,37 +123,6 @@ COMBINATIONS = (
         "a view needs passes of the whole model, of which each stage has a part",
         "leave train.tta out and give --tta to evaluate",
     ),
-    Needs(MEMBER_NUMBERS, ENSEMBLE, "set train.ensemble to their number"),
-    Needs(
-        option("train", "ensemble_seeds"),
-        MEMBER_NUMBERS,
-        "set one of them: members of one seed would be the same model",
-    ),
-    Needs(option("train", "ensemble_data"), ENSEMBLE, "leave it out"),
-    Incompatible(
-        option("train", "ensemble_data"),
-        option("train", "ensemble_seeds"),
-        "runs of one seed see the same images",
-        "leave train.ensemble_data out",
-    ),
-    Incompatible(
-        MEMBER_NUMBERS,
-        LBFGS,
-        "it searches the length of its steps",
-        "use another optimizer.name",
-    ),
-    Incompatible(
-        option("optimizer", "member_decays"),
-        option("train", "freeze_epochs", "fine_tune"),
-        "layers that begin later have an optimizer of their own",
-        "leave it out",
-    ),
-    Incompatible(
-        ENSEMBLE,
-        STAGES,
-        "the members of an ensemble are trained in one program, and stages are several",
-        "set parallel.pipeline_stages to 1",
-    ),
     Needs(
         option("train", "spike_window"),
         option("train", "spike_sigma"),
@@ -180,15 +146,6 @@ class TrainConfig(ClassificationOptions):
     stop_after_steps: int | None = None
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
     steps_per_call: int = 1
-    # Models that are trained together in one program, from seeds in a row, and are
-    # evaluated as one: the mean of what they put out (a deep ensemble).
-    ensemble: int = 1
-    # Seeds of the members: seed + i of member i (apart), or all that of the run (same),
-    # so that they differ in optimizer.member_rates and member_decays alone.
-    ensemble_seeds: Literal["apart", "same"] = "apart"
-    # Images of the members: for all the same, in the order of the run and augmented
-    # alike (shared); or for each in the order and augmented as of its seed (own).
-    ensemble_data: Literal["shared", "own"] = "shared"
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
     # What the backward pass computes again, to store less: nothing; each block of the
@@ -257,7 +214,6 @@ class TrainConfig(ClassificationOptions):
         super().validate()
         self._positive("epochs", "steps", "examples", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
-        self._positive("ensemble")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("ema_decay")

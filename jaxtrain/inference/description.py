@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ class Description:
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
       projection: Layers that it has learnt behind its outputs to compare views, if any.
-      members: Models of which it is the mean, an ensemble, whose weights have them as
-        their first dim; 1: it is one model.
+      members: Number of models of an ensemble, whose predictions are averaged; 1: it is
+        one model.
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
@@ -132,11 +133,23 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The model without its weights, or the members of an ensemble each.
+        """The model, or each model of an ensemble, without its weights.
 
         It is made once, as a deep one takes long.
         """
         return self.blueprint().abstract()
+
+    def check_is_one(self, named: str) -> None:
+        """Check that it is no ensemble.
+
+        Raises:
+          UserError: it is one.
+        """
+        if self.members > 1:
+            raise UserError(
+                f"{named} is an ensemble of {self.members} models, and one is needed: "
+                "give the folder of a run"
+            )
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
         """Return it with what validation chose for some weights.
@@ -211,8 +224,11 @@ class Description:
                 f"{channels} above 0, up to 1, one a channel",
             ),
             "chosen": (
-                all(len(x) == self.num_outputs for x in self.chosen.values()),
-                f"lists of {self.num_outputs} numbers, one for each output",
+                all(
+                    len(x) == self.num_outputs and all(map(math.isfinite, x))
+                    for x in self.chosen.values()
+                ),
+                f"lists of {self.num_outputs} finite numbers, one for each output",
             ),
             "sound": (
                 self.sound is None or self.sound.image_shape == self.image_shape,

@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain import own, tasks
+from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.segmentation import MAX_VALUE
@@ -21,7 +21,7 @@ from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import MEMBERS, SPATIAL_AXES
+from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
@@ -307,36 +307,6 @@ def check_training_sizes(
                 f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
                 "model.name, or leave it out"
             ) from error
-
-
-def check_ensemble(config: Config, mesh: Mesh) -> None:
-    """Check that the task has ensembles, and that seeds and devices fit the members."""
-    members, parts = config.train.ensemble, mesh.shape[MEMBERS]
-    if members % parts:
-        raise UserError(
-            f"parallel.members = {parts} does not divide train.ensemble = {members}: "
-            "each group of devices has as many members; change one of the two"
-        )
-    if members == 1:
-        return
-    for name in ("member_rates", "member_decays"):
-        numbers = getattr(config.optimizer, name)
-        if numbers and len(numbers) != members:
-            raise UserError(
-                f"optimizer.{name} = {numbers} with train.ensemble = {members}: give a "
-                "number for each member"
-            )
-    reason = tasks.kind(config.task).refuses_mean(config.task_options)
-    if reason is not None:
-        raise UserError(
-            f"train.ensemble = {members} with task = {config.task!r}: {reason}; train "
-            "one model, and set train.ensemble to 1"
-        )
-    if config.seed + members > 2**32:
-        raise UserError(
-            f"seed = {config.seed} with train.ensemble = {members}: the members have "
-            f"the seeds from it on, which end at 2**32 - 1; set a smaller seed"
-        )
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> None:

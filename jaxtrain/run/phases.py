@@ -78,7 +78,6 @@ def build_phases(
         make(schedule),
         schedule,
         momenta(model),
-        with_decay=partial(make, schedule),
         rates=make_rates(
             model, _layer_decay(config, model), config.optimizer.rate_factors, never
         ),

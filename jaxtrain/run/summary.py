@@ -64,7 +64,6 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         column_names=setup.task.column_names,
         num_centres=setup.task.num_centres,
         projection=setup.task.projection,
-        members=setup.members,
         sound=setup.splits.train.sound,
         mean=programs.mean,
         std=programs.std,

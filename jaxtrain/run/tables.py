@@ -16,7 +16,6 @@ from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
@@ -43,7 +42,6 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
-        **_describe_members(setup),
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
@@ -83,28 +81,6 @@ def describe_absent(setup: Setup) -> dict[str, str]:
         for name, names in found.items()
         if names
     }
-
-
-def _describe_members(setup: Setup) -> dict[str, str]:
-    """Return of how many models the parameters are, where they are of several."""
-    first, num = setup.config.seed, setup.members
-    if num == 1:
-        return {}
-    parts = setup.mesh.shape[MEMBERS]
-    shared = f"; each of {parts} groups of devices has {num // parts}"
-    train, optimizer = setup.config.train, setup.config.optimizer
-    told = f"{num} members, of the seeds {first} to {first + num - 1}"
-    if train.ensemble_seeds == "same":
-        told = f"{num} members, of the seed {first}"
-    if train.ensemble_data == "own":
-        told += ", each with its own images"
-    for name, factors in (
-        ("learning rate", optimizer.member_rates),
-        ("weight decay", optimizer.member_decays),
-    ):
-        if factors:
-            told += f"; {name} times {', '.join(f'{f:g}' for f in factors)}"
-    return {"ensemble": told + shared * (parts > 1)}
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:

@@ -20,7 +20,7 @@ from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
-from jaxtrain.tasks.members import class_disagreement, mean_softmax
+from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 
@@ -209,11 +209,6 @@ class Classification(Task):
     @staticmethod
     def mean_outputs(outputs: jax.Array) -> jax.Array:
         return mean_softmax(outputs)
-
-    def disagreement(
-        self, outputs: jax.Array, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        return class_disagreement(outputs, jnp.where(_is_known(target), mask, 0))
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

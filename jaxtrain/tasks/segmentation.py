@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.imitation import imitate_classes
-from jaxtrain.tasks.members import class_disagreement, mean_softmax
+from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.pixel_losses import (
@@ -163,12 +163,6 @@ class Segmentation(Task):
     @staticmethod
     def mean_outputs(outputs: Any) -> jax.Array:
         return mean_softmax(outputs)
-
-    def disagreement(
-        self, outputs: Any, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        counts = self._counts(target) & (mask[:, None, None] > 0)
-        return class_disagreement(outputs, counts)
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out images without a pixel that counts, which thin out the loss."""

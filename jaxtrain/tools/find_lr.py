@@ -87,9 +87,7 @@ def range_test(
     weights, _ = first_weights(setup, programs, plan_start(setup))
     state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
-    root = jax.device_put(
-        keys.member_keys(config.seed, config.train.ensemble), everywhere
-    )
+    root = jax.device_put(keys.root_key(config.seed), everywhere)
     data, batch_size = setup.config.data, setup.config.data.batch_size
     batches = loader.train_batches(
         data, programs.train_set, mesh, programs.order, 0, num_steps

@@ -22,7 +22,7 @@ Tx = optax.GradientTransformation
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: Schedule | None, decay: Any = 1
+    config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer: the method by name with its weight decay.
 
@@ -30,11 +30,6 @@ def make_optimizer(
     step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn` that
     it needs and others ignore. State, arithmetic and updates are float32, or float64 as
     the parameters; `Update` rounds their sum.
-
-    Args:
-      config: Section of the optimizer.
-      schedule: Learning rate by the step.
-      decay: Factor on the weight decay, which may be traced.
 
     Raises:
       UserError: the name is not known, there is no learning rate, or an option has no
@@ -44,9 +39,8 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
-    weight_decay = config.weight_decay * decay
     return _widened(
-        call_row(OPTIMIZERS, config, "optimizer.name", schedule, weight_decay)
+        call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
 
 

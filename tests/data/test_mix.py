@@ -238,11 +238,6 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
             lambda: TrainConfig(steps=1, class_weights=(-1.0,)),
             "class_weights = (-1.0,)",
         ),
-        (lambda: config({"mix_probability": 0.5}), "without data.augment.mixup or"),
-        (
-            lambda: config({"mixup": 1.0, "cutmix_probability": 0.9}),
-            "without data.augment.cutmix",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message: str):

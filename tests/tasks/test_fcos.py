@@ -83,17 +83,6 @@ def test_places_learn_the_boxes_of_the_paper(seed: int) -> None:
     np.testing.assert_array_equal(found.ignored, inside & (np.array(labels) < 0))
 
 
-def test_distances_are_those_to_the_sides_again() -> None:
-    target = one_target(np.random.default_rng(0))
-    found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
-    there = np.array(found.there)
-    boxes = np.array(fcos.to_boxes(found.distances, places()))[there]
-    classes = np.array(found.label)[there]
-    for box, kind in zip(boxes, classes, strict=True):
-        same = (target["boxes"] == box).all(-1) & (target["classes"] == kind)
-        assert same.any()
-
-
 def test_overlaps_are_those_of_torchvision() -> None:
     """Numbers of torchvision 0.28.0: generalized_box_iou, box_iou, in float64."""
     boxes = jnp.array([[0.0, 0, 10, 10], [2, 3, 7, 9], [20, 20, 24, 30]])

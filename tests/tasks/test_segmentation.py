@@ -181,14 +181,6 @@ def test_the_boundaries_of_an_ignored_class_do_not_count():
         np.testing.assert_allclose(values["boundary_f_score"], wanted, rtol=1e-6)
 
 
-def test_a_report_has_no_row_for_an_ignored_class():
-    logits, masks = batch(12)
-    values = values_of(task_of(ignore_value=1), logits, masks)
-    shown = str(Segmentation.report_sections(values, NAMES))
-    table = shown[: shown.index("Confusion of pixels")]
-    assert "disc" not in table and "around" in table and "square" in table
-
-
 def values_of(task: Segmentation, logits: np.ndarray, masks: np.ndarray) -> Any:
     ones = np.ones(len(masks), np.int32)
     sums = jax.jit(task.sums)(jnp.asarray(logits), jnp.asarray(masks), ones)
@@ -382,14 +374,3 @@ def test_other_targets_are_refused():
         task.check_targets(np.zeros(3, np.int32), "split 'train'")
     with pytest.raises(UserError, match="the value 4"):
         task.check_targets(np.full((2, *SHAPE), 4, np.uint8), "split 'train'")
-
-
-def test_examples_are_drawn():
-    logits, masks = batch(1, seed=2)
-    masks[0] = 1
-    image = np.full((*SHAPE, 1), 100, np.uint8)
-    drawn = task_of().draw_example(image, masks[0], logits[0])
-    for name in ("true", "predicted", "errors"):
-        picture = drawn[name]
-        assert isinstance(picture, np.ndarray) and picture.shape == (*SHAPE, 3)
-    assert drawn["classes"] == "disc"

@@ -68,9 +68,7 @@ def write_run(folder: Path, kind: str, steps: int) -> None:
 
 
 def call(folder: Path, words: str, **env: str) -> Any:
-    result = Cli(folder)(*shlex.split(words), **env)
-    assert result.code == 0, result.stderr
-    return result
+    return Cli(folder).done(*shlex.split(words), **env)
 
 
 @pytest.fixture(scope="module", params=AUGMENT)
@@ -157,13 +155,6 @@ def test_an_average_has_the_statistics_of_windows(exact: Path, tmp_path: Path):
         check_statistics(load_model(tmp_path / "soup"), pixels_of(exact))
 
 
-def test_images_are_normalised_by_the_deviation_of_their_pixels(exact: Path):
-    with float64(True):
-        images, about = pixels_of(exact) / 255, load_model(exact / "run").description
-    np.testing.assert_allclose(about.mean, [images.mean()], TOLERANCE)
-    np.testing.assert_allclose(about.std, [images.std()], TOLERANCE)
-
-
 def test_the_training_split_is_evaluated_as_any_other_images(exact: Path):
     """The same images, of the split and of all of the set, have the same metrics."""
     config, train = training_split(exact)
@@ -212,34 +203,6 @@ def test_ranges_of_8_bits_are_of_the_windows_of_stored_pixels(
     )
     before, after = shown.partition("mean_iou")[2].partition(" on ")[0].split("->")
     assert float(before.strip("\u2502 ")) > 0.75 < float(after)
-
-
-def test_a_model_that_8_bits_spoil_is_not_written(here: Path, tmp_path: Path):
-    """Ranges of black images cut everything off."""
-    black = tmp_path / "black"
-    black.mkdir()
-    for i in range(4):
-        pixels = np.full((WHOLE, WHOLE), i, np.uint8)
-        Image.fromarray(pixels).save(black / f"{i}.png")
-    out = quoted(tmp_path / "q")
-    words = f"quantize --workdir run --trust --images {quoted(black)} --out {out}"
-    result = Cli(here)(*shlex.split(words))
-    assert result.code == 2, result.stdout
-    told = " ".join(result.stderr.split())
-    assert "--max-drop 0.05: mean_iou 0." in told and "nothing was written" in told
-    assert not (tmp_path / "q").exists()
-    call(here, f"{words} --max-drop 1")
-    assert (tmp_path / "q").exists()
-
-
-def test_a_file_in_int8_tells_the_classes_of_the_model(here: Path, tmp_path: Path):
-    pytest.importorskip("onnxruntime")
-    words = "export --workdir run --trust --format onnx --precision int8 --out"
-    shown = " ".join(
-        call(here, f"{words} {quoted(tmp_path / 'x.onnx')}").stdout.split()
-    )
-    share = shown.partition("a class keeps ")[2].partition("%")[0]
-    assert float(share) > 95
 
 
 def test_channels_matter_by_the_loss_of_whole_images(exact: Path, tmp_path: Path):

@@ -370,15 +370,6 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
     assert_same_with(train)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sam", "trades"])
-def test_devices_share_the_members_that_a_method_trains(method: str):
-    options = {"trades": {"norm": "l2", "steps": 1}}.get(method, {})
-    train = {"method": method, "method_options": options, "ensemble": 2}
-    groups = [{"meshes": [{"members": 2, "data": 2}]}]
-    assert_same_with(train, groups=groups)
-
-
 @each_row(
     ("words", "told"),
     [
