@@ -10,6 +10,7 @@ NAMES = (
     "packed",
     "embedding",
     "self_supervised",
+    "averaging",
     "onnx",
     "litert",
     "serve",
