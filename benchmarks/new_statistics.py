@@ -37,7 +37,7 @@ from jaxtrain.config import (
 from jaxtrain.data import sources
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.tools.average import average
+from jaxtrain.plugins.averaging.average import average
 
 SOUP = 3
 Sections = dict[str, Any]

@@ -163,7 +163,7 @@ class Task:
       loss_of_examples: Whether the loss of an evaluation is a mean of losses that
         examples have by themselves; attacks and the report ask for these.
       embeds: Whether what people get of the outputs (`readout`) are the features of an
-        image.
+        image, which `nearest` compares.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -426,6 +426,17 @@ class Task:
         """
         del options, names
         return None
+
+    def nearest(self, embedding: np.ndarray) -> np.ndarray:
+        """Return the nearest neighbours among examples, of a task that `embeds`.
+
+        Args:
+          embedding: `readout` of each example, (N, size).
+
+        Returns:
+          Numbers of other examples, the nearest first, (N, K); K is at most N - 1.
+        """
+        raise NotImplementedError
 
     @classmethod
     def finder(

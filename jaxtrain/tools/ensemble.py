@@ -30,7 +30,7 @@ from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.summary import versions
 from jaxtrain.tasks.base import Values
-from jaxtrain.tools.average import check_alike, find_validation
+from jaxtrain.tools.joinable import check_alike, find_validation
 from jaxtrain.training.state import num_params
 
 

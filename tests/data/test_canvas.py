@@ -18,10 +18,10 @@ from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import Unreadable
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.plugins.plan.measure import abstract_inputs, create_inputs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.preview import draw_preview

@@ -13,9 +13,9 @@ from jaxtrain.data import sampled
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import ImageFileStore
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.regular_file import check_folder
 from tests.helpers.images import grey, load_images, read_all, write_folder
 from tests.helpers.rows import each_row

@@ -14,9 +14,9 @@ from jaxtrain import load_model
 from jaxtrain.config import DataConfig
 from jaxtrain.data import columns
 from jaxtrain.data.columns import NAMES, ORIGIN, centred, original
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.slices import groups_of
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
 from tests.helpers.counted import SIZE, counting, squares, write_table

@@ -12,7 +12,7 @@ from jaxtrain import load_model
 from jaxtrain.config import AugmentConfig
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.packing.writer import pack
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.plugins.plan import estimate
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup

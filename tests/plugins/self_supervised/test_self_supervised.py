@@ -19,9 +19,9 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.embedding.losses import agreement_losses
+from jaxtrain.plugins.self_supervised.task import SelfSupervised, spread
 from jaxtrain.tasks.build import build_task
-from jaxtrain.tasks.embedding_losses import agreement_losses
-from jaxtrain.tasks.self_supervised import SelfSupervised, spread
 from jaxtrain.training.averages import make_average
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
@@ -37,10 +37,10 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 from tests.helpers.trial import LAYOUT, as_given
 
-STORED = Path(__file__).parents[1] / "stored" / "torch" / "views.json"
+STORED = Path(__file__).parents[2] / "stored" / "torch" / "views.json"
 LOSSES = ("simclr", "byol")
 STEPS = 8
-MODEL = "tests.tasks.test_self_supervised:Hidden"
+MODEL = "tests.plugins.self_supervised.test_self_supervised:Hidden"
 
 
 class Hidden(Model):

@@ -23,11 +23,11 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data import SOURCES, sources
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.packing import shard, writer
-from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import ArrayStore, targets_of
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed import shard, writer
+from jaxtrain.plugins.packed.convert import Form
 from tests.helpers.images import Example, encode, load_images, read_all, write_tfds
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -472,7 +472,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_source_of_ones_own_takes_its_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
     (example,) = re.findall(r"```python\n# my_source.py\n(.*?)```", page, re.DOTALL)
     # Not by the name of the example, which other tests import from elsewhere.
     source, out = tmp_path / "packed_source.py", tmp_path / "out"
