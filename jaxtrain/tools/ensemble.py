@@ -29,7 +29,7 @@ from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.run.progress import Progress
 from jaxtrain.run.summary import versions
-from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.joinable import check_alike, find_validation
 from jaxtrain.training.state import num_params
 
@@ -83,7 +83,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
 
 def _evaluate(
     model: TrainedModel, config: Config, split: str
-) -> tuple[tasks.Task, PassResult]:
+) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
     if split == "validation":  # The split at hand chooses.
         subject.task.chosen = None
