@@ -70,7 +70,6 @@ MODELS: "Table[type[Model]]" = Table(
         "deeplabv3_resnet101": "jaxtrain.models.deeplab:DeepLabV3ResNet101",
         "fcn_resnet50": "jaxtrain.models.deeplab:FCN",
         "fcn_resnet101": "jaxtrain.models.deeplab:FCNResNet101",
-        "fcos": "jaxtrain.models.fcos:FCOS",
     },
 )
 

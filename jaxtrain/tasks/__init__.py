@@ -20,7 +20,6 @@ TASKS: "Table[type[Task]]" = Table(
         "regression": "jaxtrain.tasks.regression:Regression",
         "multilabel": "jaxtrain.tasks.multilabel:Multilabel",
         "segmentation": "jaxtrain.tasks.segmentation:Segmentation",
-        "detection": "jaxtrain.tasks.detection:Detection",
         "embedding": "jaxtrain.tasks.embedding:Embedding",
         "self_supervised": "jaxtrain.tasks.self_supervised:SelfSupervised",
     },
