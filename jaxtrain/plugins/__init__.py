@@ -1,6 +1,7 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`."""
 
 NAMES = (
+    "segmentation",
     "detection",
     "report",
     "sweep",

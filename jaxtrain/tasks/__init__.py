@@ -19,7 +19,6 @@ TASKS: "Table[type[Task]]" = Table(
         "classification": "jaxtrain.tasks.classification:Classification",
         "regression": "jaxtrain.tasks.regression:Regression",
         "multilabel": "jaxtrain.tasks.multilabel:Multilabel",
-        "segmentation": "jaxtrain.tasks.segmentation:Segmentation",
         "embedding": "jaxtrain.tasks.embedding:Embedding",
         "self_supervised": "jaxtrain.tasks.self_supervised:SelfSupervised",
     },

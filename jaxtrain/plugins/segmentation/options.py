@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.errors import UserError
 
 # Options that belong to some losses -> these, and what they are if they are left out.
@@ -12,7 +13,6 @@ OF_LOSSES: dict[str, tuple[tuple[str, ...], Any]] = {
     "label_smoothing": (("cross_entropy", "cross_entropy_dice"), 0.0),
     "class_weights": (("cross_entropy", "focal", "cross_entropy_dice"), None),
 }
-MAX_VALUE = 255
 
 
 @dataclass(frozen=True, kw_only=True)
