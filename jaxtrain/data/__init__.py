@@ -20,8 +20,6 @@ SOURCES: "Table[OpenStore]" = Table(
         "idx:DIR": "jaxtrain.data.idx:open_idx",
         "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",
         "packed:DIR": "jaxtrain.data.packed.store:open_packed",
-        "coco:FILE_OR_DIR": "jaxtrain.data.coco:open_coco",
-        "yolo:DIR_OR_FILE.yaml": "jaxtrain.data.yolo:open_yolo",
         "tfds:NAME": "jaxtrain.data.tfds:open_tfds",
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
