@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxtrain.data.boxes import NAMES, NUM_BOXES
-from jaxtrain.tasks.detection import Detection
+from jaxtrain.plugins.detection.task import Detection
 
 
 class SyntheticBoxes(Detection):

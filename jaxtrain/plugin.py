@@ -29,6 +29,8 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
+      box_files: Option of `predict` that names a file for boxes -> "module:function",
+        which returns a `jaxtrain.inference.sinks.BoxFile`.
       callbacks: Name -> "module:function", called at the end of a run with its
         `jaxtrain.run.attempt.Job`.
       commands: Command -> its module (see `jaxtrain.commands`).
@@ -46,6 +48,7 @@ class Plugin:
 
     name: str
     requires: tuple[str, ...] = ()
+    box_files: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)

@@ -17,10 +17,9 @@ from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
-    from jaxtrain.inference.coco_ids import CocoIds
     from jaxtrain.inference.model import TrainedModel
     from jaxtrain.inference.predict import TableLayout
-    from jaxtrain.inference.sinks import Sink
+    from jaxtrain.inference.sinks import BoxFile, Sink
     from jaxtrain.inference.tables import Row
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
@@ -81,7 +80,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     require_output(not _written(arguments))
     with collector.held_back():
         from jaxtrain.data import formats
-        from jaxtrain.inference import coco_ids, predict, temperature
+        from jaxtrain.inference import predict, temperature
         from jaxtrain.inference.found import find
         from jaxtrain.inference.load import load_model
         from jaxtrain.inference.trust import trust
@@ -109,16 +108,13 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     # Images beyond the rows that the screen shows may be of no use.
     every = arguments.strict or _written(arguments)
     names = found if every else found.first(NUM_SHOWN)
-    ids = None
-    if arguments.coco is not None and model.finder is not None:
-        given = arguments.coco_images, arguments.workdir
-        ids = coco_ids.find_ids(names, model.finder, *given)
+    box_files = _box_files(arguments, model, names)
     layout = predict.TableLayout(model, wanted.topk)
     start, shown, errors = time.perf_counter(), [], Counter[str]()
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
     with (
-        _sinks(arguments, model, names, layout, ids) as sinks,
+        _sinks(arguments, model, names, layout, box_files) as sinks,
         contextlib.closing(batches),
         progress("predicting", len(names)) as advance,
     ):
@@ -136,8 +132,9 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
     _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
-    if ids is not None:
-        print(printable(f"{arguments.coco}: image_id is {ids.origin}"))
+    for remark in (file.remark for file in box_files):
+        if remark is not None:
+            print(printable(remark))
     if any(map(formats.lacks_plugin, unread)):  # Images to predict, which others read.
         problems += passed_over
     if arguments.strict and problems:
@@ -175,16 +172,37 @@ def _written(arguments: PredictArguments) -> list[Path]:
     return [path for path in paths if path is not None]
 
 
+def _box_files(
+    arguments: PredictArguments, model: "TrainedModel", names: "FileNames"
+) -> "list[BoxFile]":
+    """Prepare the files for boxes, before any image is predicted.
+
+    Raises:
+      UserError: No plug-in here writes one, or it cannot be written for these images.
+    """
+    from jaxtrain.inference.sinks import BOX_FILES
+
+    files = []
+    for option in ("pictures", "coco"):
+        if (path := getattr(arguments, option)) is None:
+            continue
+        if option not in BOX_FILES:
+            raise UserError(f"--{option}: no plug-in here writes it; leave it out")
+        given = arguments.coco_images, arguments.workdir
+        files.append(BOX_FILES[option](path, model, names, *given))
+    return files
+
+
 @contextlib.contextmanager
 def _sinks(
     arguments: PredictArguments,
     model: "TrainedModel",
     names: "FileNames",
     layout: "TableLayout",
-    ids: "CocoIds | None",
+    box_files: "list[BoxFile]",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
-    from jaxtrain.inference import box_sinks, predict, sinks
+    from jaxtrain.inference import predict, sinks
 
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
         opened = []
@@ -202,11 +220,7 @@ def _sinks(
         if arguments.masks is not None:
             fit = model.description.fit
             opened.append(sinks.masks(arguments.masks, names, fit, renames))
-        if arguments.pictures is not None:
-            place = arguments.pictures
-            opened.append(box_sinks.pictures(place, names, model, renames))
-        if arguments.coco is not None and ids is not None:
-            opened.append(box_sinks.coco(arguments.coco, model, ids, renames))
+        opened += [file.open(renames) for file in box_files]
         yield [stack.enter_context(one) for one in opened]
 
 

@@ -27,6 +27,8 @@ from jaxtrain.errors import UserError
 PIXEL_CLASSES = "pixel_classes"
 # Value of pixels that are of no class: they count neither in a loss nor in a metric.
 IGNORED = 255
+# Largest value of a pixel of a mask.
+MAX_VALUE = 255
 # Files of classes that are looked for beside a set.
 FILES = ("classes.txt", "classes.csv")
 # Formats that keep every number; others change them to save space.

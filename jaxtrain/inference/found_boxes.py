@@ -1,11 +1,10 @@
 """Boxes that a model finds: of the image as it is, not as the model sees it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from jaxtrain.inference.coco_ids import CocoIds
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.tables import Columns, Row
 from jaxtrain.tasks.base import SHOWN_SCORE, Finder
@@ -64,31 +63,3 @@ def row(found: Mapping[str, np.ndarray], i: int, finder: Finder) -> Row:
     shown = found["scores"][i] >= SHOWN_SCORE
     labels = [finder.names[kind] for kind in found["classes"][i][shown]]
     return {"num_boxes": len(labels), "labels": SEPARATOR.join(labels)}
-
-
-def results(
-    found: FoundBoxes, name: bytes, ids: CocoIds, names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return boxes as COCO's results have them.
-
-    Args:
-      found: Boxes of an image.
-      name: Path of its file.
-      ids: Ids of images and classes.
-      names: Names of the classes.
-    """
-    text = name.decode("utf-8", "backslashreplace")
-    told = []
-    for box, score, kind in zip(*found, strict=True):
-        left, top, right, bottom = (round(x, 3) for x in box.tolist())
-        told.append(
-            {
-                "image_id": ids.images[name],
-                "file_name": text,
-                "category_id": ids.categories[kind],
-                "category": names[kind],
-                "bbox": [left, top, round(right - left, 3), round(bottom - top, 3)],
-                "score": round(float(score), 6),
-            }
-        )
-    return told

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,32 @@ from jaxtrain.data.images import Fit
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference import class_maps, gradcam, tables
 from jaxtrain.inference.found import common_folder
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.predict import TableLayout
 from jaxtrain.inference.stream import ImageBatch
+from jaxtrain.plugin import Table
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.trees import by_path
 
 Sink = Callable[[ImageBatch], None]
+
+
+class BoxFile(NamedTuple):
+    """A file, or a folder, for the boxes that a model finds.
+
+    Attributes:
+      open: Function of `renames` that opens it: a context manager of its sink.
+      remark: Sentence that is printed after the file is written; None: nothing is.
+    """
+
+    open: Callable[[ExitStack], AbstractContextManager[Sink]]
+    remark: str | None = None
+
+
+# Option of `predict` -> function of its path, the model, the images, the list of
+# --coco-images, and the folder of the run or model.
+BoxFileMaker = Callable[[Path, TrainedModel, FileNames, Path | None, Path], BoxFile]
+BOX_FILES: Table[BoxFileMaker] = Table("box_files", {})
 
 
 @contextlib.contextmanager

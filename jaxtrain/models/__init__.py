@@ -60,19 +60,8 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
         "whitened_cnn_small": "jaxtrain.models.whitened_cnn:WhitenedCNNSmall",
     },
 )
-# And models of maps and of boxes, which begin with a classifier.
-MODELS: "Table[type[Model]]" = Table(
-    ("classifiers", "models"),
-    {
-        **CLASSIFIERS.core,
-        "unet": "jaxtrain.models.unet:UNet",
-        "deeplabv3_resnet50": "jaxtrain.models.deeplab:DeepLabV3",
-        "deeplabv3_resnet101": "jaxtrain.models.deeplab:DeepLabV3ResNet101",
-        "fcn_resnet50": "jaxtrain.models.deeplab:FCN",
-        "fcn_resnet101": "jaxtrain.models.deeplab:FCNResNet101",
-        "fcos": "jaxtrain.models.fcos:FCOS",
-    },
-)
+# And models of plug-ins, such as those of maps, which begin with a classifier.
+MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = (

@@ -13,8 +13,8 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
-from jaxtrain.config.segmentation import MAX_VALUE
 from jaxtrain.data.masked_store import MaskedStore
+from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.data.slices import UNLABELLED
 from jaxtrain.data.sources import Source
 from jaxtrain.engine.passes import eval_batch_size

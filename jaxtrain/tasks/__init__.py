@@ -19,8 +19,6 @@ TASKS: "Table[type[Task]]" = Table(
         "classification": "jaxtrain.tasks.classification:Classification",
         "regression": "jaxtrain.tasks.regression:Regression",
         "multilabel": "jaxtrain.tasks.multilabel:Multilabel",
-        "segmentation": "jaxtrain.tasks.segmentation:Segmentation",
-        "detection": "jaxtrain.tasks.detection:Detection",
     },
 )
 

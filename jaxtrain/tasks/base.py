@@ -151,6 +151,8 @@ class Task:
         validation split is evaluated, which chooses.
       whole_images: Whether targets are of whole images, and wrong where one is cut or
         mirrored: recipes by `new` then do neither.
+      size_multiple: Number of pixels of which the image height and width must be
+        multiples under the default options: recipes by `new` round sizes up to one.
       finds_boxes: Whether there is a `finder`: outputs become boxes of things.
       num_centres: Classes whose centres the model learns behind its outputs, which in
         training are then `jaxtrain.models.centres.WithCosines`; 0: none.
@@ -190,6 +192,7 @@ class Task:
     loss_of_examples: ClassVar[bool] = True
     embeds: ClassVar[bool] = False
     whole_images: ClassVar[bool] = False
+    size_multiple: ClassVar[int] = 1
     one_class_an_image: ClassVar[bool] = False
     class_maps: ClassVar[bool] = False
     output_name: ClassVar[str] = "logits"

@@ -16,8 +16,8 @@ from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.detection.box_geometry import MIN_SHARE, in_mosaic
 from jaxtrain.run.periods import make_timetable
-from jaxtrain.tasks.box_geometry import MIN_SHARE, in_mosaic
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe

@@ -6,8 +6,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain.models.deeplab import RATES
 from jaxtrain.models.dense import resized
+from jaxtrain.plugins.segmentation.deeplab import RATES
 from tests.helpers.command import float64
 
 # Rows and columns: more than the largest dilation, and less than it on each device.

@@ -21,7 +21,7 @@ from jaxtrain.models.channels.cut import first_units, take
 from jaxtrain.models.channels.follow import follow
 from jaxtrain.models.channels.groups import ChannelMap, channels_of
 from jaxtrain.models.layers import Layers
-from jaxtrain.tasks.detection import output_spec
+from jaxtrain.plugins.detection.task import output_spec
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model

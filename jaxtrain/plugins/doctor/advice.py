@@ -11,7 +11,6 @@ import numpy as np
 
 from jaxtrain import own, tasks
 from jaxtrain.config import DataConfig
-from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
 from jaxtrain.inference import load
@@ -43,8 +42,6 @@ TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
-# Largest stride at which boxes are looked for by default, which divides image sizes.
-BOX_STRIDE = DetectionOptions.strides[-1]
 # Of the area of an image, the least and the most.
 SMALLEST_WINDOW = (0.35, 1.0)
 
@@ -98,8 +95,7 @@ def advise(
     size = weights.size if weights else _image_size(found, num_train, bool(whole))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
-    if task.finds_boxes:
-        size = -(-size // BOX_STRIDE) * BOX_STRIDE
+    size = -(-size // task.size_multiple) * task.size_multiple
     held_out = _held_out(found, num_train)
     for fraction, _ in held_out.values():
         num_train -= math.ceil(fraction * num_train)

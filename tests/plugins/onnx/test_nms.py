@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.export.check import _paired
+from jaxtrain.plugins.detection import fcos
 from jaxtrain.plugins.onnx.onnx_file import emit
-from jaxtrain.tasks import fcos
 
 onnxruntime: Any = pytest.importorskip("onnxruntime")
 LIMITS = {"num": 40, "keep": 12, "score_threshold": 0.3, "nms_threshold": 0.5}

@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain.data.augment import affine
 from jaxtrain.data.augment.geometry import Affine, Flip, PaddedCrop, ResizedBox
-from jaxtrain.tasks import box_geometry, box_places, fcos
+from jaxtrain.plugins.detection import box_geometry, box_places, fcos
 
 STRIDES, BOUNDS = (4, 8, 16), ((0, 16), (16, 32), (32, math.inf))
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.box_lists import ListedBox, ListedImage, to_store
 from jaxtrain.data.folder_scan import FolderScan
 from jaxtrain.data.image_files import Folder, listed, shown
 from jaxtrain.data.include import Include
@@ -18,17 +17,17 @@ from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened, Remark
 from jaxtrain.data.text import decode_user_text, nfc, parse_yaml, read_user_text
-from jaxtrain.data.yolo_layout import (
-    CLASSES,
-    YAML,
+from jaxtrain.data.yolo_layout import CLASSES, YAML
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.detection.box_lists import ListedBox, ListedImage, to_store
+from jaxtrain.plugins.detection.yolo_pairs import TEXTS, LabelFiles, LabelledFile
+from jaxtrain.plugins.detection.yolo_rows import num_keypoints, read_row
+from jaxtrain.plugins.detection.yolo_splits import (
     YAML_ENDINGS,
     SplitParts,
     YoloSplits,
     root_of,
 )
-from jaxtrain.data.yolo_pairs import TEXTS, LabelFiles, LabelledFile
-from jaxtrain.data.yolo_rows import num_keypoints, read_row
-from jaxtrain.errors import UserError
 
 LAYOUT = (
     "images/train/NAME.jpg with labels/train/NAME.txt, or train/images/NAME.jpg with "

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.dtypes import widen
-from jaxtrain.tasks.box_geometry import clipped, generalized_iou, suppressed
-from jaxtrain.tasks.box_places import Places, assign, centerness
+from jaxtrain.plugins.detection.box_geometry import clipped, generalized_iou, suppressed
+from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 
 # Of a distance in strides, its largest logarithm: more than any image has.
 MAX_LOG = 8.0

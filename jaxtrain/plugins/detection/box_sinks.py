@@ -3,8 +3,9 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,36 @@ from jaxtrain.data import files, upright
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.inference.coco_ids import CocoIds
-from jaxtrain.inference.found_boxes import boxes_of, results
+from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
-from jaxtrain.inference.sinks import Sink, of_each, opened
+from jaxtrain.inference.sinks import BoxFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
+from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
 from jaxtrain.tasks.base import SHOWN_SCORE
 from jaxtrain.tasks.pictures import labelled_boxes
+
+
+def pictures_of(
+    path: Path, model: TrainedModel, names: FileNames, listing: Path | None, run: Path
+) -> BoxFile:
+    """Return the folder of `--pictures`; see `jaxtrain.inference.sinks.BOX_FILES`."""
+    del listing, run
+    return BoxFile(partial(pictures, path, names, model))
+
+
+def coco_results(
+    path: Path, model: TrainedModel, names: FileNames, listing: Path | None, run: Path
+) -> BoxFile:
+    """Return the file of `--coco`; see `jaxtrain.inference.sinks.BOX_FILES`.
+
+    Raises:
+      UserError: The list of the images cannot be read, or lacks an image.
+    """
+    assert model.finder is not None
+    ids = find_ids(names, model.finder, listing, run)
+    remark = f"{path}: image_id is {ids.origin}"
+    return BoxFile(partial(coco, path, model, ids), remark)
 
 
 @contextlib.contextmanager
@@ -96,3 +119,31 @@ def json_list(path: Path) -> Iterator[Callable[[list[Any]], None]]:
 
         yield write
         file.write("\n]\n" if begun else "[]\n")
+
+
+def results(
+    found: FoundBoxes, name: bytes, ids: CocoIds, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return boxes as COCO's results have them.
+
+    Args:
+      found: Boxes of an image.
+      name: Path of its file.
+      ids: Ids of images and classes.
+      names: Names of the classes.
+    """
+    text = name.decode("utf-8", "backslashreplace")
+    told = []
+    for box, score, kind in zip(*found, strict=True):
+        left, top, right, bottom = (round(x, 3) for x in box.tolist())
+        told.append(
+            {
+                "image_id": ids.images[name],
+                "file_name": text,
+                "category_id": ids.categories[kind],
+                "category": names[kind],
+                "bbox": [left, top, round(right - left, 3), round(bottom - top, 3)],
+                "score": round(float(score), 6),
+            }
+        )
+    return told

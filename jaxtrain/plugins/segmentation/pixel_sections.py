@@ -41,7 +41,7 @@ def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     if matrix is not None and [len(row) for row in matrix] != [len(names)] * len(names):
         matrix = None
     rows = _rows(values, names, matrix)
-    page = "tasks/pixel_sections.html.j2"
+    page = "plugins/segmentation/pixel_sections.html.j2"
     drawn = None if matrix is None else confusion(np.array(matrix), names)
     left_out = max(0, len(rows) - MAX_CLASSES)
     shown = rows[:MAX_CLASSES]

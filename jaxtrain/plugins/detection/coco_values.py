@@ -4,10 +4,10 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from jaxtrain.data import coco_segmentation
-from jaxtrain.data.box_lists import MAX_SIDE
 from jaxtrain.data.image_files import encoded_name, shown
 from jaxtrain.data.problems import UnusableError
+from jaxtrain.plugins.detection import coco_segmentation
+from jaxtrain.plugins.detection.box_lists import MAX_SIDE
 
 # An id: some tools write numbers as texts, or texts that are none.
 Id = int | str

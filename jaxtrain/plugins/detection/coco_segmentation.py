@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from jaxtrain.data.box_lists import MAX_SIDE
+from jaxtrain.plugins.detection.box_lists import MAX_SIDE
 
 # Left, top, width and height in pixels.
 Bounds = tuple[float, float, float, float]

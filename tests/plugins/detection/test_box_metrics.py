@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.tasks import box_metrics
+from jaxtrain.plugins.detection import box_metrics
 
-STORED = Path(__file__).parents[1] / "stored" / "coco_boxes.json"
+STORED = Path(__file__).parents[2] / "stored" / "coco_boxes.json"
 NUM_IMAGES = 30
 # Areas of the boxes of each stored set.
 AREAS_OF = [*[["small"]] * 3, ["small", "medium", "large"], ["small", "medium"]]

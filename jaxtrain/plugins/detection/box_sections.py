@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from jaxtrain.json_files import typed
 from jaxtrain.pages.templates import render
-from jaxtrain.tasks.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
+from jaxtrain.plugins.detection.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
 
 # Of more classes than this only the worst are shown.
 MAX_CLASSES = 100
@@ -26,5 +26,5 @@ def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     rows = list(zip(names, precision, counts, strict=False))
     rows.sort(key=lambda row: (row[1] is None, row[1] or 0))
     shown, left_out = rows[:MAX_CLASSES], max(0, len(rows) - MAX_CLASSES)
-    page = "tasks/box_sections.html.j2"
+    page = "plugins/detection/box_sections.html.j2"
     return Markup(render(page, rows=shown, left_out=left_out).decode())

@@ -13,9 +13,9 @@ from PIL import Image
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES
-from jaxtrain.data.coco_segmentation import bounds
 from jaxtrain.data.stores import Store, remarks_of
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.detection.coco_segmentation import bounds
 from tests.helpers.processes import Cli
 
 # Images of a set, of 40x30 pixels, with a box each.

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.errors import UserError
 
 # Losses that class_weights go with.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
-MAX_VALUE = 255
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from jaxtrain.data.augment.mix import mix_pairs
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import resampling
-from jaxtrain.tasks import pixel_metrics
-from jaxtrain.tasks.segmentation import Segmentation
+from jaxtrain.plugins.segmentation import pixel_metrics
+from jaxtrain.plugins.segmentation.task import Segmentation
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxtrain.data.box_lists import MEND, ListedBox, corners
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import UnusableError
+from jaxtrain.plugins.detection.box_lists import MEND, ListedBox, corners
 
 LINE = (
     "expected CLASS X Y WIDTH HEIGHT, or CLASS and the points of a polygon, parts of "

@@ -34,7 +34,7 @@ from tests.helpers.runs import read_lines
 from tests.helpers.words import quoted
 
 # Written by tests/oracles/maps.py.
-STORED = Path(__file__).parents[1] / "stored" / "maps"
+STORED = Path(__file__).parents[2] / "stored" / "maps"
 NAMES = [name for name, rows in SOURCES.items() if rows[0].task == "segmentation"]
 # Of torchvision's metadata, for 21 classes.
 NUM_PARAMS = {

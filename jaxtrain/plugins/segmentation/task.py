@@ -8,12 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 from markupsafe import Markup
 
-from jaxtrain.config.segmentation import SegmentationOptions
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
+from jaxtrain.plugins.segmentation.options import SegmentationOptions
+from jaxtrain.plugins.segmentation.pixel_losses import (
+    cross_entropy_of_pixels,
+    dice_of_pixels,
+    lovasz_of_pixels,
+)
+from jaxtrain.plugins.segmentation.pixel_metrics import (
+    boundary_sums,
+    confusion_sums,
+    pixel_metrics,
+)
+from jaxtrain.plugins.segmentation.pixel_sections import pixel_sections
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.imitation import imitate_classes
@@ -21,13 +32,6 @@ from jaxtrain.tasks.losses import FOCAL_GAMMA
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
-from jaxtrain.tasks.pixel_losses import (
-    cross_entropy_of_pixels,
-    dice_of_pixels,
-    lovasz_of_pixels,
-)
-from jaxtrain.tasks.pixel_metrics import boundary_sums, confusion_sums, pixel_metrics
-from jaxtrain.tasks.pixel_sections import pixel_sections
 
 # Classes of a mask that are named.
 MAX_NAMED = 8

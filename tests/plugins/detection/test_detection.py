@@ -14,10 +14,10 @@ from jaxtrain import load_model
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.plugins.detection import box_metrics
+from jaxtrain.plugins.detection.task import Detection
 from jaxtrain.plugins.doctor.check import check
 from jaxtrain.run.setup import build_setup
-from jaxtrain.tasks import box_metrics
-from jaxtrain.tasks.detection import Detection
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tools.preview import first_images
 from tests.helpers.composed import compose

@@ -11,7 +11,7 @@ from PIL import Image
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import UserError
-from jaxtrain.inference import coco_ids
+from jaxtrain.plugins.detection import coco_ids
 
 FINDER: Any = SimpleNamespace(names=("cat", "dog"), category_ids=(7, 9))
 

@@ -9,16 +9,16 @@ import numpy as np
 from markupsafe import Markup
 
 from jaxtrain.config.base import typed_options
-from jaxtrain.config.detection import DetectionOptions
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks import box_metrics, fcos
+from jaxtrain.plugins.detection import box_metrics, fcos
+from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
+from jaxtrain.plugins.detection.box_places import Places, make_places
+from jaxtrain.plugins.detection.box_sections import box_sections
+from jaxtrain.plugins.detection.options import DetectionOptions
 from jaxtrain.tasks.base import SHOWN_SCORE, Advice, Finder, Task, Values
-from jaxtrain.tasks.box_geometry import followed, in_mosaic
-from jaxtrain.tasks.box_places import Places, make_places
-from jaxtrain.tasks.box_sections import box_sections
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 
@@ -31,7 +31,7 @@ CANDIDATES = 300
 class Detection(Task):
     """Targets are boxes with classes, as a store with `place` of boxes has them.
 
-    Outputs are maps of each level: see `jaxtrain.tasks.fcos`.
+    Outputs are maps of each level: see `jaxtrain.plugins.detection.fcos`.
 
     Args:
       image_shape: Height, width and channels of the images.
@@ -44,6 +44,7 @@ class Detection(Task):
 
     Options = DetectionOptions
     finds_boxes = True
+    size_multiple = DetectionOptions.strides[-1]
     best_metric = "map"
     shown = ("map", "map50")
     refused: Mapping[str, str] = {

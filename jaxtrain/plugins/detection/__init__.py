@@ -1,0 +1,17 @@
+"""Detection: boxes of things in an image, and their classes."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="detection",
+    box_files={
+        "pictures": "jaxtrain.plugins.detection.box_sinks:pictures_of",
+        "coco": "jaxtrain.plugins.detection.box_sinks:coco_results",
+    },
+    models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},
+    sources={
+        "coco:FILE_OR_DIR": "jaxtrain.plugins.detection.coco:open_coco",
+        "yolo:DIR_OR_FILE.yaml": "jaxtrain.plugins.detection.yolo:open_yolo",
+    },
+    tasks={"detection": "jaxtrain.plugins.detection.task:Detection"},
+)
