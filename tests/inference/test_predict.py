@@ -423,7 +423,8 @@ def test_a_temperature_divides_the_logits(
     words = f"predict --workdir run photos/b {options}".split()
 
     def fit(**values: Any) -> None:
-        fitted = {"run_id": load_model("model").origin["run"], **values}
+        run_id = load_model("model").origin["run"]
+        fitted = {"run_id": run_id, "step": 7, "tta": None, **values}
         Path("run/temperature.json").write_text(json.dumps(fitted))
 
     fit(temperature=2.5, step=7, split="validation")
