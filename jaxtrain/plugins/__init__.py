@@ -1,6 +1,7 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`."""
 
 NAMES = (
+    "adversarial",
     "report",
     "sweep",
     "doctor",
