@@ -2,6 +2,7 @@
 
 NAMES = (
     "adversarial",
+    "robustness",
     "report",
     "sweep",
     "doctor",

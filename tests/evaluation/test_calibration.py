@@ -12,8 +12,9 @@ import scipy.special
 import sklearn.metrics
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import calibration, outliers
+from jaxtrain.evaluation import calibration
 from jaxtrain.inference import temperature
+from jaxtrain.plugins.robustness import outliers
 from jaxtrain.records.workdir import write_digested
 
 RNG = np.random.default_rng(0)

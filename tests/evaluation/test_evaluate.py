@@ -20,17 +20,18 @@ from jaxtrain.config import Config, DataConfig, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import calibration, outliers, subject
-from jaxtrain.evaluation.attacked import ThreatModel
+from jaxtrain.evaluation import calibration, subject
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.read import has_digest
+from jaxtrain.plugins.adversarial.attacks import Ball
+from jaxtrain.plugins.robustness import outliers
+from jaxtrain.plugins.robustness.attacked import ThreatModel
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
-from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
 from tests.helpers.edited import edit
 from tests.helpers.numerics import FP64, TOLERANCE

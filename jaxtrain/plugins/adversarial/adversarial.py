@@ -10,9 +10,9 @@ import jax
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
 from jaxtrain.plugins.adversarial.options import AdversarialOptions
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.attacks import Ball, Pgd
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
