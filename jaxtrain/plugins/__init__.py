@@ -3,6 +3,7 @@
 NAMES = (
     "adversarial",
     "robustness",
+    "distillation",
     "report",
     "sweep",
     "doctor",

@@ -15,6 +15,5 @@ METHODS: "Table[type[Method]]" = Table(
     {
         "plain": "jaxtrain.training.methods.plain:Plain",
         "sam": "jaxtrain.training.methods.sam:Sam",
-        "distillation": "jaxtrain.training.methods.distillation:Distillation",
     },
 )
