@@ -33,10 +33,10 @@ from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig, replace
 from jaxtrain.data import ahead, canvas, images, loader, sources
 from jaxtrain.data.files import MODES, ImageFile, StoredFile
 from jaxtrain.data.images import Fit
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.own import allow
 from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.run.summary import versions
 
 NUM_PHOTOGRAPHS, QUALITY = 256, 94

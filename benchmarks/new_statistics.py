@@ -37,7 +37,7 @@ from jaxtrain.config import (
 from jaxtrain.data import sources
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.tools.average import average
+from jaxtrain.plugins.averaging.average import average
 
 SOUP = 3
 Sections = dict[str, Any]
@@ -57,11 +57,6 @@ def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
     return {
         "SWA, constant rate": {
             "train": TrainConfig(epochs=epochs, swa_start_epochs=half)
-        },
-        "SWA, cycles from the peak to a tenth": {
-            "train": TrainConfig(
-                epochs=epochs, swa_start_epochs=half, swa_factor=1, swa_end_factor=0.1
-            )
         },
         "schedule-free SGD": free("schedule_free_sgd", 5 * rate),
         "schedule-free AdamW": free("schedule_free_adamw", rate / 10),

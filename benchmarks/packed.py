@@ -32,12 +32,12 @@ from sklearn.datasets import load_sample_images
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.packed.store import PackedStore, open_packed, verify
-from jaxtrain.data.packing import writer
-from jaxtrain.data.packing.shard import RECORD_OPTIONS
 from jaxtrain.data.shard_files import RecordFiles
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed import writer
+from jaxtrain.plugins.packed.shard import RECORD_OPTIONS
+from jaxtrain.plugins.packed.store import PackedStore, open_packed, verify
 
 NUM, SIDE, BATCH = 2048, 256, 64
 RAW_SHARDS, FILE_SHARDS = 4, 64

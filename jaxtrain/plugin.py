@@ -37,6 +37,8 @@ class Plugin:
       models: Other model -> likewise.
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
+      index_files: Name of a file that marks the folder of a set -> kind of the source
+        that reads it.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
@@ -51,6 +53,7 @@ class Plugin:
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)

@@ -22,7 +22,6 @@ COMMANDS: Table[ModuleType] = Table(
         "predict": "jaxtrain.commands.predict",
         "export": "jaxtrain.commands.export",
         "checkpoint": "jaxtrain.commands.checkpoint",
-        "average": "jaxtrain.commands.average",
         "ensemble": "jaxtrain.commands.ensemble",
     },
 )

@@ -19,7 +19,6 @@ SOURCES: "Table[OpenStore]" = Table(
         "arrays:FILE.npz": "jaxtrain.data.arrays:open_arrays",
         "idx:DIR": "jaxtrain.data.idx:open_idx",
         "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",
-        "packed:DIR": "jaxtrain.data.packed.store:open_packed",
         "coco:FILE_OR_DIR": "jaxtrain.data.coco:open_coco",
         "yolo:DIR_OR_FILE.yaml": "jaxtrain.data.yolo:open_yolo",
         "tfds:NAME": "jaxtrain.data.tfds:open_tfds",

@@ -16,12 +16,12 @@ from jaxtrain.data.csv_header import LABEL, MASK, PATHS, SEPARATORS
 from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.masks import IMAGES, MASKS
-from jaxtrain.data.packed.index import INDEX
 from jaxtrain.data.read_files import MAX_FILE_BYTES
 from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.text import read_user_text
 from jaxtrain.data.yolo_layout import YAML, is_yolo
 from jaxtrain.errors import UserError
+from jaxtrain.plugin import Table
 from jaxtrain.regular_file import open_regular
 
 # Ending of a file -> kind of source.
@@ -32,6 +32,8 @@ KIND_BY_ENDING = {
     ".yaml": "yolo",
     ".yml": "yolo",
 }
+# Name of a file that marks the folder of a set -> kind of source.
+INDEX_FILES: Table[str] = Table("index_files", {})
 # Parts of a set, by the tools that write them.
 PARTS = ("images", "labels", "masks", "annotations")
 SPLIT = re.compile(
@@ -142,8 +144,9 @@ def _known(place: str, path: str) -> Annotations | None:
     yaml = [name for name in names if os.fsencode(name.lower()) in YAML]
     instances = annotation_files(place) if is_coco(place, names) else []
     coco = [os.path.relpath(file, place) for _, file in instances]
+    marked = INDEX_FILES.references.items()
     rows = (
-        ("packed", "packed files", [INDEX] if INDEX in names else []),
+        *((kind, f"{kind} files", [name]) for name, kind in marked if name in names),
         ("masks", "masks", ["masks"] if holds_folders(place, IMAGES, MASKS) else []),
         ("idx", "MNIST's format", idx),
         ("coco", COCO, coco),

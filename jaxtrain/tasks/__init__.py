@@ -21,8 +21,6 @@ TASKS: "Table[type[Task]]" = Table(
         "multilabel": "jaxtrain.tasks.multilabel:Multilabel",
         "segmentation": "jaxtrain.tasks.segmentation:Segmentation",
         "detection": "jaxtrain.tasks.detection:Detection",
-        "embedding": "jaxtrain.tasks.embedding:Embedding",
-        "self_supervised": "jaxtrain.tasks.self_supervised:SelfSupervised",
     },
 )
 

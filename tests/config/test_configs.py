@@ -62,7 +62,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "segmentation": ((64, 64, 3), 11, 54_000),
     # Of boxes.
     "detection": ((64, 64, 3), 10, 6000),
-    # Of views; tests/tasks/test_self_supervised.py trains such runs.
+    # Of views; tests/plugins/self_supervised/test_self_supervised.py trains such runs.
     "simclr": ((28, 28, 1), 10, 54_000),
     "byol": ((28, 28, 1), 10, 54_000),
     # Of sounds; tests/users/test_sound.py trains it.

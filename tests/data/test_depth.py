@@ -10,10 +10,10 @@ import pytest
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.files import UnreadableError, open_file
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.errors import UserError
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.plugins.doctor.check import check
+from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.run.setup import build_setup
 from jaxtrain.run.tables import describe
 from tests.helpers.deep_images import png, tiff

@@ -13,15 +13,15 @@ from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.slices import class_split, select
 from jaxtrain.data.sources import load_splits, open_split, open_store
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.embedding.task import KEPT
+from jaxtrain.plugins.packed.writer import pack
+from jaxtrain.plugins.self_supervised.task import SelfSupervised
 from jaxtrain.tasks.classification import Classification, MixedLabels
-from jaxtrain.tasks.embedding import KEPT
-from jaxtrain.tasks.self_supervised import SelfSupervised
 from tests.helpers.images import grey, write_folder, write_tfds
 from tests.helpers.rows import each_row
 

@@ -4,7 +4,8 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="doctor",
-    requires=("plan",),  # A new recipe says how long it will train.
+    # A new recipe says how long it will train; `data --pack` packs.
+    requires=("plan", "packed"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",
         "data": "jaxtrain.plugins.doctor.data_command",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from jaxtrain.config import ParallelConfig
 from jaxtrain.console import printable
-from jaxtrain.data.packed.store import verify as verify_packed
-from jaxtrain.data.packing.writer import pack as pack_data
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed.store import verify as verify_packed
+from jaxtrain.plugins.packed.writer import pack as pack_data
 
 if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments

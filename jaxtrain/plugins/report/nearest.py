@@ -19,7 +19,6 @@ from jaxtrain.plugins.report.sample import (
     make_program,
 )
 from jaxtrain.run.setup import Setup
-from jaxtrain.tasks.neighbours import find_neighbours
 
 # Examples that are shown, and neighbours of each.
 NUM_SHOWN, NUM_NEAR = 8, 3
@@ -68,7 +67,7 @@ def find_nearest(
             parts.append((some, own, vectors))
     index, label, embedding = map(np.concatenate, zip(*parts, strict=True))
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
-    near = find_neighbours(embedding, label, temperature=1.0).nearest[:, :NUM_NEAR]
+    near = setup.task.nearest(embedding)[:, :NUM_NEAR]
     if not near.size:
         return NearestExamples(sample, index[:0, None], label[:0, None])
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)

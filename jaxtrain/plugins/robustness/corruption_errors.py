@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxtrain import invocation
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS, Corruption
 from jaxtrain.plugins.robustness.corruptions.levels import SEVERITIES
 from jaxtrain.tasks.base import Task, Values
@@ -110,7 +110,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
     make = f"make one with {how}"
     try:
-        values = read_json(path, BaselineFile, advice=make)
+        values = read_of_run(path, BaselineFile, advice=make)
     except UserError as error:
         raise UserError(
             f"--baseline: no evaluation with corruptions can be read: {error}"

@@ -1,6 +1,6 @@
 """`main.py evaluate` under attacks and corruptions, and with other images."""
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.adversarial.attacks import Ball
 from jaxtrain.plugins.robustness.attacked import ThreatModel
 from jaxtrain.tasks.classification import Classification
-from tests.helpers.evaluations import evaluate, found, short_run
+from tests.helpers.evaluations import evaluate, found
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -19,10 +19,11 @@ from tests.helpers.rows import each_row
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a short run on the digits, `run`."""
-    with short_run(tmp_path_factory) as root:
-        yield root
+    root = tmp_path_factory.mktemp("evaluate")
+    shutil.copytree(digits_run, root / "run")
+    return root
 
 
 @pytest.fixture(scope="module")

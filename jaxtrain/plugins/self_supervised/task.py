@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config.base import typed_options
-from jaxtrain.config.self_supervised import SelfSupervisedOptions
 from jaxtrain.data.augment.mix import swap
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import wide, widen
@@ -17,9 +16,10 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import unit
 from jaxtrain.models.projection import PROJECTION, Projected, Projection
+from jaxtrain.plugins.embedding.losses import agreement_losses, contrastive_losses
+from jaxtrain.plugins.embedding.task import Embedding
+from jaxtrain.plugins.self_supervised.options import SelfSupervisedOptions
 from jaxtrain.tasks.base import Forward, Readout, Required
-from jaxtrain.tasks.embedding import Embedding
-from jaxtrain.tasks.embedding_losses import agreement_losses, contrastive_losses
 
 NAME = "self_supervised"
 # Divisor of cosines: of the paper's search for small batches, without a warm-up.

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from jaxtrain.tasks import neighbours
-from jaxtrain.tasks.base import Values
-from jaxtrain.tasks.embedding import KEPT, Embedding
-from jaxtrain.tasks.neighbours import (
+from jaxtrain.plugins.embedding import neighbours
+from jaxtrain.plugins.embedding.neighbours import (
     VOTERS,
     find_neighbours,
     knn_accuracy,
     mean_loss,
     recall_at,
 )
+from jaxtrain.plugins.embedding.task import KEPT, Embedding
+from jaxtrain.tasks.base import Values
 
 NUM = 300
 
@@ -97,7 +97,7 @@ def test_of_equal_votes_the_nearest_wins():
 def test_the_loss_is_that_of_training_over_one_batch(
     made: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ):
-    from jaxtrain.tasks.embedding_losses import contrastive_losses
+    from jaxtrain.plugins.embedding.losses import contrastive_losses
 
     monkeypatch.setattr(neighbours, "BLOCK", 11 * NUM)
     x, label = made

@@ -13,7 +13,7 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
-    from jaxtrain.tools.average import Averaged
+    from jaxtrain.plugins.averaging.average import Averaged
 
 EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out soup --greedy"
 
@@ -52,8 +52,9 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
         from jaxtrain.inference import folder
         from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
+        from jaxtrain.plugins.averaging.average import average
         from jaxtrain.records.run_log import show_table
-        from jaxtrain.tools.average import average, find_validation
+        from jaxtrain.tools.joinable import find_validation
 
     places = [Path(text) for text in arguments.models]
     if not places or not is_run(places[0]):

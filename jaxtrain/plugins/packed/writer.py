@@ -23,14 +23,21 @@ from jaxtrain.console import tell
 from jaxtrain.data import sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
-from jaxtrain.data.packed.index import INDEX, Index, LeftOut, Shard, read_index, tuples
-from jaxtrain.data.packing.convert import Form, make_form
-from jaxtrain.data.packing.shard import ShardWriter, note_path, read_note
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
+from jaxtrain.plugins.packed.convert import Form, make_form
+from jaxtrain.plugins.packed.index import (
+    INDEX,
+    Index,
+    LeftOut,
+    Shard,
+    read_index,
+    tuples,
+)
+from jaxtrain.plugins.packed.shard import ShardWriter, note_path, read_note
 
 PLAN = "plan.json"
 # Some 300 MB of photographs.

@@ -8,9 +8,9 @@ import simplejpeg
 
 from jaxtrain.data import images
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError, open_file
-from jaxtrain.data.packed.index import Column
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.packed.index import Column
 
 JPEG_QUALITY = 95
 # Arrays hold the whole centred square of an image.

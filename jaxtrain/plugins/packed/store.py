@@ -9,7 +9,13 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.packed.index import (
+from jaxtrain.data.problems import Remark
+from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
+from jaxtrain.data.slices import SplitRanges, number_examples
+from jaxtrain.data.stores import Images, Opened
+from jaxtrain.errors import UserError
+from jaxtrain.invocation import command
+from jaxtrain.plugins.packed.index import (
     IMAGE,
     STRATA,
     TARGET,
@@ -19,12 +25,6 @@ from jaxtrain.data.packed.index import (
     is_target,
     read_index,
 )
-from jaxtrain.data.problems import Remark
-from jaxtrain.data.shard_files import RecordFiles, ShardFiles, allow_open_files
-from jaxtrain.data.slices import SplitRanges, number_examples
-from jaxtrain.data.stores import Images, Opened
-from jaxtrain.errors import UserError
-from jaxtrain.invocation import command
 
 # Rows from here on are copied one by one: then a copy costs more than a call.
 LARGE_ROW = 4096

@@ -7,25 +7,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxtrain.config.base import typed_options
-from jaxtrain.config.embedding import MARGIN, SCALE, EmbeddingOptions
 from jaxtrain.dtypes import wide, widen
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import CENTRES, WithCosines, unit
-from jaxtrain.tasks.base import Readout, Sums, Task, Values
-from jaxtrain.tasks.class_labels import check_labels
-from jaxtrain.tasks.classification import mean_known
-from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
-from jaxtrain.tasks.metrics import Metric
-from jaxtrain.tasks.neighbours import (
+from jaxtrain.plugins.embedding.losses import arcface_losses, contrastive_losses
+from jaxtrain.plugins.embedding.neighbours import (
     Neighbours,
     find_neighbours,
     knn_accuracy,
     mean_loss,
     recall_at,
 )
+from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingOptions
+from jaxtrain.tasks.base import Readout, Sums, Task, Values
+from jaxtrain.tasks.class_labels import check_labels
+from jaxtrain.tasks.classification import mean_known
+from jaxtrain.tasks.metrics import Metric
 
 # Ranks that recall is told of.
 RANKS = (1, 5, 10)
@@ -166,6 +167,10 @@ class Embedding(Task):
         size = typed_options(EmbeddingOptions, options, NAME).size
         columns = tuple(f"{NAME}_{i}" for i in range(size))
         return Readout(NAME, columns, _of_length_one, is_vector=True)
+
+    def nearest(self, embedding: np.ndarray) -> np.ndarray:
+        no_label = np.zeros(len(embedding), np.int64)
+        return find_neighbours(embedding, no_label, temperature=1.0).nearest
 
 
 def _of_length_one(outputs: jax.Array) -> jax.Array:

@@ -13,13 +13,13 @@ import numpy as np
 
 from jaxtrain import atomic_file
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.packed import index
-from jaxtrain.data.packed.index import IMAGE, STRATA, TARGET, Column, LeftOut, Shard
-from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.parse import parse
+from jaxtrain.plugins.packed import index
+from jaxtrain.plugins.packed.convert import Form
+from jaxtrain.plugins.packed.index import IMAGE, STRATA, TARGET, Column, LeftOut, Shard
 from jaxtrain.regular_file import read_bytes
 
 # Images that are in memory at once.

@@ -12,11 +12,11 @@ from flax import nnx
 
 from jaxtrain.models.centres import ClassCentres, WithCosines, beside_cosines, unit
 from jaxtrain.models.layers import Layers
-from jaxtrain.tasks.embedding_losses import arcface_losses, contrastive_losses
+from jaxtrain.plugins.embedding.losses import arcface_losses, contrastive_losses
 from jaxtrain.training import precision
 from tests.helpers.embeddings import LABEL, NUM_CLASSES, SETTINGS, centres, outputs
 
-STORED = Path(__file__).parents[1] / "stored" / "torch" / "embedding_losses.json"
+STORED = Path(__file__).parents[2] / "stored" / "torch" / "embedding_losses.json"
 THEIRS = json.loads(STORED.read_text())
 MARGIN, SCALE, TEMPERATURE = SETTINGS.values()
 

@@ -1,0 +1,8 @@
+"""Embeddings: images of a class near to each other, judged by nearest neighbours."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="embedding",
+    tasks={"embedding": "jaxtrain.plugins.embedding.task:Embedding"},
+)

@@ -1,0 +1,59 @@
+"""Checks that finished runs can be joined into one model, and judged together."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxtrain.config import Config
+from jaxtrain.data import sources
+from jaxtrain.errors import UserError
+from jaxtrain.inference.model import TrainedModel
+
+
+def find_validation(configs: Sequence[Config]) -> bool:
+    """Whether runs have a validation split that none of them was trained on.
+
+    The one that is held out of the training split is another for each seed.
+    """
+    first, *others = configs
+    if sources.load(first.data, first.seed).validation is None:
+        return False
+    held_out = first.data.validation_split is None
+    same = ("source", "train_split", "validation_split", "validation_fraction")
+    return all(
+        (not held_out or other.seed == first.seed)
+        and all(getattr(other.data, n) == getattr(first.data, n) for n in same)
+        for other in others
+    )
+
+
+def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
+    """Check that models differ in nothing but their weights.
+
+    Args:
+      models: Models to be joined.
+      doing: What is done with them, an imperative.
+
+    Raises:
+      UserError: they are fewer than two, or of other kinds.
+    """
+    if len(models) < 2:
+        raise UserError(f"{len(models)} model: give two or more to {doing}")
+    models[0].description.check_is_one("model 1")
+    first, *others = (
+        dataclasses.replace(model.description, chosen={}, jaxtrain="")
+        for model in models
+    )
+    for number, other in enumerate(others, 2):
+        names = [
+            field.name
+            for field in dataclasses.fields(first)
+            if getattr(first, field.name) != getattr(other, field.name)
+        ]
+        if names:
+            told = ", ".join(
+                f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
+            )
+            raise UserError(
+                f"model {number} is not like the first: {told}; {doing} runs of one "
+                "recipe, with data.mean and data.std in it where their splits differ"
+            )
