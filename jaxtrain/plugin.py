@@ -43,6 +43,8 @@ class Plugin:
         that reads it.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
+      evaluations: Key of the result of an evaluation -> "module:Class" of an
+        `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
     """
 
@@ -57,6 +59,7 @@ class Plugin:
     index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
+    evaluations: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,9 +1,7 @@
 """`main.py evaluate`."""
 
-import math
 import os
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,24 +10,22 @@ import tyro
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation import PARTS
+from jaxtrain.evaluation.parts import with_interval
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import remedy
 
 if TYPE_CHECKING:
-    from jaxtrain.evaluation.attacked import ThreatModel
     from jaxtrain.tasks.base import Task
 
-EXAMPLE = "--workdir runs/digits --calibrate --attack pgd --epsilon 8/255"
-AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
-# What stands for two.
-APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
+EXAMPLE = "--workdir runs/digits --calibrate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateArguments:
-    """Evaluate a trained model: metrics with intervals, calibration, robustness."""
+class ModelArguments:
+    """Options of `evaluate` itself."""
 
     # Folder of a run; or, with --data.source and --out, what else `predict` takes.
     workdir: Path
@@ -43,21 +39,6 @@ class EvaluateArguments:
     tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = None
     # Fit a temperature on the run's validation split, and write temperature.json.
     calibrate: bool = False
-    # Go over the split under 15 corruptions at 5 severities, too.
-    corruptions: bool = False
-    # With --corruptions: the evaluation.json whose errors to divide by.
-    baseline: Path | None = None
-    # Change the images so that the model errs: in one step, or in several, or by the
-    # two attacks of Auto-PGD; of several the worst counts.
-    attack: tuple[AttackName, ...] = ()
-    # With --attack: the largest change, in units of pixels in 0..1, such as 8/255.
-    epsilon: str | None = None
-    # With --attack: that it is measured by; None: linf.
-    norm: Literal["linf", "l2"] | None = None
-    # With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.
-    steps: int | None = None
-    # A data.source of something else, which the model should be less sure of.
-    ood: str | None = None
     # The file to write; None: evaluation.json in the workdir, written over.
     out: Path | None = None
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -71,9 +52,14 @@ class EvaluateArguments:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluateArguments(*(part.Options for part in PARTS.values()), ModelArguments):
+    """Evaluate a trained model: metrics with intervals, calibration, robustness."""
+
+
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print what a person wants to see of it."""
-    _check_attack(arguments)
+    requested = {key: part.requested(arguments) for key, part in PARTS.items()}
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
@@ -96,10 +82,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         split=arguments.split,
         tta=_views(arguments, config),
         calibrate=arguments.calibrate,
-        corruptions=arguments.corruptions,
-        baseline=arguments.baseline,
-        threat=_threat(arguments),
-        ood=arguments.ood,
+        parts={key: part for key, part in requested.items() if part is not None},
     )
     if arguments.trust:
         trust(workdir)
@@ -180,58 +163,6 @@ def _check_out(arguments: EvaluateArguments) -> Path:
     return out
 
 
-def _check_attack(arguments: EvaluateArguments) -> None:
-    """Check the options of attacks, before anything is opened."""
-    names, steps = arguments.attack, arguments.steps
-    if not names:
-        for option in ("epsilon", "norm", "steps"):
-            value = getattr(arguments, option)
-            if value is not None:
-                raise UserError(
-                    f"--{option} {value} has no effect without --attack, such as pgd"
-                )
-        return
-    if arguments.epsilon is None:
-        raise UserError(f"--attack {names[0]}: give --epsilon, such as 8/255")
-    if set(names) == {"fgsm"} and steps is not None:
-        raise UserError(f"--steps {steps} has no effect with --attack fgsm, one step")
-    if steps is not None and steps < 1:
-        raise UserError(f"--steps {steps}: expected 1 or more")
-    _epsilon(arguments.epsilon, arguments.norm)
-
-
-def _threat(arguments: EvaluateArguments) -> "ThreatModel | None":
-    """Return the attacks that are asked for, each once."""
-    if not arguments.attack or arguments.epsilon is None:
-        return None
-    from jaxtrain.evaluation.attacked import ThreatModel
-    from jaxtrain.training.attacks import Ball
-
-    named = [BOTH if name == APGD else (name,) for name in arguments.attack]
-    return ThreatModel(
-        attacks=tuple(dict.fromkeys(name for group in named for name in group)),
-        ball=Ball(
-            epsilon=_epsilon(arguments.epsilon, arguments.norm),
-            norm=arguments.norm or "linf",
-        ),
-        steps=arguments.steps,
-    )
-
-
-def _epsilon(text: str, norm: str | None) -> float:
-    largest = 1e6 if norm == "l2" else 1.0
-    try:
-        value = float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        value = math.nan
-    if not 0 < value <= largest:
-        raise UserError(
-            f"--epsilon {text}: expected a number or a fraction above 0, at most "
-            f"{largest:g}, in units of pixels in 0..1, such as 8/255"
-        )
-    return value
-
-
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
     from jaxtrain.data.hold_out import describe_absent
@@ -249,17 +180,17 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
         rows["views"] = result["tta"]
     for name, value in metrics.items():
         if isinstance(value, float):
-            rows[name] = _with_interval(value, intervals.get(name))
+            rows[name] = with_interval(value, intervals.get(name))
     for told, (name, i) in task.highlights(metrics).items():
         if names:
             pairs = intervals.get(name)
-            value = _with_interval(metrics[name][i], pairs and pairs[i])
+            value = with_interval(metrics[name][i], pairs and pairs[i])
             rows[told] = f"{value}  {names[i]}"
-    return rows | _describe_calibration(result) | _describe_robustness(result)
-
-
-def _with_interval(value: float, pair: list[float] | None) -> str:
-    return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
+    rows |= _describe_calibration(result)
+    for key, part in PARTS.items():
+        if found := result.get(key):
+            rows |= part.describe(found)
+    return rows
 
 
 def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
@@ -279,31 +210,4 @@ def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
             f"{fitted['split']} split"
         )
         rows["with it"] = text(fitted["calibration"])
-    return rows
-
-
-def _describe_robustness(result: dict[str, Any]) -> dict[str, str]:
-    rows = {}
-    if ood := result["out_of_distribution"]:
-        for score in ("max_softmax", "energy"):
-            found = ood[score]
-            rows[f"{ood['source']} by {score}"] = (
-                f"AUROC {found['auroc']:.4f}, AUPR {found['aupr_in']:.4f} in, "
-                f"{found['aupr_out']:.4f} out, FPR at 95 % TPR "
-                f"{found['fpr_at_95_tpr']:.4f}"
-            )
-    if attacked := result["adversarial"]:
-        names = ", ".join(attack["name"] for attack in attacked["attacks"])
-        kind = f"{names}, {attacked['norm']} {attacked['epsilon']:.4g}"
-        name = attacked["metric"]
-        if isinstance(value := attacked[name], int | float):
-            interval = attacked[f"{name}_interval"]
-            rows[f"{name} under {kind}"] = _with_interval(value, interval)
-    if corrupted := result["corruptions"]:
-        mean, clean = corrupted["mean_error"], corrupted["clean_error"]
-        rows["mean error, corrupted"] = f"{mean:.4f}, clean {clean:.4f}"
-        if corrupted["relative"]:
-            mean = corrupted["relative"]["mean"]
-            shown = "undefined" if mean is None else f"{mean:.4f}"
-            rows["mean corruption error"] = f"{shown} of {corrupted['baseline']}"
     return rows

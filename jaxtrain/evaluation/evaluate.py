@@ -1,30 +1,24 @@
 """An evaluation: all that is told of what was asked for, as one dict."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_files import listed
-from jaxtrain.data.sources import Source
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import UserError, counted
-from jaxtrain.evaluation import calibration, outliers, resampling, robustness
-from jaxtrain.evaluation.attacked import FOOLED_BY, ThreatModel
-from jaxtrain.evaluation.corruptions.corrupt import Corruption, check_shape
-from jaxtrain.evaluation.corruptions.levels import levels
+from jaxtrain.evaluation import PARTS, calibration, resampling
+from jaxtrain.evaluation.parts import Evaluated, EvaluationPart, check_classes
 from jaxtrain.evaluation.passes import Keep, Pass, PassResult, Subject
 from jaxtrain.evaluation.resampling import SEED
-from jaxtrain.evaluation.subject import open_other, open_subject
+from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.base import Task
 from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.views import View, named
 
@@ -40,19 +34,13 @@ class Asked:
       split: Name of the split, or `all`.
       tta: Views that are averaged; None means plain images.
       calibrate: Whether to fit a temperature on the run's validation split.
-      corruptions: Whether to go over the split under each corruption, too.
-      baseline: An evaluation whose errors under corruptions are divided by.
-      threat: Attacks under which to go over the split, too.
-      ood: Source of images of something else.
+      parts: Parts beside the metrics, by their key of the result.
     """
 
     split: str = "test"
     tta: str | None = None
     calibrate: bool = False
-    corruptions: bool = False
-    baseline: Path | None = None
-    threat: ThreatModel | None = None
-    ood: str | None = None
+    parts: Mapping[str, EvaluationPart] = field(default_factory=dict)
 
     @property
     def view(self) -> View:
@@ -84,19 +72,16 @@ def evaluate(
     _check(asked, subject)
     for line in _describe_classes(subject):
         tell(line)
-    other = None
-    if asked.ood is not None:
-        other = open_other(asked.ood, model, subject.data)
     fitted = _fit(model, config, asked) if asked.calibrate else None
     whole = Pass(
         subject=subject,
         view=asked.view,
-        keep=_keep(subject, fitted, with_ordinary=other is not None),
+        keep=_keep(subject, fitted, asked.parts),
         with_intervals=True,
     )
     found = whole(source, asked.split).checked(asked.split)
-    if asked.corruptions:  # Before all that takes long: it may be no error.
-        robustness.error(subject.task.main_goal, found.values)
+    for part in asked.parts.values():
+        part.check_values(subject, found.values)
     result = _describe(subject, data, asked, found)
     result["data"]["absent_classes"] = absent_classes(source)
     told = describe_remarks(remarks_of(source.store))
@@ -106,80 +91,35 @@ def evaluate(
     if fitted is not None:
         after = calibration.calibration(found.kept["divided"])
         result["temperature"] = {**fitted, "calibration": after}
-    if other is not None:
-        name = f"--ood {asked.ood}"
-        kept = whole(other, name).checked(name).kept["ordinary"]
-        result["out_of_distribution"] = {
-            "source": asked.ood,
-            "num_examples": len(kept["energy"]),
-            **{
-                score: outliers.separation(ours, kept[score])
-                for score, ours in found.kept["ordinary"].items()
-            },
-        }
-    if asked.threat is not None:
-        result["adversarial"] = _attacked(subject, source, asked, asked.threat, found)
-    if asked.corruptions:
-        on_host = open_subject(
-            model, config, data, asked.split, tta=asked.tta, on_host=True
-        )
-        result["corruptions"] = _corrupted(*on_host, asked, found, tell)
+    evaluated = Evaluated(
+        subject=subject,
+        config=config,
+        data=data,
+        split=asked.split,
+        tta=asked.tta,
+        source=source,
+        whole=whole,
+        found=found,
+        tell=tell,
+    )
+    for key, part in asked.parts.items():
+        result[key] = part.measure(evaluated)
     return result
 
 
 def _check(asked: Asked, subject: Subject) -> None:
     """Refuse what the task has not, and what does not go together."""
-    needs = {
-        f"--tta {asked.tta}": asked.tta is not None,
-        "--calibrate": asked.calibrate,
-        f"--ood {asked.ood}": asked.ood is not None,
-    }
-    given = [option for option, is_given in needs.items() if is_given]
-    task = subject.model.description.task
-    if given and not subject.task.one_class_an_image:
-        raise UserError(
-            f"{given[0]}: task = {task!r} has no classes that it would be about; leave "
-            "the option out"
-        )
-    pictures = {
-        "--corruptions": asked.corruptions,
-        f"--attack {asked.threat and asked.threat.attacks[0]}": asked.threat
-        is not None,
-    }
-    for option in (name for name, is_given in pictures.items() if is_given):
-        if subject.model.description.sound is not None:
-            raise UserError(
-                f"{option}: it is made for pictures, and the model hears sounds; leave "
-                "the option out"
-            )
-    if asked.threat is not None:
-        asked.threat.check(subject.task, task)
-    if asked.ood is not None and asked.tta is not None:
-        raise UserError(
-            f"--ood {asked.ood} with views ({asked.tta}): the energy is one of logits, "
-            "which averaged probabilities have not; give --tta plain"
-        )
+    if asked.tta is not None:
+        check_classes(f"--tta {asked.tta}", subject)
+    if asked.calibrate:
+        check_classes("--calibrate", subject)
     if asked.calibrate and asked.split in ("validation", "all"):
         raise UserError(
             f"--calibrate with --split {asked.split}: the temperature is fitted on the "
             "validation split, and would be judged by it; evaluate another split"
         )
-    if asked.baseline is not None and not asked.corruptions:
-        raise UserError(
-            f"--baseline {asked.baseline} has no effect without --corruptions"
-        )
-    if asked.corruptions:
-        check_shape(subject.model.image_shape)
-        moves = type(subject.task).follow is not Task.follow
-        if moves and not subject.task.one_class_an_image:
-            raise UserError(
-                "--corruptions: some of them move pixels, which the targets of task = "
-                f"{task!r} would have to follow; leave the option out"
-            )
-    if asked.baseline is not None:
-        table, _ = levels(*subject.model.image_shape[:2])
-        metric = subject.task.main_goal.metric
-        robustness.read_baseline(asked.baseline, table, metric)
+    for part in asked.parts.values():
+        part.check(subject, asked.tta)
 
 
 def _describe(
@@ -213,9 +153,7 @@ def _describe(
         },
         "calibration": None,
         "temperature": None,
-        "corruptions": None,
-        "adversarial": None,
-        "out_of_distribution": None,
+        **dict.fromkeys(PARTS),
     }
 
 
@@ -237,23 +175,24 @@ def _describe_classes(subject: Subject) -> Iterator[str]:
 
 
 def _keep(
-    subject: Subject, fitted: dict[str, Any] | None, *, with_ordinary: bool
+    subject: Subject,
+    fitted: dict[str, Any] | None,
+    parts: Mapping[str, EvaluationPart],
 ) -> Keep:
-    """Return what keeps the scores of each example, where there are classes.
+    """Return what keeps the scores of each example, and what parts need.
 
     What no part of the result is made of would be traced and compiled all the same.
     """
 
     def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
-        if not subject.task.one_class_an_image:
-            return {}
-        found: dict[str, Any] = {"scores": calibration.scores(outputs, target)}
+        found: dict[str, Any] = {}
+        if subject.task.one_class_an_image:
+            found["scores"] = calibration.scores(outputs, target)
         if fitted is not None:
             divided_by = fitted["temperature"]
             found["divided"] = calibration.scores(outputs, target, divided_by)
-        if with_ordinary:
-            found["ordinary"] = outliers.ordinary(outputs)
-        return found
+        of_parts = {key: part.keep(outputs) for key, part in parts.items()}
+        return found | {key: kept for key, kept in of_parts.items() if kept}
 
     return keep
 
@@ -278,72 +217,4 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
         "tta": asked.tta,
         "nll_before": before,
         "nll_after": after,
-    }
-
-
-def _attacked(
-    subject: Subject,
-    source: Source,
-    asked: Asked,
-    threat: ThreatModel,
-    found: PassResult,
-) -> dict[str, Any]:
-    one = Pass(subject=subject, view=asked.view, threat=threat, with_intervals=True)
-    attacked = one(source, asked.split).checked(asked.split)
-    metric = subject.task.main_goal.metric
-    by = attacked.kept[FOOLED_BY]
-
-    def accuracy_after(number: int) -> float | None:
-        """Return the share of the images that the model errs on by no attack so far."""
-        if not subject.task.one_class_an_image:
-            return None
-        return float(np.mean(by > number))
-
-    return {
-        "attacks": [
-            {
-                "name": name,
-                "steps": threat.steps_of(name),
-                "robust_accuracy": accuracy_after(number),
-            }
-            for number, name in enumerate(threat.attacks, 1)
-        ],
-        "norm": threat.ball.norm,
-        "epsilon": threat.ball.epsilon,
-        "seed": SEED,
-        "metric": metric,
-        metric: attacked.values[metric],
-        # What is kept of each example has none.
-        f"{metric}_interval": attacked.intervals.get(metric),
-        "loss": attacked.values["loss"],
-        f"clean_{metric}": found.values[metric],
-    }
-
-
-def _corrupted(
-    subject: Subject,
-    source: Source,
-    asked: Asked,
-    found: PassResult,
-    tell: Callable[[str], None],
-) -> dict[str, Any]:
-    one, task = Pass(subject=subject, view=asked.view), subject.task
-    goal = task.main_goal
-    clean_error = robustness.error(goal, found.values)
-
-    def error_of(corruption: Corruption) -> float:
-        name = f"{asked.split} split under {corruption.name}"
-        changed = replace(source, change=corruption.of_batch)
-        return robustness.error(goal, one(changed, name).checked(name).values)
-
-    errors = robustness.measure(error_of, tell)
-    table, _ = levels(*source.image_shape[:2])
-    return {
-        "table": table,
-        "metric": goal.metric,
-        "frost": "procedural, not the authors' photographs",
-        "errors": errors,
-        "mean_error": float(np.mean(list(errors.values()))),
-        "clean_error": clean_error,
-        **robustness.compared(errors, asked.baseline, task, table),
     }

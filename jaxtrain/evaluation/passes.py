@@ -26,7 +26,6 @@ from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
 from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.evaluation import resampling
-from jaxtrain.evaluation.attacked import ATTACKED, FOOLED_BY, Attacker, ThreatModel
 from jaxtrain.evaluation.class_mapping import ClassMapping
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
@@ -41,6 +40,11 @@ PURPOSE = (
 )
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
+# (params, model_state, batch) -> batch; called by the host.
+Change = Callable[[Any, Any, Batch], Batch]
+# Keys that a change adds to a batch: images in 0..255 that the model is shown in place
+# of `image`, and arrays (B, ...), by name, that are kept of each example.
+SHOWN, MARKS = "shown", "marks"
 
 
 class PassResult(NamedTuple):
@@ -106,7 +110,9 @@ class Pass:
     Attributes:
       subject: What is evaluated.
       view: What the model is shown of each image.
-      threat: Attacks on the images before, if any; `kept` then has `FOOLED_BY`.
+      change: Function that changes each batch before, and adds `SHOWN` and `MARKS`.
+        None shows the images as they are.
+      bar: Title of a progress bar, for a pass that takes minutes. None shows no bar.
       keep: What is remembered of each example.
       with_intervals: Whether metrics get intervals.
       max_bad_fraction: Part of a split that may be unreadable. None means that of the
@@ -115,7 +121,8 @@ class Pass:
 
     subject: Subject
     view: View = plain
-    threat: ThreatModel | None = None
+    change: Change | None = None
+    bar: str | None = None
     keep: Keep = lambda outputs, target: {}
     with_intervals: bool = False
     max_bad_fraction: float | None = None
@@ -168,15 +175,14 @@ class Pass:
         )
 
     def _progress(self, total: int) -> Any:
-        """Return the progress bar of a pass under attacks, which takes minutes."""
-        if self.threat is None:
+        if self.bar is None:
             return contextlib.nullcontext(lambda num: None)
-        return progress("attacking", total)
+        return progress(self.bar, total)
 
     @functools.cached_property
     def _program(self) -> Any:
         subject = self.subject
-        model, task = subject.model, subject.task
+        model = subject.model
         replicated = sharding.replicated(model.mesh)
 
         def fitted(batches: Batch) -> Batch:
@@ -187,7 +193,8 @@ class Pass:
             options: Any = {"together": False, "out_shardings": replicated}
             return Compiled(function, *PURPOSE, **options)
 
-        if self.threat is None:
+        change = self.change
+        if change is None:
 
             def whole(params: Any, model_state: Any, batches: Batch) -> Any:
                 return self._step(params, model_state, fitted(batches))
@@ -195,13 +202,12 @@ class Pass:
             return program(whole)
         fit = jax.jit(fitted)
         step = program(self._step)
-        attacker = Attacker(model, task, self.view, self.threat)
 
-        def attacked(params: Any, model_state: Any, batches: Batch) -> Any:
-            batch = attacker(params, model_state, fit(batches))
+        def changed(params: Any, model_state: Any, batches: Batch) -> Any:
+            batch = change(params, model_state, fit(batches))
             return step(params, model_state, batch)
 
-        return attacked
+        return changed
 
     def _step(
         self, params: Any, model_state: Any, batch: Batch
@@ -211,7 +217,7 @@ class Pass:
         pixels, mask, index = batch["image"], batch["mask"], batch["index"]
 
         target = task.target({**batch, "image": model.prepare(pixels)})
-        shown = batch.get(ATTACKED, pixels)
+        shown = batch.get(SHOWN, pixels)
 
         def apply(pixels: jax.Array) -> jax.Array:
             return model.forward(params, model_state, model.prepare(pixels))
@@ -222,9 +228,8 @@ class Pass:
             root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
             counts = resampling.weights(root, index, num)
             resampled = resampling.resampled_sums(task, outputs, target, mask, counts)
-        told = {name: batch[name] for name in (FOOLED_BY,) if name in batch}
         kept = {
-            "kept": self.keep(outputs, target) | told,
+            "kept": self.keep(outputs, target) | batch.get(MARKS, {}),
             "metrics": task.kept(outputs, target),
             "finite": finite_rows(outputs),
         }

@@ -4,10 +4,12 @@ The order is that of names in help, of tasks that `new` tries, and of metrics in
 """
 
 NAMES = (
-    # What is learnt.
+    # What is learnt, and how.
     *("segmentation", "detection", "embedding", "self_supervised"),
+    *("adversarial", "distillation"),
     # Before and beside a run.
-    *("doctor", "packed", "plan", "report", "sweep"),
+    *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
     # With what was trained.
-    *("averaging", "compact", "quantization", "onnx", "litert", "serve"),
+    *("robustness", "averaging", "compact", "quantization"),
+    *("onnx", "litert", "serve"),
 )

@@ -17,18 +17,14 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import calibration, outliers, subject
-from jaxtrain.evaluation.attacked import ThreatModel
+from jaxtrain.evaluation import calibration, subject
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.classification import Classification
-from jaxtrain.training.attacks import Ball
-from tests.helpers.command import Result
 from tests.helpers.described import describe
 from tests.helpers.edited import edit
-from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.evaluations import evaluate, found
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -43,22 +39,10 @@ def folder(digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def evaluate(folder: Path, words: str = "", **env: str) -> Result:
-    command = ["evaluate", "--workdir", "run", "--out", "found.json", *words.split()]
-    return Cli(folder)(*command, **env)
-
-
-def found(folder: Path, words: str = "", **env: str) -> dict[str, Any]:
-    result = evaluate(folder, words, **env)
-    assert result.code == 0, result.stderr
-    return json.loads((folder / "found.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> dict[str, Any]:
-    """The model on the test split, calibrated, attacked, and others."""
-    words = "--calibrate --ood synthetic:8x8x1/4/100"
-    return found(folder, f"{words} --attack fgsm apgd --steps 5 --epsilon 16/255")
+    """The model on the test split, calibrated."""
+    return found(folder, "--calibrate")
 
 
 def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
@@ -187,42 +171,6 @@ def test_images_of_something_else_get_their_size_as_the_others():
     np.testing.assert_array_equal(found, np.stack(wanted))
 
 
-@each_row(
-    ("attacks", "num_classes", "message"),
-    [
-        (("pgd", "apgd-t"), 3, "fourth largest logits, and the model has 3 classes"),
-        (("apgd-ce",), 3, ""),
-        (("apgd-t",), 4, ""),
-    ],
-)
-def test_the_targeted_attack_asks_for_four_classes(
-    attacks: tuple[str, ...], num_classes: int, message: str
-):
-    threat = ThreatModel(attacks=attacks, ball=Ball(epsilon=0.1))
-    task = Classification((8, 8, 1), {"num_classes": num_classes})
-    if not message:
-        threat.check(task, "classification")
-    else:
-        with pytest.raises(UserError, match=message):
-            threat.check(task, "classification")
-
-
-def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
-    attacked, accuracy = whole["adversarial"], whole["metrics"]["accuracy"]
-    assert attacked["clean_accuracy"] == accuracy > attacked["accuracy"]
-    assert attacked["epsilon"] == 16 / 255 and attacked["metric"] == "accuracy"
-    low, high = attacked["accuracy_interval"]
-    assert low < attacked["accuracy"] < high
-    names, steps, robust = zip(*(a.values() for a in attacked["attacks"]), strict=True)
-    assert names == ("fgsm", "apgd-ce", "apgd-t") and steps == (1, 5, 5)
-    # What an attack has not fooled the next one tries; the last is what is told.
-    assert accuracy > robust[0] > robust[1] >= robust[2] == attacked["accuracy"]
-    other = whole["out_of_distribution"]
-    # All of it has a test split: a quarter of the training examples.
-    assert other["num_examples"] == 25
-    assert all(0.5 < other[score]["auroc"] <= 1 for score in ("max_softmax", "energy"))
-
-
 @pytest.mark.slow
 def test_on_eight_devices_it_is_the_same(folder: Path, whole: dict[str, Any]):
     many = found(folder, JAX_NUM_CPU_DEVICES="8")
@@ -234,21 +182,6 @@ def test_on_eight_devices_it_is_the_same(folder: Path, whole: dict[str, Any]):
     ):
         assert one.keys() == other.keys()
         assert flat(other) == pytest.approx(flat(one), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_attacks_find_the_same_on_any_devices(tmp_path: Path):
-    """In float64: in float32 the signs of slopes of about 0 are those of rounding."""
-    text = recipe(precision='"fp64"', train="TrainConfig(steps=20)")
-    config = write_recipe(tmp_path / "recipe.py", text)
-    assert Cli(tmp_path)("--config", config, "--workdir", "run", **FP64).code == 0
-    words = "--attack pgd apgd --steps 8 --epsilon 16/255 --data.eval-batch-size"
-    one = found(tmp_path, f"{words} 40", **FP64, JAX_NUM_CPU_DEVICES="1")
-    many = found(tmp_path, f"{words} 104", **FP64, JAX_NUM_CPU_DEVICES="8")
-    ours, theirs = one["adversarial"], many["adversarial"]
-    assert ours["attacks"] == theirs["attacks"]
-    assert 0 < ours["accuracy"] == theirs["accuracy"] < ours["clean_accuracy"]
-    np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=TOLERANCE)
 
 
 def flat(value: Any) -> list[float]:
@@ -287,13 +220,9 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     (folder / "photos" / "8").rename(folder / "photos" / "eight")
     (folder / "photos" / "nine").mkdir()
     shutil.copy(next((folder / "photos" / "eight").iterdir()), folder / "photos/nine")
-    with (
-        mock.patch.object(calibration, "scores", wraps=calibration.scores) as scores,
-        mock.patch.object(outliers, "ordinary", wraps=outliers.ordinary) as ordinary,
-    ):
+    with mock.patch.object(calibration, "scores", wraps=calibration.scores) as scores:
         renamed = found(folder, "--data.source folder:photos --split all")
-    # One program is traced, and has what is asked for alone.
-    assert (scores.call_count, ordinary.call_count) == (1, 0)
+    assert scores.call_count == 1  # One program is traced.
     # The digits have no names: nothing tells them from those of the folder.
     assert renamed["metrics"]["num_examples"] > 30
 
@@ -301,19 +230,8 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
 @each_row(
     ("words", "message"),
     [
-        ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),
-        ("--attack pgd", "give --epsilon, such as 8/255"),
-        ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or a fraction"),
-        ("--attack pgd --epsilon x", "--epsilon x: expected a number or a fraction"),
-        ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
-        ("--attack apgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
-        ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
-        ("--baseline run/summary.json", "has no effect without --corruptions"),
-        ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
         ("--calibrate --split validation", "and would be judged by it"),
-        ("--tta flip --ood digits", "the energy is one of logits"),
         ("--tta ten_crop", "images are not resized, so that nothing is left"),
-        ("--ood synthetic:8x8x2/4", "images of 2 channels can only be used as they"),
         ("--checkpoint 17", "run has best, latest and the steps 10, 20, 30"),
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.channels 3", "data.channels = 3 has no effect on an evaluation"),
@@ -365,8 +283,6 @@ def test_a_run_that_averages_views_is_evaluated_with_them(tmp_path: Path):
         np.testing.assert_allclose(result["metrics"]["loss"], loss, rtol=1e-5)
         accuracy = (probabilities.argmax(1) == labels).mean()
         assert result["metrics"]["accuracy"] == pytest.approx(accuracy, abs=1e-9)
-    refused = evaluate(tmp_path, "--ood digits")
-    assert refused.code == 2 and "give --tta plain" in refused.stderr
 
 
 @pytest.mark.slow
@@ -381,39 +297,10 @@ def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
     assert result["calibration"] is None and result["class_names"] is None
     low, high = result["intervals"]["metrics"]["rmse"]
     assert low < result["metrics"]["rmse"] < high
-    robust = found(tmp_path, "--attack fgsm --epsilon 8/255 --corruptions --trust")
-    attacked, corrupted = robust["adversarial"], robust["corruptions"]
-    assert attacked["metric"] == corrupted["metric"] == "rmse"
-    clean = attacked["clean_rmse"]
-    assert clean == corrupted["clean_error"] == result["metrics"]["rmse"]
-    low, high = attacked["rmse_interval"]
-    assert low < attacked["rmse"] < high and clean < attacked["rmse"]
-    assert np.array(list(corrupted["errors"].values())).shape == (15, 5)
-    assert corrupted["relative"] is None
-    for words in ("--calibrate", "--tta flip", "--ood digits"):
+    for words in ("--calibrate", "--tta flip"):
         refused = evaluate(tmp_path, f"{words} --trust")
         assert refused.code == 2
         assert f"{words}: task = '{task}' has no classes" in refused.stderr
-    refused = evaluate(tmp_path, "--attack pgd apgd --epsilon 0.1 --trust")
-    assert refused.code == 2
-    assert "--attack apgd-ce looks for images that get a wrong" in refused.stderr
-
-
-@pytest.mark.slow
-def test_corruptions_are_over_a_baseline(folder: Path):
-    first = found(folder, "--checkpoint latest --corruptions")
-    corrupted = first["corruptions"]
-    assert corrupted["table"] == "CIFAR-10-C" and corrupted["relative"] is None
-    assert corrupted["clean_error"] == 1 - first["metrics"]["accuracy"]
-    errors = np.array(list(corrupted["errors"].values()))
-    assert errors.shape == (15, 5)
-    assert corrupted["mean_error"] == pytest.approx(errors.mean())
-    assert errors.mean() > corrupted["clean_error"]
-    (folder / "found.json").rename(folder / "baseline.json")
-    words = "--checkpoint latest --corruptions --baseline baseline.json"
-    again = found(folder, words, JAX_NUM_CPU_DEVICES="8")["corruptions"]
-    np.testing.assert_array_equal(list(again["errors"].values()), errors)
-    assert again["relative"]["mean"] == pytest.approx(1)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ Run it in an environment of its own, with PyTorch:
     python -m tests.oracles.apgd
 
 One image at a time, with lists of all points, as algorithm 1 of arXiv:2003.01690 has
-them: nothing in it is shared with `jaxtrain/training/apgd.py`.
+them: nothing in it is shared with `jaxtrain/plugins/robustness/apgd.py`.
 """
 
 import json

@@ -18,8 +18,6 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS
-from jaxtrain.evaluation.robustness import read_baseline
 from jaxtrain.export import run_saved
 from jaxtrain.inference import description, folder, load, temperature
 from jaxtrain.inference.description import Description
@@ -30,6 +28,8 @@ from jaxtrain.plugins.report.compare import make_comparison
 from jaxtrain.plugins.report.examples import Examples
 from jaxtrain.plugins.report.history import read_history
 from jaxtrain.plugins.report.page import make_page
+from jaxtrain.plugins.robustness.corruption_errors import read_baseline
+from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
 from tests.helpers import tiny

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from jaxtrain.plugins.adversarial.adversarial import Adversarial
+from jaxtrain.plugins.adversarial.trades import Trades
 from jaxtrain.training.flops import count_flops
-from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.methods.sam import Sam
-from jaxtrain.training.methods.trades import Trades
 from jaxtrain.training.step import make_train_step
 from tests.helpers.rows import each_row
 from tests.helpers.trial import IMAGES, LABELS, LAYOUT, ROOT, Trial, as_given

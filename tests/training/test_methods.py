@@ -12,12 +12,12 @@ from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
 from jaxtrain.data.preprocess import UNCHANGED, Normalization
+from jaxtrain.plugins.adversarial.adversarial import Adversarial
+from jaxtrain.plugins.adversarial.trades import Trades
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.adversarial import Adversarial
 from jaxtrain.training.methods.base import Objective
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.methods.sam import Sam
-from jaxtrain.training.methods.trades import Trades
 from jaxtrain.training.step import make_train_step
 from tests.helpers import own_methods
 from tests.helpers.axes import assert_same_with

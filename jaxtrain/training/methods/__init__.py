@@ -15,8 +15,5 @@ METHODS: "Table[type[Method]]" = Table(
     {
         "plain": "jaxtrain.training.methods.plain:Plain",
         "sam": "jaxtrain.training.methods.sam:Sam",
-        "adversarial": "jaxtrain.training.methods.adversarial:Adversarial",
-        "trades": "jaxtrain.training.methods.trades:Trades",
-        "distillation": "jaxtrain.training.methods.distillation:Distillation",
     },
 )

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from jaxtrain.evaluation.corruptions.draws import Draws, each_image
+from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
 
 def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:

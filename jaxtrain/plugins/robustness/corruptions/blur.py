@@ -6,7 +6,7 @@ import math
 import numpy as np
 from scipy import ndimage, signal
 
-from jaxtrain.evaluation.corruptions.draws import Draws, each_image
+from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
 # Degrees within which motion blurs.
 ANGLES = (-45, 45)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxtrain.plugins.adversarial.attacks import Ball, Norm, Pgd
 from jaxtrain.training import views
-from jaxtrain.training.attacks import Ball, Norm, Pgd
 
 RNG = np.random.default_rng(2)
 IMAGES = RNG.uniform(0, 1, (6, 5, 4, 3)).astype(np.float32)

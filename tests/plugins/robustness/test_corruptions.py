@@ -12,14 +12,14 @@ from PIL import Image
 from scipy import ndimage
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import robustness
-from jaxtrain.evaluation.corruptions import blur, corrupt, digital, weather
-from jaxtrain.evaluation.corruptions.corrupt import (
+from jaxtrain.plugins.robustness import corruption_errors as robustness
+from jaxtrain.plugins.robustness.corruptions import blur, corrupt, digital, weather
+from jaxtrain.plugins.robustness.corruptions.corrupt import (
     CORRUPTIONS,
     Corruption,
     check_shape,
 )
-from jaxtrain.evaluation.corruptions.levels import LARGE, SMALL, levels
+from jaxtrain.plugins.robustness.corruptions.levels import LARGE, SMALL, levels
 from jaxtrain.records.workdir import write_digested
 from jaxtrain.tasks.metrics import Goal
 from tests.helpers.rows import each_row

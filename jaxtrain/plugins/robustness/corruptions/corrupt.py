@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.corruptions import blur, digital, weather
-from jaxtrain.evaluation.corruptions.draws import OfImages, each_image
-from jaxtrain.evaluation.corruptions.levels import levels
+from jaxtrain.plugins.robustness.corruptions import blur, digital, weather
+from jaxtrain.plugins.robustness.corruptions.draws import OfImages, each_image
+from jaxtrain.plugins.robustness.corruptions.levels import levels
 
 # Images that are corrupted together, as float64.
 MAX_BYTES = 2**27

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.training.attacks import LOSS_SCALE, Ball, finite
+from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
 # Share of the new direction in a step; the rest is that of the step before.
 MOMENTUM_WEIGHT = 0.75

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 
 from jaxtrain import keys
-from jaxtrain.config.methods import TradesOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
+from jaxtrain.plugins.adversarial.options import TradesOptions
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.losses import kl_divergence
-from jaxtrain.training.attacks import Ball, Pgd
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 

@@ -33,6 +33,7 @@ from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
+from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.run.settle import check_kept, open_weights, settle
 from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
@@ -41,7 +42,6 @@ from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.methods.base import Method
-from jaxtrain.training.methods.distillation import Distillation
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.training.apgd import (
+from jaxtrain.plugins.adversarial.attacks import Ball
+from jaxtrain.plugins.robustness.apgd import (
     Apgd,
     checkpoints,
     likeliest_others,
     targeted_dlr,
 )
-from jaxtrain.training.attacks import Ball
 from tests.helpers import attacked
 from tests.helpers.command import float64
 from tests.helpers.processes import ROOT

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-from jaxtrain.config.methods import DistillationOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.plugins.distillation.options import DistillationOptions
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain

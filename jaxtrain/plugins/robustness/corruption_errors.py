@@ -8,9 +8,9 @@ import numpy as np
 
 from jaxtrain import invocation
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
-from jaxtrain.evaluation.corruptions.levels import SEVERITIES
 from jaxtrain.json_files.run_id import read_of_run
+from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS, Corruption
+from jaxtrain.plugins.robustness.corruptions.levels import SEVERITIES
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 

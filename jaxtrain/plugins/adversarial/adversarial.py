@@ -8,9 +8,9 @@ from typing import Any
 import jax
 
 from jaxtrain import keys
-from jaxtrain.config.methods import AdversarialOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.training.attacks import Ball, Pgd
+from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
+from jaxtrain.plugins.adversarial.options import AdversarialOptions
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 

@@ -16,17 +16,18 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.passes import MARKS, SHOWN
 from jaxtrain.evaluation.resampling import SEED
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.base import Task
-from jaxtrain.training.apgd import (
+from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
+from jaxtrain.plugins.robustness.apgd import (
     Apgd,
     Climb,
     Judge,
     likeliest_others,
     targeted_dlr,
 )
-from jaxtrain.training.attacks import Ball, Pgd
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 
@@ -37,9 +38,9 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Classes that the targeted attack tries, the likeliest first.
 NUM_TARGETS = 9
-# Keys of a batch: attacked images in 0..255, and the number of the attack that made the
-# model err: 0 for none needed, from 1 on in their order, one more for none.
-ATTACKED, FOOLED_BY = "attacked", "fooled_by"
+# Mark of an example: the number of the attack that made the model err: 0 for none
+# needed, from 1 on in their order, one more for none.
+FOOLED_BY = "fooled_by"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class Attacker:
         self._settle = jax.jit(self._settled)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
-        """Return the batch with `ATTACKED` and `FOOLED_BY`.
+        """Return the batch with the attacked images, and `FOOLED_BY`.
 
         Args:
           params: Parameters of the model.
@@ -168,7 +169,7 @@ class Attacker:
                     pace.sent(at)
                 changed = at.answer if isinstance(at, Climb) else at
                 worst = self._settle(weights, given, changed, worst, np.int32(number))
-        return {**batch, ATTACKED: 255 * worst.images, FOOLED_BY: worst.by}
+        return {**batch, SHOWN: 255 * worst.images, MARKS: {FOOLED_BY: worst.by}}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
         """Return the batch as attacks need it, and the images as they are."""

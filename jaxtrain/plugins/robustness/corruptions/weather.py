@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxtrain.evaluation.corruptions.blur import along_line, zoom
-from jaxtrain.evaluation.corruptions.draws import Draws, each_image
+from jaxtrain.plugins.robustness.corruptions.blur import along_line, zoom
+from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
 # Degrees between which snow falls.
 FALL = (-135, -45)

@@ -1,0 +1,11 @@
+"""Training for robustness: on attacked images, and TRADES."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="adversarial",
+    methods={
+        "adversarial": "jaxtrain.plugins.adversarial.adversarial:Adversarial",
+        "trades": "jaxtrain.plugins.adversarial.trades:Trades",
+    },
+)

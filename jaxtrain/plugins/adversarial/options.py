@@ -1,0 +1,55 @@
+"""Options of methods that attack images: `train.method_options`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtrain.config.base import Section
+
+# Half a level of grey of 8 bits, in units of pixels in 0..1.
+HALF_LEVEL = 0.5 / 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackOptions(Section):
+    """The attack of a training method: PGD, and how the model sees its images."""
+
+    # Largest change of the images, of pixels in 0..1, such as 8 / 255 = 0.031.
+    epsilon: float = 0.031
+    # Norm that it is measured by: of the largest value, or of all values.
+    norm: Literal["linf", "l2"] = "linf"
+    # Number of steps.
+    steps: int = 1
+    # Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.
+    step_size: float | None = None
+
+    def validate(self) -> None:
+        # A smaller change rounds to the same image, and the attack to none.
+        half_level = "at least 1/510 = 0.00196, half a level of grey"
+        self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
+        self._positive("steps", "step_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversarialOptions(AttackOptions):
+    """What adversarial can be told."""
+
+    # Steps of the attack; 1: FGSM from a random start (Wong et al. 2020), more: PGD
+    # (Madry et al. 2018).
+    steps: int = 1
+    # Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps for more.
+    step_size: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradesOptions(AttackOptions):
+    """What trades can be told; the defaults are those of its authors on CIFAR-10."""
+
+    # Factor on the divergence of the outputs of attacked images from those of clean
+    # ones: how much accuracy is given for robustness.
+    beta: float = 6.0
+    # Number of steps.
+    steps: int = 10
+
+    def validate(self) -> None:
+        super().validate()
+        self._positive("beta")

@@ -1,0 +1,8 @@
+"""Training on the outputs of a trained model, beside the labels."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="distillation",
+    methods={"distillation": "jaxtrain.plugins.distillation.distillation:Distillation"},
+)

@@ -1,0 +1,13 @@
+"""Robustness in evaluations: attacks, corruptions, and images of something else."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="robustness",
+    requires=("adversarial",),
+    evaluations={
+        "out_of_distribution": "jaxtrain.plugins.robustness.outliers_part:Outliers",
+        "adversarial": "jaxtrain.plugins.robustness.attacked_part:Attacked",
+        "corruptions": "jaxtrain.plugins.robustness.corrupted_part:Corrupted",
+    },
+)

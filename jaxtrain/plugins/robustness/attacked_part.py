@@ -1,0 +1,155 @@
+"""`main.py evaluate --attack`: metrics on images that attacks have changed."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.parts import (
+    Evaluated,
+    EvaluationPart,
+    check_pictures,
+    with_interval,
+)
+
+if TYPE_CHECKING:
+    from jaxtrain.evaluation.passes import Subject
+    from jaxtrain.plugins.robustness.attacked import ThreatModel
+
+AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
+# What stands for two.
+APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackArguments:
+    """Options of `evaluate` on attacks."""
+
+    # Change the images so that the model errs: in one step, or in several, or by the
+    # two attacks of Auto-PGD; of several the worst counts.
+    attack: tuple[AttackName, ...] = ()
+    # With --attack: the largest change, in units of pixels in 0..1, such as 8/255.
+    epsilon: str | None = None
+    # With --attack: that it is measured by; None: linf.
+    norm: Literal["linf", "l2"] | None = None
+    # With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.
+    steps: int | None = None
+
+
+class Attacked(EvaluationPart):
+    """Metrics of the split under the attacks of a threat model."""
+
+    Options = AttackArguments
+
+    def __init__(self, options: AttackArguments, epsilon: float):
+        self._options, self._epsilon = options, epsilon
+
+    @classmethod
+    def requested(cls, arguments: AttackArguments) -> Self | None:
+        names, steps = arguments.attack, arguments.steps
+        if not names:
+            for option in ("epsilon", "norm", "steps"):
+                value = getattr(arguments, option)
+                if value is not None:
+                    raise UserError(
+                        f"--{option} {value} has no effect without --attack, such as "
+                        "pgd"
+                    )
+            return None
+        if arguments.epsilon is None:
+            raise UserError(f"--attack {names[0]}: give --epsilon, such as 8/255")
+        if set(names) == {"fgsm"} and steps is not None:
+            raise UserError(
+                f"--steps {steps} has no effect with --attack fgsm, one step"
+            )
+        if steps is not None and steps < 1:
+            raise UserError(f"--steps {steps}: expected 1 or more")
+        return cls(arguments, _epsilon(arguments.epsilon, arguments.norm))
+
+    @property
+    def threat(self) -> "ThreatModel":
+        """The attacks that are asked for, each once."""
+        from jaxtrain.plugins.adversarial.attacks import Ball
+        from jaxtrain.plugins.robustness.attacked import ThreatModel
+
+        named = [BOTH if name == APGD else (name,) for name in self._options.attack]
+        return ThreatModel(
+            attacks=tuple(dict.fromkeys(name for group in named for name in group)),
+            ball=Ball(epsilon=self._epsilon, norm=self._options.norm or "linf"),
+            steps=self._options.steps,
+        )
+
+    def check(self, subject: "Subject", tta: str | None) -> None:
+        threat = self.threat
+        check_pictures(f"--attack {threat.attacks[0]}", subject)
+        threat.check(subject.task, subject.model.description.task)
+
+    def measure(self, evaluated: Evaluated) -> dict[str, Any]:
+        import numpy as np
+
+        from jaxtrain.evaluation.passes import Pass
+        from jaxtrain.evaluation.resampling import SEED
+        from jaxtrain.plugins.robustness.attacked import FOOLED_BY, Attacker
+
+        subject, threat, view = evaluated.subject, self.threat, evaluated.whole.view
+        one = Pass(
+            subject=subject,
+            view=view,
+            change=Attacker(subject.model, subject.task, view, threat),
+            bar="attacking",
+            with_intervals=True,
+        )
+        attacked = one(evaluated.source, evaluated.split).checked(evaluated.split)
+        metric = subject.task.main_goal.metric
+        by = attacked.kept[FOOLED_BY]
+
+        def accuracy_after(number: int) -> float | None:
+            """Return the share of images that no attack so far makes it err on."""
+            if not subject.task.one_class_an_image:
+                return None
+            return float(np.mean(by > number))
+
+        return {
+            "attacks": [
+                {
+                    "name": name,
+                    "steps": threat.steps_of(name),
+                    "robust_accuracy": accuracy_after(number),
+                }
+                for number, name in enumerate(threat.attacks, 1)
+            ],
+            "norm": threat.ball.norm,
+            "epsilon": threat.ball.epsilon,
+            "seed": SEED,
+            "metric": metric,
+            metric: attacked.values[metric],
+            # What is kept of each example has none.
+            f"{metric}_interval": attacked.intervals.get(metric),
+            "loss": attacked.values["loss"],
+            f"clean_{metric}": evaluated.found.values[metric],
+        }
+
+    @staticmethod
+    def describe(result: dict[str, Any]) -> dict[str, str]:
+        names = ", ".join(attack["name"] for attack in result["attacks"])
+        kind = f"{names}, {result['norm']} {result['epsilon']:.4g}"
+        name = result["metric"]
+        if not isinstance(value := result[name], int | float):
+            return {}
+        interval = result[f"{name}_interval"]
+        return {f"{name} under {kind}": with_interval(value, interval)}
+
+
+def _epsilon(text: str, norm: str | None) -> float:
+    largest = 1e6 if norm == "l2" else 1.0
+    try:
+        value = float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        value = math.nan
+    if not 0 < value <= largest:
+        raise UserError(
+            f"--epsilon {text}: expected a number or a fraction above 0, at most "
+            f"{largest:g}, in units of pixels in 0..1, such as 8/255"
+        )
+    return value

@@ -1,0 +1,115 @@
+"""`main.py evaluate --corruptions`: errors under each corruption and severity."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from jaxtrain.errors import UserError
+from jaxtrain.evaluation.parts import Evaluated, EvaluationPart, check_pictures
+
+if TYPE_CHECKING:
+    from jaxtrain.evaluation.passes import Subject
+    from jaxtrain.plugins.robustness.corruptions.corrupt import Corruption
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptionArguments:
+    """Options of `evaluate` on corruptions."""
+
+    # Go over the split under 15 corruptions at 5 severities, too.
+    corruptions: bool = False
+    # With --corruptions: the evaluation.json whose errors to divide by.
+    baseline: Path | None = None
+
+
+class Corrupted(EvaluationPart):
+    """Errors of the split under corruptions, and over those of a baseline."""
+
+    Options = CorruptionArguments
+
+    def __init__(self, baseline: Path | None):
+        self._baseline = baseline
+
+    @classmethod
+    def requested(cls, arguments: CorruptionArguments) -> Self | None:
+        if arguments.corruptions:
+            return cls(arguments.baseline)
+        if arguments.baseline is not None:
+            raise UserError(
+                f"--baseline {arguments.baseline} has no effect without --corruptions"
+            )
+        return None
+
+    def check(self, subject: "Subject", tta: str | None) -> None:
+        from jaxtrain.plugins.robustness import corruption_errors
+        from jaxtrain.plugins.robustness.corruptions.corrupt import check_shape
+        from jaxtrain.plugins.robustness.corruptions.levels import levels
+        from jaxtrain.tasks.base import Task
+
+        check_pictures("--corruptions", subject)
+        check_shape(subject.model.image_shape)
+        moves = type(subject.task).follow is not Task.follow
+        if moves and not subject.task.one_class_an_image:
+            raise UserError(
+                "--corruptions: some of them move pixels, which the targets of task = "
+                f"{subject.model.description.task!r} would have to follow; leave the "
+                "option out"
+            )
+        if self._baseline is not None:
+            table, _ = levels(*subject.model.image_shape[:2])
+            metric = subject.task.main_goal.metric
+            corruption_errors.read_baseline(self._baseline, table, metric)
+
+    def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
+        from jaxtrain.plugins.robustness import corruption_errors
+
+        corruption_errors.error(subject.task.main_goal, values)
+
+    def measure(self, evaluated: Evaluated) -> dict[str, Any]:
+        import numpy as np
+
+        from jaxtrain.evaluation.passes import Pass
+        from jaxtrain.evaluation.subject import open_subject
+        from jaxtrain.plugins.robustness import corruption_errors
+        from jaxtrain.plugins.robustness.corruptions.levels import levels
+
+        subject, source = open_subject(
+            evaluated.subject.model,
+            evaluated.config,
+            evaluated.data,
+            evaluated.split,
+            tta=evaluated.tta,
+            on_host=True,
+        )
+        one, task = Pass(subject=subject, view=evaluated.whole.view), subject.task
+        goal = task.main_goal
+        clean_error = corruption_errors.error(goal, evaluated.found.values)
+
+        def error_of(corruption: "Corruption") -> float:
+            name = f"{evaluated.split} split under {corruption.name}"
+            changed = replace(source, change=corruption.of_batch)
+            return corruption_errors.error(
+                goal, one(changed, name).checked(name).values
+            )
+
+        errors = corruption_errors.measure(error_of, evaluated.tell)
+        table, _ = levels(*source.image_shape[:2])
+        return {
+            "table": table,
+            "metric": goal.metric,
+            "frost": "procedural, not the authors' photographs",
+            "errors": errors,
+            "mean_error": float(np.mean(list(errors.values()))),
+            "clean_error": clean_error,
+            **corruption_errors.compared(errors, self._baseline, task, table),
+        }
+
+    @staticmethod
+    def describe(result: dict[str, Any]) -> dict[str, str]:
+        mean, clean = result["mean_error"], result["clean_error"]
+        rows = {"mean error, corrupted": f"{mean:.4f}, clean {clean:.4f}"}
+        if result["relative"]:
+            mean = result["relative"]["mean"]
+            shown = "undefined" if mean is None else f"{mean:.4f}"
+            rows["mean corruption error"] = f"{shown} of {result['baseline']}"
+        return rows
