@@ -24,9 +24,9 @@ from pairs import relate, tell_each
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.parallel.device_memory import peak_bytes
+from jaxtrain.performance.measure import compile_step, run_steps
 from jaxtrain.performance.program import read_program
 from jaxtrain.plugins.plan import gpu_compiler
-from jaxtrain.plugins.plan.measure import compile_step, run_steps
 from jaxtrain.plugins.plan.targets import HERE, Target, parse_target
 from jaxtrain.run.setup import build_setup
 

@@ -31,6 +31,8 @@ class Plugin:
       requires: Names of plug-ins of ours that this one imports.
       callbacks: Name -> "module:function", called at the end of a run with its
         `jaxtrain.run.attempt.Job`.
+      hooks: Name -> "module:function" that makes the hooks of a run (see
+        `jaxtrain.processes.hooks`).
       commands: Command -> its module (see `jaxtrain.commands`).
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
@@ -45,6 +47,7 @@ class Plugin:
     name: str
     requires: tuple[str, ...] = ()
     callbacks: Mapping[str, str] = field(default_factory=dict)
+    hooks: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)

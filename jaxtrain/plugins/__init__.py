@@ -7,6 +7,7 @@ NAMES = (
     "compact",
     "quantization",
     "plan",
+    "profiler",
     "onnx",
     "litert",
     "serve",

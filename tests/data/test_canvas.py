@@ -23,7 +23,7 @@ from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.plugins.plan.measure import abstract_inputs, create_inputs
+from jaxtrain.performance.measure import abstract_inputs, create_inputs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.preview import draw_preview
 from tests.helpers.images import encode, load_images, on_canvases, read_all

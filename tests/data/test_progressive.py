@@ -23,7 +23,7 @@ from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import eval_spec
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.plan.measure import abstract_inputs
+from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.find_lr import range_test

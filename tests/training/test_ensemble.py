@@ -15,8 +15,8 @@ from jaxtrain.config import AugmentConfig, Config
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.performance.measure import bytes_per_device, compile_step
 from jaxtrain.performance.program import read_program
-from jaxtrain.plugins.plan.measure import bytes_per_device, compile_step
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.members import step_members
