@@ -33,6 +33,8 @@ class Plugin:
         `jaxtrain.run.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
         `jaxtrain.processes.hooks`).
+      writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
+        `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
@@ -48,6 +50,7 @@ class Plugin:
     requires: tuple[str, ...] = ()
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
+    writers: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ NAMES = (
     "quantization",
     "plan",
     "profiler",
+    "trackers",
     "onnx",
     "litert",
     "serve",
