@@ -31,8 +31,6 @@ from jaxtrain.export.check import padded
 from jaxtrain.export.exporter import EXPORTERS, find_exporter
 from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.model import TrainedModel, abstract_weights
-from jaxtrain.plugins.onnx.emitter.write import OPSET, OPSET_BFLOAT16
-from jaxtrain.plugins.onnx.onnx_file import emit
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.untrained import untrained
@@ -79,6 +77,7 @@ def export(workdir: Path, out: Path, *words: str) -> int:
     return main(["export", "--workdir", str(workdir), "--out", str(out), *words])
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(("name", "options"), STEMS)
 def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
     count = assert_same_in_onnx(untrained(ModelConfig(name=name, **options)))
@@ -90,6 +89,8 @@ def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
 
 def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
     """Compare the logits of a model and of its ONNX file; return its operators."""
+    from jaxtrain.plugins.onnx.onnx_file import emit
+
     file = emit(Request(model=model).function(), model.image_shape, dtype=np.float32)
     onnx.checker.check_model(file, full_check=True)
     pixels = np.random.default_rng(1).integers(0, 256, (3, 34, 32, 3), dtype=np.uint8)
@@ -105,7 +106,10 @@ def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
     return Counter(node.op_type for node in file.graph.node)
 
 
+@pytest.mark.plugins
 def test_onnx_of_a_run(workdir: Path, tmp_path: Path, capsys: Any):
+    from jaxtrain.plugins.onnx.emitter.write import OPSET
+
     out = tmp_path / "digits.onnx"
     assert export(workdir, out, "--format", "onnx", "--include-preprocessing") == 0
     assert "on 64 images" in capsys.readouterr().out
@@ -131,6 +135,7 @@ KERNELS |= {"int8_weights": "INT8", "fp8_weights": "FLOAT8E4M3FN"}
 KERNELS |= {"int4_weights": "INT4"}
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("precision", KERNELS)
 def test_onnx_in_less_precision(precision: str, workdir: Path, tmp_path: Path):
     out = tmp_path / f"{precision}.onnx"
@@ -220,8 +225,12 @@ def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
     assert sizes["bf16"] < 0.6 * sizes["fp32"]
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_a_norm_is_folded_before_the_kernel_is_rounded(precision: Precision):
+    from jaxtrain.plugins.onnx.emitter.write import OPSET_BFLOAT16
+    from jaxtrain.plugins.onnx.onnx_file import emit
+
     model = untrained(ModelConfig(name="convnet", width=0.125))
     kernels = {}
     for name in ("fp32", precision):
@@ -246,6 +255,7 @@ def test_the_folder_holds_halves(workdir: Path, tmp_path: Path):
     assert kinds == {True: "bfloat16", False: "float32"}
 
 
+@pytest.mark.plugins
 def test_an_exported_folder_is_exported_again(workdir: Path, tmp_path: Path):
     weights, out = tmp_path / "weights", tmp_path / "digits.onnx"
     assert export(workdir, weights, "--format", "safetensors") == 0
@@ -258,6 +268,7 @@ def test_an_exported_folder_is_exported_again(workdir: Path, tmp_path: Path):
     assert out.exists()
 
 
+@pytest.mark.plugins
 def test_a_file_that_is_not_the_model_is_not_written(
     workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
@@ -346,6 +357,7 @@ def of_numbers() -> TrainedModel:
     return TrainedModel(about, params, state, {})
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("precision", HALF)
 def test_numbers_keep_their_units_in_16_bits(
     precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -397,9 +409,12 @@ def test_numbers_in_8_bits_are_refused(tmp_path: Path):
             "only --format onnx has",
         ),
         (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
-        (["--format", "onnx", "--batch", "0"], "--batch 0: expected dynamic"),
-        (["--format", "onnx", "--batch", "²"], "--batch ²: expected dynamic"),
-        (["--format", "onnx", "--images", "/nowhere"], "--images /nowhere: no such"),
+        (["--format", "stablehlo", "--batch", "0"], "--batch 0: expected dynamic"),
+        (["--format", "stablehlo", "--batch", "²"], "--batch ²: expected dynamic"),
+        (
+            ["--format", "stablehlo", "--images", "/nowhere"],
+            "--images /nowhere: no such",
+        ),
     ],
 )
 def test_what_is_refused(
@@ -413,12 +428,13 @@ def test_what_is_refused(
 def test_what_is_there_stays(workdir: Path, tmp_path: Path, capsys: Any):
     out = tmp_path / "out"
     out.write_text("mine")
-    for kind in ("onnx", "safetensors", "saved"):
+    for kind in ("stablehlo", "safetensors", "saved"):
         assert export(workdir, out, "--format", kind) == 2
         assert "is there already" in capsys.readouterr().err
     assert out.read_text() == "mine"
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("library", ["onnx", "onnxruntime"])
 def test_a_library_that_is_missing(
     library: str,

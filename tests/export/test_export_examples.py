@@ -22,7 +22,6 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.inference.pixels import to_pixels
 from tests.helpers.processes import ROOT
-from tests.plugins.serve.running import LIMITS, Running
 
 PAGE = (ROOT / "docs" / "exporting.md").read_text()
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -216,8 +215,11 @@ def test_the_programs_tell_what_predict_tells(
     assert np.ptp(expected, axis=0).max() > 0.1
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_the_server_tells_what_predict_tells(here: Path):
+    from tests.plugins.serve.running import LIMITS, Running
+
     model, names = random_model("lenet", 3), write_photos(here)
     server = Running(model, replace(LIMITS, max_bytes=10**6, max_pixels=10**6))
     try:

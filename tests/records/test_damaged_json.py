@@ -27,10 +27,6 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.plugins.report.compare import make_comparison
-from jaxtrain.plugins.report.examples import Examples
-from jaxtrain.plugins.report.history import read_history
-from jaxtrain.plugins.report.page import make_page
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
 from tests.helpers import tiny
@@ -252,8 +248,13 @@ def test_what_json_may_not_hold_is_told(
     assert name in str(caught.value) and len(str(caught.value)) < 1500
 
 
+@pytest.mark.plugins
 @each_row("case", HOSTILE)
 def test_hostile_lines_of_metrics_are_left_out(case: str, whole: Path, tmp_path: Path):
+    from jaxtrain.plugins.report.examples import Examples
+    from jaxtrain.plugins.report.history import read_history
+    from jaxtrain.plugins.report.page import make_page
+
     run = copied(whole, tmp_path) / "run"
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(LINES[0])[:-1] + f', "x": {HOSTILE[case][0]}}}\n')
@@ -262,8 +263,14 @@ def test_hostile_lines_of_metrics_are_left_out(case: str, whole: Path, tmp_path:
     assert any("metrics.jsonl" in text for text in history.missing)
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("times", [12, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: Path):
+    from jaxtrain.plugins.report.compare import make_comparison
+    from jaxtrain.plugins.report.examples import Examples
+    from jaxtrain.plugins.report.history import read_history
+    from jaxtrain.plugins.report.page import make_page
+
     root, draw = copied(whole, tmp_path), random.Random(0)
     run = root / "run"
     names = [name for name in READERS if name.startswith("run/")]

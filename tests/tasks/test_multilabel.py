@@ -15,8 +15,6 @@ from sklearn import metrics as oracle
 
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.report.collect import examples_of
-from jaxtrain.plugins.report.history import read_history
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.multilabel import Multilabel
 from tests.helpers.command import float64
@@ -270,8 +268,12 @@ def read_rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.plugins
 def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
     """Train, evaluate, predict and export: the thresholds of validation go along."""
+    from jaxtrain.plugins.report.collect import examples_of
+    from jaxtrain.plugins.report.history import read_history
+
     expression = recipe(
         task='"multilabel"',
         data=composed(tmp_path / "set"),

@@ -15,7 +15,6 @@ from jaxtrain.run.setup import build_setup
 from tests.helpers.composed import compose, write
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.plugins.serve.running import LIMITS, Running
 
 MODEL = 'ModelConfig(name="convnet", width=0.125)'
 
@@ -56,8 +55,11 @@ def found_labels(model: TrainedModel, chances: np.ndarray) -> list[list[str]]:
     return [names[row >= least].tolist() for row in chances]
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
+    from tests.plugins.serve.running import LIMITS, Running
+
     model, files = load_model(here / "run"), images(here)
     chances = np.asarray(model.predict(files))
     expected = found_labels(model, chances)

@@ -23,7 +23,6 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.stores import ArrayStore, open_digits
-from jaxtrain.plugins.report.sample import NUM_WORST
 from jaxtrain.tasks.pictures import overlay
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
@@ -215,6 +214,8 @@ def test_maps_are_learnt_evaluated_and_put_out(
 
 def check_report(run: Path, mean_loss: float) -> None:
     """The report of maps has the worst images, with masks over them."""
+    from jaxtrain.plugins.report.sample import NUM_WORST
+
     assert main(["report", "--workdir", str(run), "--trust"]) == 0
     page = (run / "report.html").read_text()
     losses = [float(x) for x in re.findall(r"<b>loss (.*?)</b>", page)]
