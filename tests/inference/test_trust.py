@@ -32,6 +32,7 @@ from jaxtrain.records.workdir import (
 )
 from jaxtrain.run.tables import show_next
 from jaxtrain.tasks.classification import Classification
+from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -150,7 +151,7 @@ RUN = {
     "data --check --workdir run": (*OF_EVALUATION, "data.augment.own"),
     "report --workdir run": tuple(FIELDS),
 }
-CASES = [(words, field) for words, fields in RUN.items() for field in fields]
+CASES = [(words, field) for words in installed(RUN) for field in RUN[words]]
 
 
 def refused(words: str, field: str, part: str, capsys: pytest.CaptureFixture) -> None:
@@ -231,7 +232,7 @@ PRETRAINED = [
 ]
 
 
-@pytest.mark.parametrize("words", PRETRAINED)
+@pytest.mark.parametrize("words", installed(PRETRAINED))
 def test_weights_to_begin_with_do_not_run(words: str, capsys):
     write_run("model.name", FILE)
     model = 'ModelConfig(name="lenet", pretrained="run")'
@@ -242,6 +243,7 @@ def test_weights_to_begin_with_do_not_run(words: str, capsys):
     assert f"model.name = {FILE!r} is allowed" in told and "no checkpoint" in told
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("place", ["run", "exported"])
 def test_new_recipe_names_no_part_of_the_weights(place: str, capsys):
     """What a recipe names is loaded: it would be allowed from there on."""
@@ -257,24 +259,30 @@ def test_trust_without_a_folder_has_no_effect(capsys):
     words = ["--config recipe.py", "plan --target cpu --config recipe.py"]
     words += ["data --check --source digits", "find-lr --config recipe.py"]
     words += ["report --workdir run --compare run", "new --data digits --out new.py"]
-    for each in words:
+    for each in installed(words):
         assert main([*each.split(), "--trust"]) == 2
         assert "--trust has no effect with" in capsys.readouterr().err
-    assert main(["data", "--verify", "x", "--trust"]) == 2
-    assert "--trust has no effect with --verify" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
     assert "exported names no parts of your own" in capsys.readouterr().err
 
 
+@pytest.mark.plugins
+def test_trust_has_no_effect_where_files_are_verified(capsys):
+    assert main(["data", "--verify", "x", "--trust"]) == 2
+    assert "--trust has no effect with --verify" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
-    [
-        "serve --workdir nowhere",
-        "new --data digits --out new.py --pretrained nowhere",
-        "data --check --workdir nowhere",
-        "--config recipe.py --model.pretrained nowhere",
-    ],
+    installed(
+        [
+            "serve --workdir nowhere",
+            "new --data digits --out new.py --pretrained nowhere",
+            "data --check --workdir nowhere",
+            "--config recipe.py --model.pretrained nowhere",
+        ]
+    ),
 )
 def test_trust_of_a_path_that_is_not_there(words: str, capsys):
     write_recipe(Path("recipe.py"), recipe())
@@ -320,13 +328,16 @@ def test_what_the_user_names_runs(capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "data --check --source trust_payload.py:part",
-        "data --pack trust_payload.py:part --out new",
-        "evaluate --workdir run --data.source ./trust_payload.py:part",
-        "evaluate --workdir run --data.source=trust_payload.py:part",
-        "train --config recipe.py --workdir new --data.source trust_payload.py:part",
-    ],
+    installed(
+        [
+            "data --check --source trust_payload.py:part",
+            "data --pack trust_payload.py:part --out new",
+            "evaluate --workdir run --data.source ./trust_payload.py:part",
+            "evaluate --workdir run --data.source=trust_payload.py:part",
+            "train --config recipe.py --workdir new "
+            "--data.source trust_payload.py:part",
+        ]
+    ),
 )
 def test_an_option_allows_the_part_that_it_names(words: str):
     write_run("data.source", FILE)

@@ -379,6 +379,7 @@ def test_the_script_of_an_export_compares_the_digest(tmp_path: Path):
     assert read()["mean"] == [0.25]
 
 
+@pytest.mark.plugins
 @pytest.mark.exhaustive
 def test_every_command_ends_with_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

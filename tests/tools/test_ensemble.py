@@ -71,6 +71,7 @@ def test_joined_runs_put_out_the_mean_of_their_probabilities(runs: Path):
     assert 0 <= summary["eval"]["disagreement"] <= 1
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_commands_take_a_joined_ensemble_as_a_run(runs: Path):
     cli = Cli(runs)

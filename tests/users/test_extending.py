@@ -172,6 +172,7 @@ def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
         assert other == pytest.approx(tested["auroc"], abs=1e-3)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_maps_are_learnt_evaluated_and_put_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -258,6 +259,7 @@ def test_maps_are_the_same_on_devices(folder: Path):
         np.testing.assert_allclose(many, one, rtol=TOLERANCE)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_transformed_model_is_evaluated_put_out_and_exported(
     folder: Path, capsys: pytest.CaptureFixture[str]
