@@ -13,11 +13,6 @@ CASES = {
     "resnet50": ("224x224x3/1000", 128, ModelConfig(name="resnet50")),
     "resnet50-64": ("64x64x3/1000", 32, ModelConfig(name="resnet50")),
     "resnet18-cifar": ("32x32x3/10", 64, ModelConfig(name="resnet18", stem="cifar")),
-    "resnet18-quarter": (
-        "32x32x3/10",
-        64,
-        ModelConfig(name="resnet18", stem="cifar", width=0.25),
-    ),
     "tiny": ("8x8x3/10", 8, ModelConfig(name="resnet18", stem="cifar", width=0.125)),
 }
 

@@ -58,11 +58,6 @@ def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
         "SWA, constant rate": {
             "train": TrainConfig(epochs=epochs, swa_start_epochs=half)
         },
-        "SWA, cycles from the peak to a tenth": {
-            "train": TrainConfig(
-                epochs=epochs, swa_start_epochs=half, swa_factor=1, swa_end_factor=0.1
-            )
-        },
         "schedule-free SGD": free("schedule_free_sgd", 5 * rate),
         "schedule-free AdamW": free("schedule_free_adamw", rate / 10),
         "Lookahead, 5 steps": {"optimizer": lookahead},

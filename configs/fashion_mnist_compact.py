@@ -20,42 +20,26 @@ arXiv:1712.05877), and the model that was cut is the teacher (Hinton et al. 2015
 arXiv:1503.02531).
 """
 
-from jaxtrain.config import (
-    AugmentConfig,
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
+from dataclasses import replace
+
+import fashion_mnist_fast
+
+from jaxtrain.config import Config, LoggingConfig, TrainConfig
 
 
 def get_config() -> Config:
-    return Config(
-        data=DataConfig(
-            source="tfds:fashion_mnist",
-            batch_size=240,
-            eval_batch_size=500,
-            validation_fraction=0.0,
-            augment=AugmentConfig(alternating_flip=True),
+    config = fashion_mnist_fast.get_config()
+    return replace(
+        config,
+        model=replace(
+            config.model, pretrained="runs/fashion_mnist_small", quantize="int8"
         ),
-        model=ModelConfig(
-            name="whitened_cnn_small",
-            pretrained="runs/fashion_mnist_small",
-            quantize="int8",
-        ),
-        optimizer=OptimizerConfig(
-            name="muon",
-            learning_rate=0.04,
-            momentum=0.7,
-            weight_decay=0.01,
-            schedule="linear",
-            warmup_fraction=0.1,
-        ),
+        optimizer=replace(config.optimizer, learning_rate=0.04),
         train=TrainConfig(
             epochs=6,
             ema_decay=0.98,
             method="distillation",
             method_options={"teacher": "runs/fashion_mnist_teacher", "temperature": 2},
         ),
+        logging=LoggingConfig(),
     )

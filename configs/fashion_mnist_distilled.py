@@ -19,34 +19,21 @@ Recipe: configs/fashion_mnist.py with more epochs, and the soft labels of Hinton
 it knows of the other classes (Müller et al. 2019, arXiv:1906.02629).
 """
 
-from jaxtrain.config import (
-    AugmentConfig,
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
+from dataclasses import replace
+
+import fashion_mnist
+
+from jaxtrain.config import Config
 
 
 def get_config() -> Config:
-    return Config(
-        data=DataConfig(
-            source="tfds:fashion_mnist",
-            train_split="train[:10%]",
-            batch_size=128,
-            eval_batch_size=500,
-            augment=AugmentConfig(horizontal_flip=True),
-        ),
-        model=ModelConfig(name="convnet", width=0.5),
-        optimizer=OptimizerConfig(
-            name="muon",
-            learning_rate=0.02,
-            weight_decay=0.01,
-            schedule="cosine",
-            warmup_fraction=1 / 24,
-        ),
-        train=TrainConfig(
+    config = fashion_mnist.get_config()
+    return replace(
+        config,
+        data=replace(config.data, train_split="train[:10%]"),
+        optimizer=replace(config.optimizer, warmup_fraction=1 / 24),
+        train=replace(
+            config.train,
             epochs=24,
             eval_every_epochs=6,
             method="distillation",

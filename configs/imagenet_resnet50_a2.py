@@ -18,51 +18,19 @@ ratio on biases and norms too; batch 2,016 in place of 2,048, which 8 GPUs share
 pairs of examples three times each; bfloat16.
 """
 
-from jaxtrain.config import (
-    AugmentConfig,
-    Config,
-    ModelConfig,
-    OptimizerConfig,
-    ParallelConfig,
-    TrainConfig,
-)
-from jaxtrain.config.imagenet import imagenet
+from dataclasses import replace
+
+import imagenet_resnet50_a1
+
+from jaxtrain.config import Config
 
 
 def get_config() -> Config:
-    return Config(
-        precision="bf16",
-        data=imagenet(
-            batch_size=2016,
-            repeats=3,
-            crop_pct=0.95,
-            interpolation="bicubic",
-            augment=AugmentConfig(
-                random_resized_crop=True,
-                horizontal_flip=True,
-                randaugment=2,
-                randaugment_magnitude=21,
-                mixup=0.1,
-                cutmix=1.0,
-            ),
-        ),
-        model=ModelConfig(name="resnet50", drop_path=0.05),
-        parallel=ParallelConfig(batch_norm=252, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="lamb",
-            learning_rate=5e-3,
-            weight_decay=0.02,
-            # timm's LAMB does so by itself.
-            clip_norm=1.0,
-            schedule="cosine",
-            warmup_fraction=5 / 300,
-            # From 1e-4, and down to 1e-6.
-            warmup_factor=1e-4 / 5e-3,
-            end_factor=1e-6 / 5e-3,
-        ),
-        train=TrainConfig(
-            epochs=300,
-            loss="binary_cross_entropy",
-            target_threshold=0.2,
-        ),
+    a1 = imagenet_resnet50_a1.get_config()
+    augment = replace(a1.data.augment, mixup=0.1)
+    return replace(
+        a1,
+        data=replace(a1.data, augment=augment),
+        optimizer=replace(a1.optimizer, weight_decay=0.02, warmup_fraction=5 / 300),
+        train=replace(a1.train, epochs=300, label_smoothing=0.0),
     )

@@ -16,51 +16,31 @@ magnitude 18 of 30, which is its 6 of 10, where timm applies each to one half of
 images and varies the magnitude; LAMB's trust ratio on biases and norms too; bfloat16.
 """
 
-from jaxtrain.config import (
-    AugmentConfig,
-    Config,
-    ModelConfig,
-    OptimizerConfig,
-    ParallelConfig,
-    TrainConfig,
-)
-from jaxtrain.config.imagenet import imagenet
+from dataclasses import replace
+
+import imagenet_resnet50_a1
+
+from jaxtrain.config import Config
 
 
 def get_config() -> Config:
-    return Config(
-        precision="bf16",
-        data=imagenet(
-            batch_size=2048,
-            train_image_size=160,
-            crop_pct=0.95,
-            interpolation="bicubic",
-            augment=AugmentConfig(
-                random_resized_crop=True,
-                horizontal_flip=True,
-                randaugment=2,
-                randaugment_magnitude=18,
-                mixup=0.1,
-                cutmix=1.0,
-            ),
+    a1 = imagenet_resnet50_a1.get_config()
+    augment = replace(a1.data.augment, randaugment_magnitude=18, mixup=0.1)
+    return replace(
+        a1,
+        data=replace(
+            a1.data, batch_size=2048, repeats=1, train_image_size=160, augment=augment
         ),
-        model=ModelConfig(name="resnet50"),
-        parallel=ParallelConfig(batch_norm=256, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="lamb",
+        model=replace(a1.model, drop_path=None),
+        parallel=replace(a1.parallel, batch_norm=256),
+        optimizer=replace(
+            a1.optimizer,
             learning_rate=8e-3,
             weight_decay=0.02,
-            # timm's LAMB does so by itself.
-            clip_norm=1.0,
-            schedule="cosine",
             warmup_fraction=5 / 100,
             # From 1e-4, and down to 1e-6.
             warmup_factor=1e-4 / 8e-3,
             end_factor=1e-6 / 8e-3,
         ),
-        train=TrainConfig(
-            epochs=100,
-            loss="binary_cross_entropy",
-            target_threshold=0.2,
-        ),
+        train=replace(a1.train, epochs=100, label_smoothing=0.0),
     )

@@ -22,18 +22,6 @@ def root_key(seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
-def member_keys(seed: int, members: int, seeds: str = "apart") -> jax.Array:
-    """Return the root key of a run, (), or those of an ensemble, (members,).
-
-    Member i has the key of a run with the seed `seed + i`, or, with the `same` seeds,
-    with `seed`.
-    """
-    if members == 1:
-        return root_key(seed)
-    own = [seed + i if seeds == "apart" else seed for i in range(members)]
-    return jax.numpy.stack(list(map(root_key, own)))
-
-
 def stream(root: jax.Array, purpose: int) -> jax.Array:
     return jax.random.fold_in(root, purpose)
 

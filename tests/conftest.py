@@ -32,6 +32,7 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 
 from jaxtrain import invocation  # noqa: E402
 from jaxtrain.parallel import devices  # noqa: E402
+from tests.helpers import digits  # noqa: E402
 from tests.helpers.needs import missing  # noqa: E402
 from tests.helpers.processes import ROOT, Cli, end_all  # noqa: E402
 from tests.helpers.recipes import write_recipe  # noqa: E402
@@ -77,6 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """End the run as Ctrl-C does."""
     raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of `tests/helpers/digits.py`; a test that changes it takes a copy."""
+    return digits.train(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture

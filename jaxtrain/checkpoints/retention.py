@@ -131,8 +131,6 @@ def kept(
         ranks = {step: _rank(best, step, values) for step, values in rated.items()}
         ranked = sorted(ranks, key=ranks.__getitem__, reverse=True)
         keep |= set(ranked[: config.keep_best])
-    if config.keep_every_steps:
-        keep |= {step for step in steps if step % config.keep_every_steps == 0}
     return keep
 
 
@@ -147,33 +145,29 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
     return (value if best.higher else -value), step
 
 
-def num_copies(config: CheckpointConfig, total_steps: int) -> int:
+def num_copies(config: CheckpointConfig) -> int:
     """Return how many checkpoints may lie on the disk at once.
 
     They are those kept, the last one read back and one that is being written.
     """
-    every = config.keep_every_steps
-    return config.keep + config.keep_best + (total_steps // every if every else 0) + 2
+    return config.keep + config.keep_best + 2
 
 
-def check_space(
-    folder: Path, abstract_state: Any, config: CheckpointConfig, total_steps: int
-) -> None:
+def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
     """Raise UserError if the checkpoints of a run do not fit where they will lie.
 
     Counted are their arrays, uncompressed; those there already are to be replaced.
     """
-    size, copies = num_bytes(abstract_state), num_copies(config, total_steps)
+    size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
             f"{folder}: the checkpoints may take {shown_size(copies * size)}, {copies} "
             f"of {shown_size(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best}, keep_every_steps = {config.keep_every_steps}, one "
-            "read back and one being written; arrays uncompressed), but "
-            f"{shown_size(free)} are free there: free some space, choose another "
-            "--workdir, or keep fewer"
+            f"{config.keep_best}, one read back and one being written; arrays "
+            f"uncompressed), but {shown_size(free)} are free there: free some space, "
+            "choose another --workdir, or keep fewer"
         )
 
 

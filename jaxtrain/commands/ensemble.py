@@ -77,11 +77,9 @@ def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
 
     main = kind(made.config.task).best_metric
     rows = dict.fromkeys(arguments.runs, "member")
-    for i, name in enumerate(arguments.runs):
-        values = made.test.get(f"member_{main}")
-        if values is not None:
-            rows[name] = f"{values[i]:.4f} ({main} of the test split)"
-    names = dict.fromkeys((main, "loss", "disagreement", "mutual_information"))
-    shown = formatted(made.test, (*names, "member_deviation"))
+    for name, values in zip(arguments.runs, made.each, strict=True):
+        if main in (shown := formatted(values, (main,))):
+            rows[name] = f"{shown[main]} ({main} of the test split)"
+    shown = formatted(made.test, tuple(dict.fromkeys((main, "loss"))))
     rows |= {f"ensemble, {name}": text for name, text in shown.items()}
     return {**rows, "wrote": str(arguments.out)}

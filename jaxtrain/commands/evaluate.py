@@ -235,7 +235,6 @@ def _epsilon(text: str, norm: str | None) -> float:
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return what a person wants to see of an evaluation of a task."""
     from jaxtrain.data.hold_out import describe_absent
-    from jaxtrain.tasks.members import OF_MEMBERS
 
     names, metrics = result["class_names"], result["metrics"]
     data, intervals = result["data"], result["intervals"]["metrics"]
@@ -251,10 +250,6 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     for name, value in metrics.items():
         if isinstance(value, float):
             rows[name] = _with_interval(value, intervals.get(name))
-    for name, value in metrics.items():
-        if name.startswith(OF_MEMBERS) and isinstance(value, list):
-            members = name.removeprefix(OF_MEMBERS)
-            rows[f"{members} of members"] = f"{min(value):.4f} to {max(value):.4f}"
     for told, (name, i) in task.highlights(metrics).items():
         if names:
             pairs = intervals.get(name)

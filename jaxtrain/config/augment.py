@@ -18,7 +18,7 @@ COMBINATIONS = (
         "both mirror left and right",
         "give one of both",
     ),
-    Needs(_option("crop_scale", "crop_ratio"), _option("random_resized_crop")),
+    Needs(_option("crop_scale"), _option("random_resized_crop")),
     Incompatible(
         _option("scale_jitter"),
         _option("random_resized_crop"),
@@ -31,16 +31,8 @@ COMBINATIONS = (
     ),
     Needs(_option("blur_sigma"), _option("blur")),
     Needs(_option("randaugment_magnitude"), _option("randaugment")),
-    Needs(_option("augmix_width", "augmix_depth", "augmix_alpha"), _option("augmix")),
-    Needs(
-        _option("erasing_scale", "erasing_ratio", "erasing_value"), _option("erasing")
-    ),
-    Needs(_option("time_mask_frames"), _option("time_masks")),
-    Needs(_option("frequency_mask_bands"), _option("frequency_masks")),
-    Needs(_option("mosaic_scale", "close_mosaic"), _option("mosaic")),
-    Needs(_option("mix_probability"), _option("mixup", "cutmix")),
-    Needs(_option("cutmix_probability"), _option("mixup")),
-    Needs(_option("cutmix_probability"), _option("cutmix")),
+    Needs(_option("erasing_value"), _option("erasing")),
+    Needs(_option("close_mosaic"), _option("mosaic")),
 )
 
 
@@ -58,8 +50,6 @@ class AugmentConfig(Section):
     random_resized_crop: bool = False
     # Smallest and largest part of the area that such a window has.
     crop_scale: tuple[float, ...] = (0.08, 1.0)
-    # Smallest and largest aspect, width / height, that it has.
-    crop_ratio: tuple[float, ...] = (3 / 4, 4 / 3)
     # Of masks and boxes: smallest and largest factor by which the whole image, of
     # data.sliding_size or image_size, is resized before a random window of image_size
     # is cut out; beyond the image is border (Ghiasi et al. 2021); (): no window.
@@ -95,43 +85,26 @@ class AugmentConfig(Section):
     trivialaugment: bool = False
     # AugMix: severity of its operations, 1 to 10; 0: none.
     augmix: int = 0
-    # Chains of operations that are mixed.
-    augmix_width: int = 3
-    # Operations in a chain; None: 1 to 3, drawn.
-    augmix_depth: int | None = None
-    # Of the distributions that the weights of the mixture are drawn from.
-    augmix_alpha: float = 1.0
     # Probability that a rectangle of the image is painted over.
     erasing: float = 0.0
-    # Smallest and largest part of the area that it has.
-    erasing_scale: tuple[float, ...] = (0.02, 0.33)
-    # Smallest and largest aspect, height / width, that it has.
-    erasing_ratio: tuple[float, ...] = (0.3, 3.3)
     # What it is painted with: the mean colour, or noise.
     erasing_value: Literal["mean", "noise"] = "mean"
-    # SpecAugment, of sound: so many stretches of time are set to the mean.
+    # SpecAugment, of sound: so many stretches of time, of up to 10 frames each, are set
+    # to the mean.
     time_masks: int = 0
-    # Most frames of such a stretch.
-    time_mask_frames: int = 10
-    # SpecAugment: so many bands of frequency are set to the mean.
+    # SpecAugment: so many bands of frequency, of up to 8 mel bands each, are set to the
+    # mean.
     frequency_masks: int = 0
-    # Most bands of the mel scale of such a band.
-    frequency_mask_bands: int = 8
     # Mosaic, of boxes and masks: probability that an example becomes a part of a mosaic
     # of four, scaled and cut (Bochkovskiy et al. 2020, arXiv:2004.10934); 0: none.
     mosaic: float = 0.0
-    # Smallest and largest factor that its images are scaled by.
-    mosaic_scale: tuple[float, ...] = (0.5, 1.5)
     # Last epochs of the run, without mosaics.
     close_mosaic: float = 0.0
     # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
     mixup: float = 0.0
     # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
+    # With both, half of the steps have each.
     cutmix: float = 0.0
-    # Probability that the pairs of a step are mixed at all.
-    mix_probability: float = 1.0
-    # With both: probability that it is cutmix and not mixup.
-    cutmix_probability: float = 0.5
 
     # Augmentations of your own, after the others: path/to/file.py:name or
     # package.module:name.
@@ -142,24 +115,17 @@ class AugmentConfig(Section):
         self._not_negative("brightness", "contrast", "saturation")
         # Each operation makes the compiled step larger.
         self._within(0, 14, "randaugment")
-        chains = "augmix_width", "augmix_depth"
-        self._all(chains, lambda number: number <= 14, "at most 14")
         self._within(0, 180, "rotation")
         self._within(0, 0.5, "hue")
         self._within(0, 30, "randaugment_magnitude")
         self._within(0, 10, "augmix")
-        self._positive("augmix_width", "augmix_depth", "augmix_alpha")
         self._within(0, 1, "erasing", "grayscale", "blur")
         self._range("blur_sigma")
         self._not_negative("mixup", "cutmix", "close_mosaic")
         self._within(0, 1, "mosaic")
-        self._range("mosaic_scale")
         self._within(0, 100, "time_masks", "frequency_masks")
-        self._positive("time_mask_frames", "frequency_mask_bands")
-        self._share("mix_probability", "cutmix_probability", "jitter_probability")
-        for name in ("crop", "erasing"):
-            self._range(f"{name}_scale", most=1)
-            self._range(f"{name}_ratio")
+        self._share("jitter_probability")
+        self._range("crop_scale", most=1)
         if self.scale_jitter:
             self._range("scale_jitter")
         check(self, COMBINATIONS, PATH)

@@ -25,10 +25,9 @@ Options = dict[str, bool | int | float | str]
 # says where the data lie, which may differ if all have the same data.
 PER_PROCESS, DATA_PLACE = {"shared": "never"}, {"shared": "unless same data"}
 
-# JAX counts in 32 bits and computes in them; a few counts only Python sees.
+# JAX counts in 32 bits and computes in them; seeds are unsigned.
 MAX_COUNT = 2**31 - 1
-MAX_LARGE_COUNT = 2**53
-LARGE_COUNTS = ("examples", "warmup_examples", "seed")
+MAX_SEED = 2**32 - 1
 MAX_FLOAT = 3.4e38
 # A year: clocks and timers of the system take no more than some hundred of them.
 MAX_SECONDS = 365 * 24 * 3600
@@ -95,7 +94,7 @@ class Section:
                 value = own.reference(value)
                 object.__setattr__(self, name, value)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
-            largest = MAX_LARGE_COUNT if name in LARGE_COUNTS else MAX_COUNT
+            largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
                 if isinstance(number, int):
                     expected = f"a number of at most {largest}"

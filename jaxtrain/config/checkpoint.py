@@ -13,15 +13,11 @@ class CheckpointConfig(Section):
     every_epochs: float | None = None
     # Steps between checkpoints.
     every_steps: int | None = None
-    # Minutes between checkpoints.
-    every_minutes: float | None = None
     # Newest checkpoints kept.
     keep: int = 3
     # Best checkpoints kept, by best_metric on the validation split: the best of them is
     # the model that is tested and used; 0: the last weights are.
     keep_best: int = 1
-    # Keep also the checkpoints whose step is a multiple of this.
-    keep_every_steps: int | None = None
     # Validation metric that makes a checkpoint the best; None: the task's own, such as
     # accuracy.
     best_metric: str | None = None
@@ -31,7 +27,6 @@ class CheckpointConfig(Section):
     grace_seconds: float | None = 25.0
 
     def validate(self) -> None:
-        self._positive("every_epochs", "every_steps", "every_minutes", "keep")
-        self._positive("keep_every_steps")
+        self._positive("every_epochs", "every_steps", "keep")
         self._seconds("grace_seconds")
         self._not_negative("keep_best")

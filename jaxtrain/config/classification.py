@@ -8,27 +8,12 @@ from jaxtrain.config.combinations import Incompatible, Needs, check, choice, opt
 
 # Losses of the probability of the true class alone.
 OF_TRUE_CLASS = ("focal", "poly", "symmetric", "bootstrap")
-# Option of one loss -> that loss, and what the option is there if it is left out.
-OF_ONE_LOSS: dict[str, tuple[str, float]] = {
-    "focal_gamma": ("focal", 2.0),
-    "poly_epsilon": ("poly", 1.0),
-    "reverse_weight": ("symmetric", 10.0),
-    "bootstrap_beta": ("bootstrap", 0.8),
-}
 
 COMBINATIONS = (
     Needs(
         option("train", "target_threshold"),
         choice("train", "loss", "binary_cross_entropy"),
         "set train.loss to binary_cross_entropy too",
-    ),
-    *(
-        Needs(
-            option("train", name),
-            choice("train", "loss", loss),
-            f"set train.loss to {loss} too",
-        )
-        for name, (loss, _) in OF_ONE_LOSS.items()
     ),
     *(
         Incompatible(
@@ -92,16 +77,6 @@ class ClassificationOptions(Section):
         "symmetric",
         "bootstrap",
     ] = "cross_entropy"
-    # Of focal: exponent of 1 - p, p the probability of the true class; None: 2.
-    focal_gamma: float | None = None
-    # Of poly: factor on 1 - p; None: 1.
-    poly_epsilon: float | None = None
-    # Of symmetric: weight of the reverse cross entropy, with -4 for log 0, over that of
-    # the cross entropy; None: 10.
-    reverse_weight: float | None = None
-    # Of bootstrap: share of the label in the target, the rest is the predicted class
-    # (hard bootstrapping); None: 0.8.
-    bootstrap_beta: float | None = None
     # Classification: factor on the logarithms of the shares of the classes in training,
     # which training adds to the logits (Menon et al. 2021), such as 1; None: nothing.
     logit_adjustment: float | None = None
@@ -116,19 +91,9 @@ class ClassificationOptions(Section):
     ) = None
 
     def validate(self) -> None:
-        self._fraction("label_smoothing", "target_threshold", "bootstrap_beta")
-        self._not_negative("focal_gamma", "reverse_weight")
+        self._fraction("label_smoothing", "target_threshold")
         self._positive("logit_adjustment")
-        self._check(
-            "focal_gamma", (self.focal_gamma or 1) >= 1, "0, or a value of at least 1"
-        )
-        self._all(["poly_epsilon"], lambda x: x >= -1, "a value of at least -1")
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
         check(self, COMBINATIONS, "train")
-
-    def of_loss(self, name: str) -> float:
-        """Return an option that belongs to one loss, or its default."""
-        value = getattr(self, name)
-        return OF_ONE_LOSS[name][1] if value is None else value

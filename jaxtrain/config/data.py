@@ -21,8 +21,6 @@ from jaxtrain.errors import UserError
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
 CROP_MODE: Final = "center"
-# Part of a window that the next one shares, as in MONAI.
-SLIDING_OVERLAP: Final = 0.25
 
 RESIZED = option("data", "image_size")
 
@@ -145,7 +143,6 @@ COMBINATIONS = (
         "the host cuts these windows, and no image stays on the device",
         "set data.cache to stream",
     ),
-    Needs(option("data", "sliding_overlap"), option("data", "sliding_size")),
     Needs(
         option("data", "sliding_size"),
         option("data.augment", "random_resized_crop", "scale_jitter"),
@@ -238,8 +235,6 @@ class DataConfig(Section):
     # in windows of image_size that overlap, whose probabilities are averaged; None:
     # they see images of image_size.
     sliding_size: int | None = None
-    # Part of a window, at least, that the next one has in common with it.
-    sliding_overlap: float = SLIDING_OVERLAP
     # Of the shorter side, what is kept of images that are made smaller, but for the
     # random windows of training; None: as of the pretrained weights, else 0.875.
     crop_pct: float | None = None
@@ -334,9 +329,6 @@ class DataConfig(Section):
                 f"data.sliding_size = {whole}: a window of data.image_size = {size} "
                 "sees all of such images: leave it out, or set a larger one"
             )
-        self._check(
-            "sliding_overlap", 0 <= self.sliding_overlap < 1, "0 or more, below 1"
-        )
 
     def _check_training_sizes(self) -> None:
         smaller, size = self.train_image_size, self.image_size

@@ -37,7 +37,6 @@ MAY_CHANGE_ON_RESUME = (
     "data.workers",
     "train.epochs",
     "train.steps",
-    "train.examples",
     "train.stop_after_steps",
     "train.steps_per_call",
     "train.remat",

@@ -35,11 +35,6 @@ class AttackOptions(Section):
     steps: int = 1
     # Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.
     step_size: float | None = None
-    # How the model computes while it is attacked: as in training, with dropout and the
-    # batch-norm statistics of the batch, or as in an evaluation.
-    attack_mode: Literal["training", "evaluation"] = "training"
-    # Images whose statistics the batch norms keep for evaluations.
-    statistics: Literal["adversarial", "clean"] = "adversarial"
 
     def validate(self) -> None:
         # A smaller change rounds to the same image, and the attack to none.
@@ -68,10 +63,6 @@ class TradesOptions(AttackOptions):
     beta: float = 6.0
     # Number of steps.
     steps: int = 10
-    # The authors attack the model as it is evaluated.
-    attack_mode: Literal["training", "evaluation"] = "evaluation"
-    # Images whose statistics the batch norms keep for evaluations.
-    statistics: Literal["adversarial", "clean"] = "clean"
 
     def validate(self) -> None:
         super().validate()

@@ -24,7 +24,6 @@ COMBINATIONS = (
         "layers that are frozen never meet a batch that sets their ranges",
         "leave train.freeze out, or use train.fine_tune, which trains all layers later",
     ),
-    Needs(option("train", "fix_ranges"), QUANTIZE),
 )
 
 

@@ -38,7 +38,7 @@ DISTANCE = Feature(
 LOOKAHEAD = option("optimizer", "lookahead_steps")
 PLATEAU = choice("optimizer", "schedule", "plateau")
 ONE_AVERAGE = "a run evaluates one average of its weights"
-WARMUPS = ("warmup_epochs", "warmup_steps", "warmup_examples", "warmup_fraction")
+WARMUPS = ("warmup_epochs", "warmup_steps", "warmup_fraction")
 COMBINATIONS = (
     Incompatible(
         option("optimizer", "step_every"),
@@ -60,20 +60,9 @@ COMBINATIONS = (
     Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
     Incompatible(
         DISTANCE,
-        option("optimizer", "layer_decay", "rate_factors"),
+        option("optimizer", "layer_decay"),
         "it estimates one rate for all layers, from how far all have moved with it",
         "leave it out, or use adamw",
-    ),
-    Incompatible(
-        DISTANCE,
-        option("optimizer", "member_rates"),
-        "it estimates the rate from how far the weights have moved with its own",
-        "leave it out, or use adamw",
-    ),
-    Needs(
-        option("optimizer", "member_decays"),
-        option("optimizer", "weight_decay"),
-        "set that too: they are factors on it",
     ),
     Incompatible(
         DISTANCE,
@@ -81,7 +70,6 @@ COMBINATIONS = (
         "its estimate needs to know the rate of each step before the step",
         "use another optimizer.schedule, such as cosine",
     ),
-    Needs(option("optimizer", "lookahead_rate"), LOOKAHEAD, "set that too, to 5"),
 )
 
 
@@ -99,22 +87,11 @@ class OptimizerConfig(Section):
     # Factor on the learning rate from each piece of the model to the one before it: the
     # head has the whole, the stem the least; None: 1.
     layer_decay: float | None = None
-    # Factors on the learning rate of some layers, by patterns of their paths, or
-    # backbone, all but the last; those that match a layer multiply, with layer_decay.
-    rate_factors: dict[str, float] = field(default_factory=dict)
-    # Factors on the learning rate of the members of an ensemble, one each; (): 1 for
-    # all.
-    member_rates: tuple[float, ...] = ()
-    # The same on their weight decay.
-    member_decays: tuple[float, ...] = ()
     # Largest global norm of the gradients; None: not clipped.
     clip_norm: float | None = None
     # Largest norm of the gradient of each output of a layer, as a part of the norm of
     # its weights (adaptive gradient clipping, Brock et al. 2021); None: not clipped.
     clip_ratio: float | None = None
-    # Subtract from the gradients of kernels their mean over the inputs of each output
-    # (gradient centralisation, Yong et al. 2020).
-    centralize: bool = False
     # Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, the part of
     # the average in the weights at which gradients are computed.
     momentum: float | None = None
@@ -127,17 +104,13 @@ class OptimizerConfig(Section):
     # schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the differences of
     # gradients.
     b2: float | None = None
-    # Decay of the second moment of adan; of the slow first moment of ademamix; of the
-    # sums that prodigy estimates by, by default the root of b2.
-    b3: float | None = None
     # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
     # adopt, schedule_free_adamw, prodigy, dadapt_adamw).
     eps: float | None = None
     # Steps after which the slow weights of Lookahead (Zhang et al. 2019) move, and the
-    # weights begin anew from there; the slow ones are evaluated. None: no slow weights.
+    # weights begin anew from there; the slow ones move half of the way to the weights,
+    # and are evaluated. None: no slow weights.
     lookahead_steps: int | None = None
-    # How far they move towards the weights; default: 0.5.
-    lookahead_rate: float | None = None
     # How the learning rate goes on after the warm-up.
     schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
         "constant"
@@ -146,8 +119,6 @@ class OptimizerConfig(Section):
     warmup_epochs: float | None = None
     # Warm-up in steps.
     warmup_steps: int | None = None
-    # Warm-up in examples.
-    warmup_examples: int | None = None
     # Warm-up as a fraction of the whole run, whatever its length.
     warmup_fraction: float | None = None
     # First learning rate of the warm-up as a fraction of the peak; default: 0.
@@ -161,21 +132,17 @@ class OptimizerConfig(Section):
     step_every: float | None = None
     # Factor of each drop of the step schedule.
     step_factor: float | None = None
-    # Cycles of cosine_restarts, each of which begins at the peak.
+    # Cycles of cosine_restarts, equally long, each of which begins at the peak.
     cycles: int | None = None
-    # Length of each cycle over that of the one before.
-    cycle_growth: float | None = None
     # Exponent of the polynomial schedule.
     power: float | None = None
     # Fraction of the whole run, at its end, in which warmup_stable_decay decays.
     decay_fraction: float | None = None
     # Factor on the rate each time that the plateau schedule reduces it; default: 0.1.
     plateau_factor: float | None = None
-    # Evaluations without improvement of plateau_metric after which it does so; default:
-    # 10.
+    # Evaluations without improvement of the validation loss after which it does so;
+    # default: 10.
     plateau_patience: int | None = None
-    # Validation metric that it watches; default: loss.
-    plateau_metric: str | None = None
 
     # Of an optimizer of your own: what its function takes.
     options: Options = field(default_factory=dict)
@@ -185,23 +152,14 @@ class OptimizerConfig(Section):
         self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
         self._not_negative("weight_decay", "end_factor")
         self._share("layer_decay", "step_every", "decay_fraction")
-        factors = self.rate_factors.values()
-        ok = all(not isinstance(f, str | bool) and f > 0 for f in factors)
-        self._check("rate_factors", ok, "values above 0; train.freeze freezes layers")
-        ok = all(f > 0 for f in self.member_rates)
-        self._check("member_rates", ok, "values above 0")
-        ok = all(f >= 0 for f in self.member_decays)
-        self._check("member_decays", ok, "values of 0 or more")
-        self._not_negative("warmup_epochs", "warmup_steps", "warmup_examples")
-        self._fraction("momentum", "b1", "b2", "b3", "warmup_factor")
+        self._not_negative("warmup_epochs", "warmup_steps")
+        self._fraction("momentum", "b1", "b2", "warmup_factor")
         self._positive("power")
         self._within(2, MAX_COUNT, "lookahead_steps")
-        self._share("lookahead_rate")
         self._positive("plateau_patience")
         self._all(["plateau_factor"], lambda x: 0 < x < 1, "0 < value < 1")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")
-        self._within(0.1, 10, "cycle_growth")
         self._all(["warmup_fraction"], lambda x: 0 <= x <= 1, "0 <= value <= 1")
         milestones = self.milestones or ()
         self._check(

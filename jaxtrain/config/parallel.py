@@ -14,7 +14,7 @@ from jaxtrain.config.optimizer import (
 )
 from jaxtrain.errors import UserError
 
-MESH_AXES = ("members", "data", "fsdp", "model", "spatial", "spatial_width")
+MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
@@ -70,11 +70,8 @@ class ParallelConfig(Section):
     # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
     # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
     preset: Preset = "data_parallel"
-    # Groups of devices that hold an equal part of the members of an ensemble each. This
-    # and the next five are the mesh: -1: all that the others leave; None: as the preset
-    # says.
-    members: int | None = None
-    # Devices that share a batch and hold a whole copy of the state each.
+    # Devices that share a batch and hold a whole copy of the state each. This and the
+    # next four are the mesh: -1: all that the others leave; None: as the preset says.
     data: int | None = None
     # Devices that share a batch and the state.
     fsdp: int | None = None

@@ -21,7 +21,7 @@ COMBINATIONS = (
         "give one of both",
     ),
     Needs(
-        option("prune", "scope", "initial_sparsity", "end_epochs", "every_epochs"),
+        option("prune", "scope", "end_epochs"),
         option("prune", "sparsity"),
     ),
     Needs(option("prune", "layers", "start_epochs"), PRUNES),
@@ -60,28 +60,18 @@ class PruneConfig(Section):
     # Epochs after which pruning begins; default: a quarter of the run, and 0 of one
     # with model.pretrained, but never before frozen layers are trained.
     start_epochs: float | None = None
-    # Epochs after which the sparsity is reached; default: three quarters of the run.
+    # Epochs after which the sparsity is reached, by a cubic curve (Zhu and Gupta 2017);
+    # default: three quarters of the run.
     end_epochs: float | None = None
-    # Epochs from one pruning to the next; default: a 32nd of the time from start to
-    # end.
-    every_epochs: float | None = None
-    # Sparsity at the start, from which it rises to the last by a cubic curve (Zhu and
-    # Gupta 2017); default: 0.
-    initial_sparsity: float | None = None
 
     def validate(self) -> None:
         self._all(["sparsity"], lambda x: 0 < x < 1, "0 < value < 1")
-        self._fraction("initial_sparsity")
         self._not_negative("start_epochs", "end_epochs")
-        self._positive("every_epochs")
         self._check(
             "pattern",
             self.pattern is None or self.group is not None,
             f"N:M with 0 < N < M, and M at most {MAX_GROUP}, such as 2:4",
         )
-        first, last = self.initial_sparsity, self.sparsity
-        rising = first is None or last is None or first <= last
-        self._check("initial_sparsity", rising, "at most the sparsity in the end")
         check(self, COMBINATIONS, "prune")
 
     @property

@@ -9,7 +9,6 @@ from jaxtrain.errors import UserError
 
 # Options that belong to one loss, and what they are there if they are left out.
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
-    "delta": ("huber", 1.0),
     "level": ("gaussian", 0.9),
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
@@ -24,8 +23,6 @@ class RegressionOptions(Section):
 
     # What training lowers, of the numbers in deviations of their column.
     loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = "mse"
-    # Of huber: the error, in deviations, beyond which the loss grows linearly; None: 1.
-    delta: float | None = None
     # Of gaussian: the part of the numbers that the interval is to hold; None: 0.9.
     level: float | None = None
     # Of quantiles: which, rising, the median in their middle; None: 0.05, 0.5, 0.95.
@@ -46,7 +43,6 @@ class RegressionOptions(Section):
                     f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
                     f"it out, or set loss to {loss}"
                 )
-        self._positive("delta")
         between = "a value between 0 and 1"
         self._all(("level",), lambda value: 0 < value < 1, between)
         self._all(

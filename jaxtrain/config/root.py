@@ -30,9 +30,9 @@ from jaxtrain.errors import UserError
 # Of each group one member may be set; an override on the command line replaces the
 # member that the config file sets.
 ONE_OF = (
-    ("train.epochs", "train.steps", "train.examples"),
+    ("train.epochs", "train.steps"),
     ("train.eval_every_epochs", "train.eval_every_steps"),
-    ("checkpoint.every_epochs", "checkpoint.every_steps", "checkpoint.every_minutes"),
+    ("checkpoint.every_epochs", "checkpoint.every_steps"),
     tuple(f"optimizer.{name}" for name in optimizer.WARMUPS),
 )
 

@@ -29,15 +29,11 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 
 METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
-ENSEMBLE = option("train", "ensemble")
-# Where members of an ensemble differ in more than their seeds.
-MEMBER_NUMBERS = option("optimizer", "member_rates", "member_decays")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 # Of the section `optimizer`.
 SET_BY_FINE_TUNE = (
     *("schedule", "end_factor", "milestones", "step_every", "step_factor"),
-    *("cycles", "cycle_growth", "power", "decay_fraction"),
-    *("plateau_factor", "plateau_patience", "plateau_metric"),
+    *("cycles", "power", "decay_fraction", "plateau_factor", "plateau_patience"),
     *WARMUPS,
 )
 COMBINATIONS = (
@@ -98,8 +94,7 @@ COMBINATIONS = (
         "its line search finds the length of every step",
         "leave it out",
     ),
-    Needs(option("train", "swa_cycle_epochs", "swa_factor"), SWA),
-    Needs(option("train", "swa_end_factor"), option("train", "swa_factor")),
+    Needs(option("train", "swa_factor"), SWA),
     Incompatible(
         OWN_OPTIMIZER,
         FROZEN_AT_FIRST,
@@ -126,37 +121,6 @@ COMBINATIONS = (
         "a view needs passes of the whole model, of which each stage has a part",
         "leave train.tta out and give --tta to evaluate",
     ),
-    Needs(MEMBER_NUMBERS, ENSEMBLE, "set train.ensemble to their number"),
-    Needs(
-        option("train", "ensemble_seeds"),
-        MEMBER_NUMBERS,
-        "set one of them: members of one seed would be the same model",
-    ),
-    Needs(option("train", "ensemble_data"), ENSEMBLE, "leave it out"),
-    Incompatible(
-        option("train", "ensemble_data"),
-        option("train", "ensemble_seeds"),
-        "runs of one seed see the same images",
-        "leave train.ensemble_data out",
-    ),
-    Incompatible(
-        MEMBER_NUMBERS,
-        LBFGS,
-        "it searches the length of its steps",
-        "use another optimizer.name",
-    ),
-    Incompatible(
-        option("optimizer", "member_decays"),
-        option("train", "freeze_epochs", "fine_tune"),
-        "layers that begin later have an optimizer of their own",
-        "leave it out",
-    ),
-    Incompatible(
-        ENSEMBLE,
-        STAGES,
-        "the members of an ensemble are trained in one program, and stages are several",
-        "set parallel.pipeline_stages to 1",
-    ),
     Needs(
         option("train", "spike_window"),
         option("train", "spike_sigma"),
@@ -169,26 +133,15 @@ COMBINATIONS = (
 class TrainConfig(ClassificationOptions):
     """The run: its length, its steps, its evaluations, and when it stops."""
 
-    # Length in epochs; one of epochs, steps and examples.
+    # Length in epochs; one of epochs and steps.
     epochs: float | None = None
     # Length in optimizer steps.
     steps: int | None = None
-    # Length in training examples.
-    examples: int | None = None
     # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
     # (With steps_per_call, at the end of the call.)
     stop_after_steps: int | None = None
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
     steps_per_call: int = 1
-    # Models that are trained together in one program, from seeds in a row, and are
-    # evaluated as one: the mean of what they put out (a deep ensemble).
-    ensemble: int = 1
-    # Seeds of the members: seed + i of member i (apart), or all that of the run (same),
-    # so that they differ in optimizer.member_rates and member_decays alone.
-    ensemble_seeds: Literal["apart", "same"] = "apart"
-    # Images of the members: for all the same, in the order of the run and augmented
-    # alike (shared); or for each in the order and augmented as of its seed (own).
-    ensemble_data: Literal["shared", "own"] = "shared"
     # Micro-batches whose gradients are averaged into one step.
     accumulate_steps: int = 1
     # What the backward pass computes again, to store less: nothing; each block of the
@@ -223,20 +176,11 @@ class TrainConfig(ClassificationOptions):
     fine_tune: bool = False
     # Decay of the moving average of the weights, which is then what is evaluated.
     ema_decay: float | None = None
-    # Epochs after which the weights at the end of each cycle are averaged with equal
-    # weights (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
+    # Epochs after which the weights are averaged once an epoch, with equal weights
+    # (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
     swa_start_epochs: float | None = None
-    # Length of a cycle in epochs; default: 1.
-    swa_cycle_epochs: float | None = None
-    # Learning rate at the beginning of each cycle as a fraction of the peak; None: that
-    # of the schedule.
+    # Learning rate from then on as a fraction of the peak; None: that of the schedule.
     swa_factor: float | None = None
-    # That at the end of a cycle as a fraction of it; default: 1, the same.
-    swa_end_factor: float | None = None
-    # Of model.quantize: the part of the run after which the ranges of activations and
-    # the statistics of batch norms stay. None: 0.75, or later, once the learning rate
-    # is at most a tenth of its peak to the end; where it never is, they do not stay.
-    fix_ranges: float | None = None
     # Average the probabilities of an image and its mirror image (flip) in evaluations,
     # and in those of `evaluate`; None: of the image alone.
     tta: Literal["flip"] | None = None
@@ -255,24 +199,21 @@ class TrainConfig(ClassificationOptions):
 
     def validate(self) -> None:
         super().validate()
-        self._positive("epochs", "steps", "examples", "stop_after_steps")
+        self._positive("epochs", "steps", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
-        self._positive("ensemble")
         self._seconds("step_timeout_seconds")
         self._positive("eval_every_epochs", "eval_every_steps", "early_stop_patience")
         self._fraction("ema_decay")
-        self._positive("swa_start_epochs", "swa_cycle_epochs", "swa_factor")
-        self._share("swa_end_factor")
+        self._positive("swa_start_epochs", "swa_factor")
         self._positive("freeze_epochs")
-        self._share("fix_ranges")
         self._positive("spike_sigma")
         self._check("spike_window", self.spike_window >= 10, "10 or more")
         steps = self.profile_steps
         growing = steps is None or 0 <= steps[0] < steps[1]
         self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
         check(self, COMBINATIONS, "train")
-        if self.epochs is self.steps is self.examples is None:
-            raise UserError("give the run's length: epochs, steps or examples")
+        if self.epochs is self.steps is None:
+            raise UserError("give the run's length: epochs or steps")
 
     @property
     def classification_options(self) -> dict[str, Any]:

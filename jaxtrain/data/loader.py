@@ -55,23 +55,20 @@ class Dataset:
     blank: tuple[int, ...] = ()
 
 
-def make_order(
-    config: DataConfig, source: Source, seed: int, members: int = 1
-) -> DataOrder:
+def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     """Return the order in which a training split is gone through.
 
     Args:
       config: Data section of the config.
       source: The training split.
       seed: Seed of the order.
-      members: Members of an ensemble that have orders of their own.
 
     Raises:
       UserError: there are no classes to balance.
     """
     groups = check_sampling(config, source)
-    size = config.batch_size
-    return DataOrder(seed, len(source), size, groups, config.repeats, members)
+    size, repeats = config.batch_size, config.repeats
+    return DataOrder(seed, len(source), size, groups, repeats)
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
@@ -197,9 +194,6 @@ def train_batches(
 ) -> Generator[HostBatch, None, None]:
     """Yield the batches of steps `start` to `stop`.
 
-    Where members of an ensemble have orders of their own the arrays of a batch are
-    (rows, members, ...).
-
     Args:
       config: Data section of the config.
       dataset: The training split.
@@ -212,19 +206,10 @@ def train_batches(
     if rows is None:
         rows = sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
-    seeds = order.seed + np.arange(order.members)
-    crop_seeds = seeds if dataset.source.canvas_shape else None
+    crop_seed = order.seed if dataset.source.canvas_shape else None
     steps = range(start, stop)
-    with contextlib.closing(_run(config, dataset, numbers, steps, crop_seeds)) as read:
-        for batch in read:
-            yield _of_members(batch, order.members)
-
-
-def _of_members(batch: HostBatch, members: int) -> HostBatch:
-    """Return arrays (rows x members, ...) as (rows, members, ...), if there are any."""
-    if members == 1:
-        return batch
-    return jax.tree.map(lambda x: x.reshape(-1, members, *x.shape[1:]), batch)
+    with contextlib.closing(_run(config, dataset, numbers, steps, crop_seed)) as read:
+        yield from read
 
 
 def eval_batches(
@@ -302,10 +287,7 @@ def _train_rows(
         numbers["repeat"] = order.copies(numbers["index"])
     if "epoch" in names:
         numbers["epoch"] = np.full_like(numbers["index"], order.epoch(step))
-    return {
-        name: array[rows].astype(np.int32).reshape(-1)
-        for name, array in numbers.items()
-    }
+    return {name: array[rows].astype(np.int32) for name, array in numbers.items()}
 
 
 def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:
@@ -331,24 +313,21 @@ def _run(
     dataset: Dataset,
     numbers: Callable[[int], HostBatch],
     positions: range,
-    crop_seeds: np.ndarray | None = None,
+    crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches whose numbers, `index` among them, a function has.
-
-    The `crop_seeds` of several members are those of examples in turn.
-    """
+    """Yield the batches whose numbers, `index` among them, a function has."""
     if dataset.on_device:
         yield from map(numbers, positions)
         return
     source, workers = dataset.source, config.workers
     if workers is None:
         workers = ahead.choose_workers(source.has_files, len(source))
-    read = functools.partial(_read, numbers, source, crop_seeds)
+    read = functools.partial(_read, numbers, source, crop_seed)
     if workers:
         packed = functools.partial(_read_flat, read)
         stream = ahead.by_workers(packed, positions.start, positions.stop, workers)
     else:
-        copied = source.in_memory and crop_seeds is None
+        copied = source.in_memory and crop_seed is None
         stream = ahead.by_threads(read, positions, 1 if copied else ahead.READ_THREADS)
     with contextlib.closing(stream) as batches:
         for batch in batches:
@@ -361,15 +340,15 @@ def _run(
 def _read(
     numbers: Callable[[int], HostBatch],
     source: Source,
-    crop_seeds: np.ndarray | None,
+    crop_seed: int | None,
     position: int,
 ) -> HostBatch:
     """Return the batch at a position; evaluations mask what is unreadable."""
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
-    if crop_seeds is not None:
+    if crop_seed is not None:
         # What each image's window is a function of.
-        first = np.resize(crop_seeds, len(index)), np.full(len(index), position)
+        first = (np.full(len(index), x) for x in (crop_seed, position))
         others = [batch[name] for name in ("index", "repeat") if name in batch]
         seeds = np.column_stack([*first, *others])
     read = source.read(index, seeds, unreadable)

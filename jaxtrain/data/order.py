@@ -1,7 +1,7 @@
 """The data order: which examples a step takes, a function of the seed and the step."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,8 +32,6 @@ class DataOrder:
         those of none, below 0, are left out. None: every example once an epoch.
       repeats: Times that an example is in its batch, each time augmented otherwise
         (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
-      members: Members of an ensemble that have orders of their own, those of seeds in a
-        row from `seed` on; 1: there is one order.
     """
 
     seed: int
@@ -41,39 +39,26 @@ class DataOrder:
     batch_size: int
     groups: np.ndarray | None = None
     repeats: int = 1
-    members: int = 1
 
     def indices(self, step: int) -> np.ndarray:
         """Return the examples of the global batch of a step, int64 (batch_size,).
 
-        The last `num_examples % batch_size` of each epoch's order are left out. Of
-        several members they are (batch_size, members).
+        The last `num_examples % batch_size` of each epoch's order are left out.
         """
         epoch, place = divmod(step, self._steps)
         size = self.batch_size // self.repeats
-        of_epoch = orders_of_members(self, epoch)
-        found = of_epoch[:, place * size : (place + 1) * size]
-        found = np.repeat(found, self.repeats, axis=1)
-        return found[0] if self.members == 1 else found.T
-
-    def of_members(self) -> "list[DataOrder]":
-        """Return the order of each member, which is that of a run of its seed."""
-        if self.members == 1:
-            return [self]
-        seeds = range(self.seed, self.seed + self.members)
-        return [replace(self, seed=seed, members=1) for seed in seeds]
+        found = _made_epoch(self, epoch)[place * size : (place + 1) * size]
+        return np.repeat(found, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
         """Return of each example of a batch how often it came before.
 
         Args:
-          indices: Numbers of the examples, (batch_size,) or (batch_size, members).
+          indices: Numbers of the examples, (batch_size,).
 
         Returns:
           Counts of the same shape.
         """
-        if indices.ndim > 1:
-            return np.stack([self.copies(own) for own in indices.T], 1)
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -92,7 +77,7 @@ class DataOrder:
         return self.num_examples // self.batch_size
 
     def make_epoch(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch of one member, int64; each repeated later."""
+        """Return the examples of an epoch, int64; each repeated later."""
         if self.groups is None:
             return epoch_order(self.seed, epoch, self.num_examples)
         if self.repeats == 1:
@@ -154,6 +139,6 @@ class DataOrder:
 
 
 @functools.lru_cache(maxsize=2)
-def orders_of_members(order: DataOrder, epoch: int) -> np.ndarray:
-    """Return the examples of one epoch, int64 (members, N); each repeated later."""
-    return np.stack([own.make_epoch(epoch) for own in order.of_members()])
+def _made_epoch(order: DataOrder, epoch: int) -> np.ndarray:
+    """Return `order.make_epoch(epoch)`, cached."""
+    return order.make_epoch(epoch)

@@ -231,7 +231,7 @@ def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
 def _make_fit(config: DataConfig) -> images.Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
-        window = images.Window(chosen.crop_scale, chosen.crop_ratio)
+        window = images.Window(chosen.crop_scale)
     elif chosen.scale_jitter:
         assert config.seen_size is not None, "windows are resized"
         window = images.Jitter(chosen.scale_jitter, config.seen_size)

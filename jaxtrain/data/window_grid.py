@@ -1,6 +1,6 @@
 """Windows of the model's size that cover a whole image: their places, and their pixels.
 
-Evaluations and predictions see all of them (`jaxtrain.training.views.SlidingWindows`).
+Evaluations and predictions see all of them (`jaxtrain.training.views.sliding_windows`).
 Statistics, ranges and first kernels are computed from some of the same windows, so that
 they are those of what the model is shown.
 """
@@ -13,6 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+# Part of a window that the next one shares, at least, as in MONAI.
+OVERLAP = 0.25
+
 
 @dataclass(frozen=True)
 class WindowGrid:
@@ -21,12 +24,10 @@ class WindowGrid:
     Attributes:
       whole: Height and width of the image, in pixels.
       window: Height and width of a window.
-      overlap: Part of a window that the next one shares, 0 or more and below 1.
     """
 
     whole: tuple[int, int]
     window: tuple[int, int]
-    overlap: float = 0.0
 
     def __len__(self) -> int:
         return len(self.corners)
@@ -35,8 +36,7 @@ class WindowGrid:
     def corners(self) -> np.ndarray:
         """Top and left of each window, row by row, int32 (windows, 2)."""
         tops, lefts = (
-            starts(*sides, self.overlap)
-            for sides in zip(self.whole, self.window, strict=True)
+            starts(*sides) for sides in zip(self.whole, self.window, strict=True)
         )
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
@@ -74,23 +74,20 @@ class WindowGrid:
         return jax.vmap(one)(images, jax.numpy.asarray(self.corners)[windows])
 
 
-def grid_of(
-    window: tuple[int, int], sliding_size: int | None, overlap: float
-) -> WindowGrid:
+def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
     """Return the windows of images of `data.sliding_size`; None: of one window."""
     if sliding_size is None:
         return WindowGrid(window, window)
-    return WindowGrid((sliding_size, sliding_size), window, overlap)
+    return WindowGrid((sliding_size, sliding_size), window)
 
 
-def starts(whole: int, part: int, overlap: float) -> list[int]:
+def starts(whole: int, part: int) -> list[int]:
     """Return where the windows along a side begin, in pixels.
 
     Args:
       whole: Pixels of the side of the image.
       part: Pixels of the side of a window, `whole` at most.
-      overlap: Part of a window that the next one shares, 0 or more and below 1.
     """
-    stride = max(1, round(part * (1 - overlap)))
+    stride = max(1, round(part * (1 - OVERLAP)))
     num = math.ceil((whole - part) / stride) + 1
     return [min(i * stride, whole - part) for i in range(num)]

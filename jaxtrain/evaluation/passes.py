@@ -31,14 +31,13 @@ from jaxtrain.evaluation.class_mapping import ClassMapping
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
-from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.views import View, plain
 
 # What a program is for, and what takes less memory.
 PURPOSE = (
     "an evaluation",
-    "set a smaller data.eval_batch_size, {members}or more devices",
+    "set a smaller data.eval_batch_size, or more devices",
 )
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
@@ -185,9 +184,8 @@ class Pass:
             return subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
         def program(function: Callable[..., Any]) -> Compiled:
-            num = model.description.members
-            options: Any = {"members": num, "out_shardings": replicated}
-            return Compiled(function, *PURPOSE, together=False, **options)
+            options: Any = {"together": False, "out_shardings": replicated}
+            return Compiled(function, *PURPOSE, **options)
 
         if self.threat is None:
 
@@ -215,17 +213,11 @@ class Pass:
         target = task.target({**batch, "image": model.prepare(pixels)})
         shown = batch.get(ATTACKED, pixels)
 
-        def seen(params: Any, model_state: Any) -> Any:
-            def apply(pixels: jax.Array) -> jax.Array:
-                images = model.prepare(pixels)
-                return model.forward_of_member(params, model_state, images)
+        def apply(pixels: jax.Array) -> jax.Array:
+            return model.forward(params, model_state, model.prepare(pixels))
 
-            return self.view(apply, shown, model.image_shape[:2])
-
-        outputs, each = model.over_members(seen, params, model_state)
+        outputs = self.view(apply, shown, model.image_shape[:2])
         sums, resampled = task.sums(outputs, target, mask), {}
-        if each is not None:
-            sums |= member_sums(task, each, target, mask)
         if self.with_intervals:
             root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
             counts = resampling.weights(root, index, num)

@@ -10,7 +10,7 @@ from jaxtrain import invocation
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.corruptions.corrupt import CORRUPTIONS, Corruption
 from jaxtrain.evaluation.corruptions.levels import SEVERITIES
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 
@@ -110,7 +110,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
     make = f"make one with {how}"
     try:
-        values = read_json(path, BaselineFile, advice=make)
+        values = read_of_run(path, BaselineFile, advice=make)
     except UserError as error:
         raise UserError(
             f"--baseline: no evaluation with corruptions can be read: {error}"

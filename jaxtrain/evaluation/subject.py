@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import AugmentConfig, Config, DataConfig
-from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data import images, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
@@ -35,7 +34,6 @@ AS_EVALUATED: dict[str, Any] = {
     "train_image_size": None,
     "progressive_sizes": (),
     "sliding_size": None,
-    "sliding_overlap": SLIDING_OVERLAP,
 }
 
 

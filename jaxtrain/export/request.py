@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from jaxtrain.data.window_grid import OVERLAP
 from jaxtrain.export import Precision
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
@@ -183,5 +184,5 @@ def _sliding(about: Description) -> dict[str, Any]:
     """Return how windows are laid over whole images, which the file itself does not."""
     if about.sliding_size is None:
         return {}
-    told = {"size": about.sliding_size, "overlap": about.sliding_overlap}
+    told = {"size": about.sliding_size, "overlap": OVERLAP}
     return {"sliding": told}

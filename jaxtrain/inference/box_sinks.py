@@ -20,6 +20,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
 from jaxtrain.inference.sinks import Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
+from jaxtrain.tasks.base import SHOWN_SCORE
 from jaxtrain.tasks.pictures import labelled_boxes
 
 
@@ -40,8 +41,9 @@ def pictures(
             pixels = file.decode(3)
         except UnreadableError:  # It was another file a moment ago.
             return
-        size, shown = (file.height, file.width), finder.shown_score
-        found = boxes_of(batch.found["found"], i, model.description, size).above(shown)
+        size = file.height, file.width
+        found = boxes_of(batch.found["found"], i, model.description, size)
+        found = found.above(SHOWN_SCORE)
         texts = [
             f"{finder.names[kind]} {score:.2f}"
             for kind, score in zip(found.classes, found.scores, strict=True)

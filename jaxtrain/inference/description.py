@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
 from jaxtrain.config.base import Options
-from jaxtrain.config.data import SLIDING_OVERLAP
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError
@@ -55,12 +55,11 @@ class Description:
       column_names: of the numbers that it was trained to predict, if any.
       num_centres: Classes whose centres it has learnt behind its outputs, if any.
       projection: Layers that it has learnt behind its outputs to compare views, if any.
-      members: Models of which it is the mean, an ensemble, whose weights have them as
-        their first dim; 1: it is one model.
+      members: Number of models of an ensemble, whose predictions are averaged; 1: it is
+        one model.
       sound: How it makes images of clips; None: it sees images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
-      sliding_overlap: Part of a window that the next one shares.
       task_options: of the task, as in the config of the run.
       chosen: what validation chose for the weights (`Task.choose`): lists of a number
         for each output, by name; {} if nothing, or without weights.
@@ -86,7 +85,6 @@ class Description:
     members: int = 1
     sound: SoundConfig | None = None
     sliding_size: int | None = None
-    sliding_overlap: float = SLIDING_OVERLAP
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
     jaxtrain: str = field(default=jaxtrain.__version__)
@@ -112,7 +110,7 @@ class Description:
     @property
     def grid(self) -> WindowGrid:
         """Windows of a whole image that predictions are of."""
-        return grid_of(self.image_shape[:2], self.sliding_size, self.sliding_overlap)
+        return grid_of(self.image_shape[:2], self.sliding_size)
 
     @property
     def stored_dtype(self) -> type[np.generic]:
@@ -132,11 +130,23 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The model without its weights, or the members of an ensemble each.
+        """The model, or each model of an ensemble, without its weights.
 
         It is made once, as a deep one takes long.
         """
         return self.blueprint().abstract()
+
+    def check_is_one(self, named: str) -> None:
+        """Check that it is no ensemble.
+
+        Raises:
+          UserError: it is one.
+        """
+        if self.members > 1:
+            raise UserError(
+                f"{named} is an ensemble of {self.members} models, and one is needed: "
+                "give the folder of a run"
+            )
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
         """Return it with what validation chose for some weights.
@@ -211,8 +221,11 @@ class Description:
                 f"{channels} above 0, up to 1, one a channel",
             ),
             "chosen": (
-                all(len(x) == self.num_outputs for x in self.chosen.values()),
-                f"lists of {self.num_outputs} numbers, one for each output",
+                all(
+                    len(x) == self.num_outputs and all(map(math.isfinite, x))
+                    for x in self.chosen.values()
+                ),
+                f"lists of {self.num_outputs} finite numbers, one for each output",
             ),
             "sound": (
                 self.sound is None or self.sound.image_shape == self.image_shape,
@@ -223,7 +236,6 @@ class Description:
                 or self.sliding_size > max(self.image_shape[:2]),
                 f"one above {max(self.image_shape[:2])}",
             ),
-            "sliding_overlap": (0 <= self.sliding_overlap < 1, "0 or more, below 1"),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
             "crop_mode": (self.crop_mode in CROP_MODES, " or ".join(CROP_MODES)),

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtrain.inference.coco_ids import CocoIds
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.tables import Columns, Row
-from jaxtrain.tasks.base import Finder
+from jaxtrain.tasks.base import SHOWN_SCORE, Finder
 
 # Of the table of predictions.
 COLUMNS: Columns = {"num_boxes": int, "labels": str}
@@ -61,7 +61,7 @@ def boxes_of(
 
 def row(found: Mapping[str, np.ndarray], i: int, finder: Finder) -> Row:
     """Return what a table has of the boxes of an image: how many, and their labels."""
-    shown = found["scores"][i] >= max(finder.shown_score, np.finfo(np.float32).tiny)
+    shown = found["scores"][i] >= SHOWN_SCORE
     labels = [finder.names[kind] for kind in found["classes"][i][shown]]
     return {"num_boxes": len(labels), "labels": SEPARATOR.join(labels)}
 

@@ -35,11 +35,7 @@ def last_piece(model: TrainedModel) -> int:
     Raises:
       UserError: there is none.
     """
-    if model.description.members > 1:
-        raise UserError(
-            f"--explain: the model is an ensemble of {model.description.members}, each "
-            "with activations of its own: leave it out, or give the run of one model"
-        )
+    model.description.check_is_one("--explain: the model")
     num = len(model.description.abstract.pieces)
 
     def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:

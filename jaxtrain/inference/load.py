@@ -17,10 +17,17 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import WEIGHTS, is_run
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import description, folder, foreign, mistaken, trained
+from jaxtrain.inference import (
+    description,
+    ensemble,
+    folder,
+    foreign,
+    mistaken,
+    trained,
+)
 from jaxtrain.inference import trust as trust_lib
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights import hub
@@ -151,7 +158,7 @@ def _find_step(about: Description, saved: Checkpoints, step: int) -> Trained:
         ),
         shapes={
             OWN.name(path): shape
-            for path, shape in shapes_of(abstract_weights(about)).items()
+            for path, shape in shapes_of(ensemble.abstract(about)).items()
         },
         digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),
         read=read,
@@ -176,7 +183,7 @@ def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedMode
     model_state = state["ema_model_state"] or state["model_state"]
     origin, where = _origin(saved, step), f"{saved.directory / str(step)}"
     about = about.with_chosen(info["progress"]["chosen"], where)
-    return make_model(about, params, model_state, origin, where)
+    return ensemble.make(about, params, model_state, origin, where)
 
 
 def _origin(saved: Checkpoints, step: int) -> dict[str, Any]:

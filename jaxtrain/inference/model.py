@@ -28,11 +28,11 @@ from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.tasks.base import Finder, Readout, Task
-from jaxtrain.training import members, precision, step
+from jaxtrain.training import precision, step
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.state import split_model, stacked
-from jaxtrain.training.views import SlidingWindows, View, plain
+from jaxtrain.training.state import split_model
+from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.trees import by_path
 
 # Images that a program takes at once; of fewer, the next power of two.
@@ -40,7 +40,7 @@ MAX_BATCH = 64
 # What a program of a model is for, and what takes less memory.
 PURPOSE = (
     "a batch of images",
-    "give fewer at a time, such as by --batch-size, {members}or take a smaller model",
+    "give fewer at a time, such as by --batch-size, or take a smaller model",
 )
 
 Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
@@ -239,57 +239,15 @@ class TrainedModel:
         are the mean over windows.
         """
 
-        def of_member(params: Any, model_state: Any) -> Any:
-            return self.forward_of_member(params, model_state, images)
-
-        return self.over_members(of_member, params, model_state)[0]
-
-    def forward_of_member(
-        self, params: Any, model_state: Any, images: jax.Array
-    ) -> Any:
-        """Return what `forward` does, of the weights of one member of an ensemble."""
-
         def apply(images: jax.Array) -> Any:
             return self._forward(params, model_state, images, self.mesh)
 
         return self.view(apply, images, self.image_shape[:2])
 
-    def over_members(
-        self,
-        function: Callable[[Any, Any], Any],
-        params: Any,
-        model_state: Any,
-        platform: str | None = "",
-    ) -> tuple[Any, Any]:
-        """Return the outputs of the model, and of an ensemble those of each member.
-
-        Args:
-          function: Function `(params, model_state) -> outputs` of one model.
-          params: Parameters, of an ensemble stacked.
-          model_state: All other state, likewise.
-          platform: As `over_members` of `jaxtrain.training.members` takes it; "" means
-            that of the devices.
-
-        Returns:
-          The outputs, of an ensemble their mean, and (members, B, ...) of its members;
-          None of a single model.
-        """
-        if self.description.members == 1:
-            return function(params, model_state), None
-        if platform == "":
-            platform = self.mesh.devices.flat[0].platform
-        each = members.over_members(
-            lambda weights: function(*weights), (params, model_state), (), platform
-        )
-        return self.task.mean_outputs(each), each
-
     @property
     def view(self) -> View:
         """What the model is shown of an image."""
-        about = self.description
-        if about.sliding_size is None:
-            return plain
-        return SlidingWindows(about.sliding_overlap)
+        return plain if self.description.sliding_size is None else sliding_windows
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return the logits of images that the model takes, float32. May be traced.
@@ -297,10 +255,7 @@ class TrainedModel:
         The program is the same on any device.
         """
 
-        def of_member(params: Any, model_state: Any) -> Any:
-            return self._forward(params, model_state, images, None)
-
-        return self.over_members(of_member, params, model_state, None)[0]
+        return self._forward(params, model_state, images, None)
 
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return what `portable_forward` does, with norms folded into convolutions.
@@ -311,11 +266,9 @@ class TrainedModel:
         def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
             return step.predict(self.graphdef, *weights, images)
 
-        def of_member(*weights: Any) -> Any:
-            with jax.default_matmul_precision(self.policy.products):
-                return widen(folding.fold_norms(apply, weights, images))
-
-        return self.over_members(of_member, params, model_state, None)[0]
+        weights = params, model_state
+        with jax.default_matmul_precision(self.policy.products):
+            return widen(folding.fold_norms(apply, weights, images))
 
     def _forward(self, params: Any, model_state: Any, images: Any, mesh: Any) -> Any:
         apply = functools.partial(step.predict, self.graphdef, mesh=mesh)
@@ -326,8 +279,6 @@ class TrainedModel:
         self, params: Any, model_state: Any, images: jax.Array
     ) -> jax.Array:
         """Return what the last layer gets of normalised images. May be traced.
-
-        Of an ensemble they are those of its members, one after another.
 
         Raises:
           UserError: the last layer is no `Head`.
@@ -350,18 +301,11 @@ class TrainedModel:
             heads[-1].bare = True
             return model(images)
 
-        def of_member(weights: Any) -> Any:
-            with jax.default_matmul_precision(self.policy.products):
-                if folding.pays(self.mesh):
-                    return widen(folding.fold_norms(bare, weights, images))
-                return widen(bare(weights, images))
-
         weights = params, model_state
-        if self.description.members == 1:
-            return of_member(weights)
-        # Written out, they are of any rank.
-        each = members.over_members(of_member, weights, (), None)
-        return jax.numpy.concatenate(list(each), -1)
+        with jax.default_matmul_precision(self.policy.products):
+            if folding.pays(self.mesh):
+                return widen(folding.fold_norms(bare, weights, images))
+            return widen(bare(weights, images))
 
     def run(self, pixels: np.ndarray, output: Output) -> Checked:
         """Start to compute an output of a batch; the result comes while others go on.
@@ -400,9 +344,8 @@ class TrainedModel:
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
             return function(params, model_state, self.prepare(pixels[0]))
 
-        everywhere, num = sharding.replicated(self.mesh), self.description.members
-        options: Any = {"members": num, "out_shardings": everywhere}
-        return Compiled(run, *PURPOSE, together=False, **options)
+        everywhere = sharding.replicated(self.mesh)
+        return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
         """Return the shapes of what a function makes of one normalised image."""
@@ -495,8 +438,7 @@ class TrainedModel:
 
 def abstract_weights(description: Description) -> tuple[Any, Any]:
     """Return shapes and dtypes of the parameters and the other state of a model."""
-    weights = split_model(description.abstract)[1:]
-    return stacked(weights, description.members)
+    return split_model(description.abstract)[1:]
 
 
 def make_model(

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
+from jaxtrain.inference import ensemble
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.weights.names import OWN, ArrayNames, Differences, Shapes
 from jaxtrain.trees import by_path, path_name
 
@@ -70,7 +71,7 @@ def load(trained: Trained) -> TrainedModel:
     Raises:
       UserError: they are others than the model has, or damaged.
     """
-    about, wanted = trained.about, abstract_weights(trained.about)
+    about, wanted = trained.about, ensemble.abstract(trained.about)
     differences = trained.differences(shapes_of(wanted))
     if differences:
         raise UserError(
@@ -87,7 +88,7 @@ def load(trained: Trained) -> TrainedModel:
     origin = trained.origin
     if origin is None:
         origin = {"step": None, "run": None, "weights": trained.digest()}
-    return make_model(about, params, model_state, origin, trained.where)
+    return ensemble.make(about, params, model_state, origin, trained.where)
 
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:

@@ -8,14 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files import typed
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
-
-T = TypeVar("T")
 
 # The field of the digest.
 FIELD = "sha256"
@@ -29,33 +26,24 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
-def read_json(path: Path, kind: type[T], *, advice: str = RESTORE) -> T | None:
-    """Return what a file holds, after a look at its digest; None: there is no file.
+def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
+    """Return the fields of a file, after a look at its digest; None: there is no file.
 
     Args:
       path: Path of the file.
-      kind: Type of what it holds: see `typed.convert`.
       advice: What to do about a damaged file.
 
     Raises:
-      UserError: It cannot be read, is damaged, or holds something else.
+      UserError: It cannot be read, or is damaged.
     """
-    values = read_object(path, advice=advice)
-    return None if values is None else as_type(values, kind, path, advice)
-
-
-def as_type(values: dict[str, Any], kind: type[T], path: Path, advice: str) -> T:
-    """Return the fields of a file as a type: see `read_json`."""
     try:
-        return typed.convert(values, kind, str(path))
-    except UserError as error:
-        raise UserError(f"{error}: {advice}") from None
-
-
-def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
-    """Return the fields of a file, whatever they are: see `read_json`."""
-    content = _content(path, advice)
-    return None if content is None else parse_object(content, str(path), advice=advice)
+        content = read_bytes(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read ({reason}): {advice}") from None
+    return parse_object(content, str(path), advice=advice)
 
 
 def has_digest(path: Path) -> bool:
@@ -64,11 +52,9 @@ def has_digest(path: Path) -> bool:
     Raises:
       UserError: The file is not there, cannot be read, or is damaged.
     """
-    content = _content(path, RESTORE)
-    if content is None:
+    if read_object(path) is None:
         raise UserError(f"{path} is not there: {RESTORE}")
-    values = _load(content, str(path), RESTORE)
-    return _without_digest(values, str(path), RESTORE) != values
+    return FIELD in parse(read_bytes(path))
 
 
 def parse_object(
@@ -76,46 +62,24 @@ def parse_object(
 ) -> dict[str, Any]:
     """Return the fields of a JSON text, after a look at its digest.
 
+    A text without a digest, which somebody has changed by hand, is taken as it is.
+
     Raises:
       UserError: It is no JSON object, or damaged.
     """
-    return _without_digest(_load(content, where, advice), where, advice)
-
-
-def _content(path: Path, advice: str) -> bytes | None:
-    try:
-        return read_bytes(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be read ({reason}): {advice}") from None
-
-
-def _load(content: str | bytes, where: str, advice: str) -> dict[str, Any]:
     try:
         values = parse(content)
     except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
         raise UserError(f"{where} cannot be read: it is no JSON object: {advice}")
-    return values
-
-
-def _without_digest(values: dict[str, Any], where: str, advice: str) -> dict[str, Any]:
-    """Return what was given to `with_digest`, after a comparison with the digest.
-
-    Files whose digest was removed after they were changed by hand are taken as they
-    are.
-    """
-    rest = {name: value for name, value in values.items() if name != FIELD}
-    if FIELD in values and values[FIELD] != _digest(rest):
+    if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
             f"{where} is not what was written: its values do not have the digest in "
             f"its field {FIELD!r}. If it is damaged, {advice}; if you changed it on "
             f"purpose, remove the field {FIELD!r}"
         )
-    return rest
+    return values
 
 
 def _digest(values: Mapping[str, Any]) -> str:

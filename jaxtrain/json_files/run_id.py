@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jaxtrain.errors import OtherRunError, UserError
-from jaxtrain.json_files.read import RESTORE, as_type, read_object
+from jaxtrain.json_files.read import RESTORE, read_object
+from jaxtrain.json_files.typed import convert
 
 T = TypeVar("T")
 
@@ -79,9 +80,9 @@ class RunId:
 
 
 def read_of_run(
-    path: Path, kind: type[T], run: RunId | None, *, advice: str = RESTORE
+    path: Path, kind: type[T], run: RunId | None = None, *, advice: str = RESTORE
 ) -> T | None:
-    """Return the contents of a JSON file of a run; None: there is no file.
+    """Return the contents of a JSON file, of a run or not; None: there is no file.
 
     Args:
       path: Path of the file.
@@ -99,7 +100,10 @@ def read_of_run(
     if run is not None:
         run.check(values, str(path), advice)
     values.pop(FIELD, None)
-    return as_type(values, kind, path, advice)
+    try:
+        return convert(values, kind, str(path))
+    except UserError as error:
+        raise UserError(f"{error}: {advice}") from None
 
 
 def _parse(values: Mapping[str, Any], where: str, advice: str) -> str:

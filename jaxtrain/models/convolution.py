@@ -22,7 +22,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.dtypes import wide
-from jaxtrain.parallel.mesh import BATCH_AXES, on_each_device
+from jaxtrain.parallel.mesh import BATCH_AXES
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 # Up to so many output channels, or output pixels, XLA:CPU computes the gradient of a
@@ -82,9 +82,9 @@ def _on_each(
     What XLA would split by itself is a scan over images: it would gather them all.
     """
     batch = P(BATCH_AXES)
-    return on_each_device(
+    return jax.shard_map(
         lambda x, kernel: conv_general_dilated(x, kernel, *args, **options),
-        mesh,
+        mesh=mesh,
         in_specs=(batch, P()),
         out_specs=batch,
         # Would have the sums of a scan told apart from zeros that all devices share.

@@ -8,7 +8,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain.parallel.mesh import BATCH_AXES, on_each_device
+from jaxtrain.parallel.mesh import BATCH_AXES
 
 
 class Copied(nnx.Module):
@@ -35,12 +35,12 @@ class Copied(nnx.Module):
             return function(nnx.merge(graphdef, own), x)
 
         over_batch = P(BATCH_AXES)
-        return on_each_device(
+        return jax.shard_map(
             on_device,
-            self.mesh,
+            mesh=self.mesh,
             in_specs=(over_batch, over_batch),
             out_specs=over_batch,
-            axes=BATCH_AXES,
+            axis_names=set(BATCH_AXES),
             check_vma=False,
         )(copies, x)
 

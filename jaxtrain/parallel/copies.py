@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.mesh import BATCH_AXES, mesh_in_context, on_each_device
+from jaxtrain.parallel.mesh import BATCH_AXES
 
 Arrays = dict[str, jax.Array]
 
@@ -58,8 +58,7 @@ class Copies:
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
         """Have copies of whole arrays, inside jit, lie as `specs` say of these."""
-        mesh = mesh_in_context(self.mesh)
-        shardings = {n: NamedSharding(mesh, s) for n, s in _own(specs).items()}
+        shardings = {n: NamedSharding(self.mesh, s) for n, s in _own(specs).items()}
         return jax.lax.with_sharding_constraint(copies, shardings)
 
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
@@ -106,9 +105,9 @@ class Copies:
         All axes are named, of which two would do: XLA:CPU (jaxlib 0.10.2) aborts on a
         bfloat16 sum where it goes on to split along others by itself.
         """
-        return on_each_device(
+        return jax.shard_map(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
-            self.mesh,
+            mesh=self.mesh,
             in_specs=(dict(before),),
             out_specs=dict(after),
         )

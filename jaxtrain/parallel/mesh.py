@@ -1,18 +1,16 @@
 """The device mesh: named axes over all devices of all processes."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh, get_abstract_mesh
+from jax.sharding import AxisType, Mesh
 
 from jaxtrain.config import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.errors import UserError, counted
 
-# The axis that the members of an ensemble are split over.
-MEMBERS = "members"
 # The axes that a batch is split over.
 BATCH_AXES = ("data", "fsdp")
 # The axes that the rows and the columns of images are split over.
@@ -73,48 +71,6 @@ def make_mesh(config: ParallelConfig, devices: Sequence[Any] | None = None) -> M
     )
 
 
-def mesh_in_context(mesh: Mesh) -> Mesh | AbstractMesh:
-    """Return the mesh to constrain arrays on where a function is being traced.
-
-    Inside a `jax.shard_map` over some of the axes it is the mesh of the context, in
-    which these axes are manual: JAX refuses any other there.
-    """
-    context = get_abstract_mesh()
-    return mesh if context.empty else context
-
-
-def on_each_device(
-    function: Callable[..., Any],
-    mesh: Mesh,
-    in_specs: Any,
-    out_specs: Any,
-    *,
-    axes: Collection[str] = MESH_AXES,
-    check_vma: bool = True,
-) -> Callable[..., Any]:
-    """Return `jax.shard_map` of a function, which may be traced inside another one.
-
-    Args:
-      function: Function of what a device holds of each array.
-      mesh: Mesh of the devices.
-      in_specs: PartitionSpecs of the arguments.
-      out_specs: PartitionSpecs of the results.
-      axes: Axes that are manual in the function; those that are so already stay so.
-      check_vma: Whether JAX checks what differs between devices. It cannot inside
-        another `shard_map` that does not.
-    """
-    here = mesh_in_context(mesh)
-    manual = set(axes) - set(here.manual_axes if here is not mesh else ())
-    return jax.shard_map(
-        function,
-        mesh=here,
-        in_specs=in_specs,
-        out_specs=out_specs,
-        axis_names=manual,
-        check_vma=check_vma and here is mesh,
-    )
-
-
 def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
     """Return the size of each axis, in the order of the mesh.
 
@@ -154,10 +110,4 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
                 f"{sizes[axis]}: XLA computes convolutions wrongly whose channels and "
                 f"pixels are both split; set one of the two to 1"
             )
-    if sizes["model"] > 1 and sizes[MEMBERS] > 1:
-        raise UserError(
-            f"parallel.model = {sizes['model']} with parallel.members = "
-            f"{sizes[MEMBERS]}: XLA ends the process while it splits the channels of "
-            "members that are split themselves; set one of the two to 1"
-        )
     return sizes

@@ -17,12 +17,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.copies import Arrays, Copies
-from jaxtrain.parallel.mesh import (
-    BATCH_AXES,
-    MEMBERS,
-    SPATIAL_AXES,
-    mesh_in_context,
-)
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
@@ -52,9 +47,6 @@ class Layout:
       copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
-      shared_fields: Of an ensemble the fields of a TrainState that its members share;
-        the arrays of all others have the members as their first dim, which the axis
-        `members` splits. None: there are no members.
     """
 
     mesh: Mesh
@@ -63,7 +55,6 @@ class Layout:
     copies: Copies | None = None
     grouped: frozenset[str] = frozenset()
     kernel_order: tuple[int, ...] | None = None
-    shared_fields: tuple[str, ...] | None = None
 
     @property
     def platform(self) -> str:
@@ -72,9 +63,8 @@ class Layout:
 
     @property
     def cpus(self) -> Mesh | None:
-        """The mesh, if it is of CPUs that share the batch, or members, and no more."""
-        parts = self.mesh.shape[MEMBERS] * num_batch_shards(self.mesh)
-        whole = self.mesh.size == parts
+        """The mesh, if it is of CPUs that share the batch and no more."""
+        whole = self.mesh.size == num_batch_shards(self.mesh)
         return self.mesh if whole and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
@@ -84,12 +74,10 @@ class Layout:
             fields |= {"params", "pruning"}
 
         def sharding(path: Any, leaf: Any) -> NamedSharding:
-            name, shape, before = path_name(path), leaf.shape, ()
+            name, shape = path_name(path), leaf.shape
             field = name.split("/")[0]
-            if self.shared_fields is not None and field not in self.shared_fields:
-                shape, before = shape[1:], (MEMBERS,)
             spec = self._spec(name, shape, shared=field in fields)
-            return NamedSharding(self.mesh, P(*before, *spec))
+            return NamedSharding(self.mesh, spec)
 
         return jax.tree_util.tree_map_with_path(sharding, state)
 
@@ -191,7 +179,7 @@ class Layout:
 
     def whole_images(self, images: jax.Array) -> jax.Array:
         """Split images (batch, ...), inside jit, by the batch alone."""
-        rows = self._sharding(P(BATCH_AXES))
+        rows = NamedSharding(self.mesh, P(BATCH_AXES))
         return jax.lax.with_sharding_constraint(images, rows)
 
     def image_shardings(self, images: Any) -> Any:
@@ -202,12 +190,9 @@ class Layout:
         """
 
         def sharding(x: jax.Array) -> NamedSharding:
-            return self._sharding(_image_spec(x.ndim))
+            return NamedSharding(self.mesh, _image_spec(x.ndim))
 
         return jax.tree.map(sharding, images)
-
-    def _sharding(self, spec: P) -> NamedSharding:
-        return NamedSharding(mesh_in_context(self.mesh), spec)
 
     def _constrain(self, tree: Any, *, shared: bool) -> Any:
         """Have arrays lie, inside jit, as those that the `fsdp` axis shares, or not."""
@@ -239,7 +224,8 @@ class Layout:
     def _shardings(self, tree: Any, is_shared: Callable[[str], bool]) -> Any:
         def sharding(path: Any, leaf: Any) -> NamedSharding:
             name = path_name(path)
-            return self._sharding(self._spec(name, leaf.shape, shared=is_shared(name)))
+            spec = self._spec(name, leaf.shape, shared=is_shared(name))
+            return NamedSharding(self.mesh, spec)
 
         return jax.tree_util.tree_map_with_path(sharding, tree)
 

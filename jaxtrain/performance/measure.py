@@ -71,7 +71,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
         )
     programs = _programs(setup)
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.eval_shape(lambda: keys.member_keys(0, setup.members))
+    key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
@@ -115,9 +115,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
     on_device = loader.should_cache(config, splits)
-    own = (setup.own_batches,) if setup.own_batches > 1 else ()
-    leading = 1, config.batch_size, *own
-    batches = spec.batch(*leading, sharding=rows, on_device=on_device)
+    batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
     if not on_device:
         return {}, batches
     num_examples = sum(map(len, splits.named().values()))
@@ -154,7 +152,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
         for inputs in abstract_inputs(setup)
     )
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.device_put(keys.member_keys(setup.config.seed, setup.members), everywhere)
+    key = jax.device_put(keys.root_key(setup.config.seed), everywhere)
     state = jax.jit(setup.create, out_shardings=setup.state_formats)(key)
     return state, key, data, batches
 

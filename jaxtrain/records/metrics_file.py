@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -124,14 +123,9 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
 
 
 def _plain(line: MetricsLine) -> dict[str, Any]:
-    """Return a line without values that are neither text nor finite numbers."""
-    largest = sys.float_info.max
-    return {
-        name: value
-        for name, value in line.items()
-        if isinstance(value, str)
-        or (isinstance(value, int | float) and abs(value) <= largest)
-    }
+    """Return a line without values that are neither text nor numbers."""
+    plain = str | int | float
+    return {name: value for name, value in line.items() if isinstance(value, plain)}
 
 
 def _set_aside(path: Path, damaged: dict[int, bytes]) -> None:

@@ -38,6 +38,8 @@ FOLDERS = (
     *(CHECKPOINTS, "wandb", TENSORBOARD),
     *(f"{TENSORBOARD}/plugins", f"{TENSORBOARD}/plugins/profile"),
 )
+# Key of `SUMMARY` in the folder of an ensemble: its runs, with their metrics.
+MEMBERS = "members"
 # What to do about a damaged one.
 WITHOUT_DATA = (
     "move it away to go on without comparing the data with those that the run began "
@@ -116,6 +118,7 @@ def open_workdir(
         # After a run without a checkpoint, one of any config may begin.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
+            _check_no_ensemble(workdir, run)
             _check_same(workdir, old, config, data, run)
         else:
             run = RunId.new(workdir)
@@ -230,6 +233,17 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
             f"{error}. Without it the checkpoints beside it cannot be continued: "
             "restore it, choose another --workdir, or give --fresh"
         ) from None
+
+
+def _check_no_ensemble(workdir: Path, run: RunId) -> None:
+    """Check that a folder is not one that `main.py ensemble` wrote."""
+    advice = "move it away to go on"
+    end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
+    if end is not None and MEMBERS in end:
+        raise UserError(
+            f"{workdir} holds an ensemble, which cannot be trained further: choose "
+            "another --workdir, or give --fresh to move it aside and start anew"
+        )
 
 
 def _check_same(

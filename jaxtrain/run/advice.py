@@ -54,8 +54,7 @@ RULES = (
         "checkpoint",
         "checkpoints",
         0.1,
-        "save less often (checkpoint.every_steps, or checkpoint.every_minutes), or to "
-        "a faster disk",
+        "save less often (checkpoint.every_steps), or to a faster disk",
     ),
     Rule(
         "lost",

@@ -50,9 +50,8 @@ def _tell(attempt: Attempt, event: str, step: int, found: dict[str, float]) -> N
     }
     if progress.bad_steps_told == MAX_TOLD:
         details["note"] = "the last that is told, others are counted"
-    # Numbers of the examples in the training split; of members with batches of their
-    # own those of each.
-    examples = attempt.job.programs.order.indices(step).T.tolist()
+    # Numbers of the examples in the training split.
+    examples = attempt.job.programs.order.indices(step).tolist()
     attempt.log.write("event", step + 1, event=event, **details, examples=examples)
 
 

@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain import own, tasks
+from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.segmentation import MAX_VALUE
@@ -21,7 +21,7 @@ from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import MEMBERS, SPATIAL_AXES
+from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
@@ -32,7 +32,6 @@ from jaxtrain.training.step import predict
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
     """Check what a config asks of the devices, before any data are opened."""
     check_batches(config, mesh)
-    check_clocks(config)
     check_sums(config, policy, mesh)
 
 
@@ -59,15 +58,6 @@ def check_model(
     check_outputs(model, images, task)
     check_groups(model, mesh)
     check_training_sizes(config, model, images, mesh)
-
-
-def check_clocks(config: Config) -> None:
-    """Refuse periods in minutes where several processes would each count their own."""
-    if config.checkpoint.every_minutes is not None and jax.process_count() > 1:
-        raise UserError(
-            f"checkpoint.every_minutes = {config.checkpoint.every_minutes}: the clocks "
-            "of several processes differ; use every_steps or every_epochs"
-        )
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> None:
@@ -309,46 +299,9 @@ def check_training_sizes(
             ) from error
 
 
-def check_ensemble(config: Config, mesh: Mesh) -> None:
-    """Check that the task has ensembles, and that seeds and devices fit the members."""
-    members, parts = config.train.ensemble, mesh.shape[MEMBERS]
-    if members % parts:
-        raise UserError(
-            f"parallel.members = {parts} does not divide train.ensemble = {members}: "
-            "each group of devices has as many members; change one of the two"
-        )
-    if members == 1:
-        return
-    for name in ("member_rates", "member_decays"):
-        numbers = getattr(config.optimizer, name)
-        if numbers and len(numbers) != members:
-            raise UserError(
-                f"optimizer.{name} = {numbers} with train.ensemble = {members}: give a "
-                "number for each member"
-            )
-    reason = tasks.kind(config.task).refuses_mean(config.task_options)
-    if reason is not None:
-        raise UserError(
-            f"train.ensemble = {members} with task = {config.task!r}: {reason}; train "
-            "one model, and set train.ensemble to 1"
-        )
-    if config.seed + members > 2**32:
-        raise UserError(
-            f"seed = {config.seed} with train.ensemble = {members}: the members have "
-            f"the seeds from it on, which end at 2**32 - 1; set a smaller seed"
-        )
-
-
 def check_unfreezing(config: Config, timetable: Timetable) -> None:
     """Check that the layers that are frozen at first are trained in the end."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
-    fix = steps if timetable.fix_step is None else timetable.fix_step
-    if start is not None and fix <= start < steps:
-        raise UserError(
-            f"train.fix_ranges = {config.train.fix_ranges}: ranges and statistics stay "
-            f"from step {fix} on, and layers are frozen until step {start}: theirs "
-            "would never be set; make train.fix_ranges larger, or the run longer"
-        )
     if start is not None and start >= steps:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)

@@ -24,7 +24,7 @@ def describe_jump(
       saved: Config that the checkpoint was saved under, as JSON.
       taken: Number of these steps that the optimizer took.
     """
-    length = {name: saved["train"][name] for name in ("epochs", "steps", "examples")}
+    length = {name: saved["train"][name] for name in ("epochs", "steps")}
     # More steps a call than that length has is no error here.
     train = replace(setup.config.train, **length, steps_per_call=1)
     before = make_timetable(

@@ -20,7 +20,7 @@ from jaxtrain.run import kept
 from jaxtrain.run.programs import Programs, augmented, compiled_step
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step, predict, prepare_plain
 from jaxtrain.trees import num_bytes
 
@@ -52,7 +52,7 @@ class FeaturePlan:
 
 def plan(setup: Setup) -> FeaturePlan:
     """Plan which outputs of frozen layers are computed once and kept."""
-    weights = split_model(setup.create.blueprint.abstract())[1:]
+    weights = setup.abstract_state.params, setup.abstract_state.model_state
     model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].update.frozen
     # Pieces without layers are frozen, too; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
@@ -76,7 +76,6 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     """Return why the features of some pieces cannot be kept; None: they can."""
     config, kind = setup.config, type(setup.task)
     obstacles = {
-        "each member of an ensemble has its own": setup.members > 1,
         "they are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
         **kept.changes_of_images(config.data),

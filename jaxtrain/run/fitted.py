@@ -46,7 +46,7 @@ def fit_kernels(
                 "layer as it is"
             )
         # Another CPU may round another way: all processes take that of the first.
-        kernel = peers.gather(fit(images, first.shape[-4:]).tolist())[0]
+        kernel = peers.gather(fit(images, first.shape).tolist())[0]
         params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}
     return params, weights[1]
 

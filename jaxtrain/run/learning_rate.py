@@ -7,7 +7,7 @@ from jaxtrain.training.schedules import (
     Schedule,
     make_schedule,
     make_two_cycles,
-    with_swa_cycles,
+    with_constant_end,
 )
 
 
@@ -21,19 +21,11 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
     factor, peak = config.train.swa_factor, config.optimizer.learning_rate
     if factor is None or timetable.swa is None or schedule is None or peak is None:
         return schedule
-    start, cycle = timetable.swa
-    first, end_factor = factor * peak, config.train.swa_end_factor
-    return with_swa_cycles(
-        schedule,
-        start=start,
-        cycle=cycle,
-        first=first,
-        last=first * (1 if end_factor is None else end_factor),
-    )
+    return with_constant_end(schedule, timetable.swa[0], factor * peak)
 
 
 def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
-    """Return the learning rate by the step, but for the cycles of SWA."""
+    """Return the learning rate by the step, but for the rate of SWA."""
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:

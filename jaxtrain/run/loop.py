@@ -44,11 +44,8 @@ class Run:
     def _take_steps(self, feed: Iterator[tuple[int, Any]]) -> None:
         attempt, hooks, programs = self.attempt, self.job.hooks, self.job.programs
         everywhere = sharding.replicated(self.setup.mesh)
-        make_keys = jax.jit(
-            keys.member_keys, static_argnums=(0, 1, 2), out_shardings=everywhere
-        )
-        config = self.setup.config
-        root = make_keys(config.seed, self.setup.members, config.train.ensemble_seeds)
+        make_key = jax.jit(keys.root_key, static_argnums=0, out_shardings=everywhere)
+        root = make_key(self.setup.config.seed)
         if attempt.step:
             attempt.log.write("event", attempt.step, event="resumed")
         while True:

@@ -18,7 +18,6 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import Frozen
-from jaxtrain.training.members import over_members
 from jaxtrain.training.norm_statistics import (
     NUM_IMAGES,
     WINDOW,
@@ -131,13 +130,7 @@ def _of_batch(
     layout = setup.layout
     batch = prepare_plain(plain, data, batches)
     images = layout.images(setup.grid.cut(batch["image"], batch[WINDOW]))
-
-    def of_member(weights: tuple[Any, Any], images: Any) -> dict[str, jax.Array]:
-        return statistics_of_batch(
-            setup.graphdef, *weights, images, keeps, frozen, layout.cpus
-        )
-
     weights = layout.whole_params(params), model_state
-    if setup.members == 1:
-        return of_member(weights, images)
-    return over_members(of_member, weights, (images,), layout.platform, layout.mesh)
+    return statistics_of_batch(
+        setup.graphdef, *weights, images, keeps, frozen, layout.cpus
+    )

@@ -22,7 +22,7 @@ FIX_FROM, LOW_RATE = 0.75, 0.1
 def make_timetable(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Timetable:
-    """Turn epochs, examples and minutes into steps.
+    """Turn epochs into steps.
 
     An epoch is `num_examples // batch_size` steps: the examples that do not fill a
     batch are left out, others in each epoch.
@@ -36,25 +36,18 @@ def make_timetable(
     check_split_sizes(config, num_examples, has_validation=has_validation)
     per_epoch = num_examples // data.batch_size
 
-    def steps(
-        epochs: float | None, steps: int | None = None, examples: int | None = None
-    ) -> int | None:
+    def steps(epochs: float | None, steps: int | None) -> int | None:
         if steps is not None:
             return steps
-        if examples is not None:
-            return -(-examples // data.batch_size)
         return None if epochs is None else round(epochs * per_epoch)
 
-    total = max(1, steps(train.epochs, train.steps, train.examples) or 0)
+    total = max(1, steps(train.epochs, train.steps) or 0)
     opt = config.optimizer
-    warmup = steps(opt.warmup_epochs, opt.warmup_steps, opt.warmup_examples)
+    warmup = steps(opt.warmup_epochs, opt.warmup_steps)
     if opt.warmup_fraction is not None:
         warmup = round(opt.warmup_fraction * total)
     eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
     save_every = steps(save.every_epochs, save.every_steps)
-    seconds = None if save.every_minutes is None else 60 * save.every_minutes
-    if save_every is None and seconds is None:
-        save_every = per_epoch
     timetable = Timetable(
         num_examples=num_examples,
         batch_size=data.batch_size,
@@ -62,8 +55,7 @@ def make_timetable(
         total_steps=total,
         warmup_steps=warmup or 0,
         eval_every_steps=_period(eval_every, per_epoch) if has_validation else None,
-        save_every_steps=_period(save_every),
-        save_every_seconds=seconds,
+        save_every_steps=_period(save_every, per_epoch),
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
         unfreeze_step=_unfreeze_step(config, per_epoch, total),
@@ -84,8 +76,8 @@ def make_timetable(
 
 
 def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
-    """Return the start and the cycle of stochastic weight averaging, in steps."""
-    epochs, cycle = config.train.swa_start_epochs, config.train.swa_cycle_epochs
+    """Return the start and the period of stochastic weight averaging, in steps."""
+    epochs = config.train.swa_start_epochs
     if epochs is None:
         return None
     start = max(1, round(epochs * per_epoch))
@@ -94,7 +86,7 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
             f"train.swa_start_epochs = {epochs:g} are {start} steps, and the run has "
             f"{total}: lengthen it, or begin earlier"
         )
-    return start, max(1, round((1 if cycle is None else cycle) * per_epoch))
+    return start, per_epoch
 
 
 def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int] | None:
@@ -108,7 +100,7 @@ def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int]
         return None if epochs is None else round(epochs * per_epoch)
 
     unfreeze = _unfreeze_step(config, per_epoch, total) or 0
-    start, end, every = map(steps, ("start_epochs", "end_epochs", "every_epochs"))
+    start, end = map(steps, ("start_epochs", "end_epochs"))
     if start is None:
         start = 0 if config.model.pretrained is not None else total // 4
         start = start if end is None else min(start, end)
@@ -135,7 +127,7 @@ def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int]
             f"after {end} steps, and the run has {total}: end before, so that the "
             "weights that are left learn to do without the others"
         )
-    return start, end, max(1, every or (end - start) // NUM_PRUNINGS)
+    return start, end, max(1, (end - start) // NUM_PRUNINGS)
 
 
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
@@ -152,7 +144,7 @@ def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
     return step
 
 
-def _period(steps: int | None, default: int | None = None) -> int | None:
+def _period(steps: int | None, default: int) -> int:
     """Return a number of steps that is set, 1 at least, or else the default."""
     return default if steps is None else max(1, steps)
 
@@ -190,9 +182,8 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
     """Return the steps after which ranges and statistics stay; None: they never do."""
     if config.model.quantize is None:
         return None
-    total, part = timetable.total_steps, config.train.fix_ranges
-    part = _low_from(config, timetable) if part is None else part
-    step = max(1, round(part * total))
+    total = timetable.total_steps
+    step = max(1, round(_low_from(config, timetable) * total))
     return None if step >= total else step
 
 
@@ -276,7 +267,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
         _set_one(config, CHECKPOINTS): timetable.save_every_steps,
         "train.freeze_epochs": timetable.unfreeze_step,
         "data.augment.close_mosaic": timetable.close_mosaic_step,
-        "train.fix_ranges": timetable.fix_step,
+        "model.quantize": timetable.fix_step,
         _set_one(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]

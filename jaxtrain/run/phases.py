@@ -78,10 +78,7 @@ def build_phases(
         make(schedule),
         schedule,
         momenta(model),
-        with_decay=partial(make, schedule),
-        rates=make_rates(
-            model, _layer_decay(config, model), config.optimizer.rate_factors, never
-        ),
+        rates=make_rates(model, _layer_decay(config, model)),
         average=make_average(config.optimizer, config.train, timetable.swa),
         pruning=make_pruning(
             config.prune,
@@ -114,7 +111,6 @@ def build_phases(
         augments[timetable.close_mosaic_step] = replace(
             config.data.augment,
             mosaic=plain.mosaic,
-            mosaic_scale=plain.mosaic_scale,
             close_mosaic=plain.close_mosaic,
         )
     return tuple(

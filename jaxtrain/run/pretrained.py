@@ -56,12 +56,7 @@ def plan_start(setup: Setup, trained: Trained | None = None) -> Start | None:
     if trained is None:
         return None
     about, config = trained.about, setup.config.model
-    if about.members > 1:
-        raise UserError(
-            f"model.pretrained = {config.pretrained!r} is an ensemble of "
-            f"{about.members} models, and a run begins with the weights of one: give "
-            "the folder of a run of one"
-        )
+    about.check_is_one(f"model.pretrained = {config.pretrained!r}")
     blueprint, added = _without_changes(setup.create.blueprint, about)
     own_layers, backbone = None, blueprint.backbone
     if backbone is not None and about.model.name == backbone.config.name:
@@ -176,9 +171,8 @@ def first_weights(
       UserError: `model.pretrained` names no model that fits.
       CheckpointError: It is damaged.
     """
-    config, seeds = setup.config, setup.config.train.ensemble_seeds
-    roots = keys.member_keys(config.seed, setup.members, seeds)
-    weights = programs.weights(roots)
+    config = setup.config
+    weights = programs.weights(keys.root_key(config.seed))
     if config.model.pretrained is None:
         return fit_kernels(setup, programs, weights), None
     if start is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,7 +30,7 @@ from jaxtrain.training.step import make_eval_step, make_train_step
 # What the programs are for that make the first state, and what takes less memory.
 FIRST_STATE = (
     "the first state of the run",
-    "set {members}parallel.fsdp or a smaller model",
+    "set parallel.fsdp or a smaller model",
 )
 # What creates the weights, begins a run with them, trains, by phases, and evaluates.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
@@ -113,9 +112,7 @@ def make_programs(setup: Setup) -> Programs:
         eval=evaluate,
         beside=_beside(setup, train_set, augmenting[0], Normalization(mean, std)),
         zero_sums=_zero_sums(setup, batch),
-        order=loader.make_order(
-            config.data, train_set.source, config.seed, setup.own_batches
-        ),
+        order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
         validation_set=validation_set,
         test_set=test_set,
@@ -192,7 +189,6 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     return Compiled(
         step,
         "a training step",
-        members=setup.members,
         out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
@@ -219,7 +215,6 @@ def _whole(
                 mixes=config.data.augment.mixes,
                 method=setup.method,
                 normalization=normalization,
-                members=setup.members,
             ),
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
@@ -232,18 +227,15 @@ def _whole(
             setup.layout,
             _view(config),
             setup.splits.input_shape[:2],
-            setup.members,
         ),
         "an evaluation",
-        "set a smaller data.eval_batch_size, {members}or more devices",
-        members=setup.members,
+        "set a smaller data.eval_batch_size, or more devices",
         out_shardings=sharding.replicated(setup.mesh),
         donate_argnums=2,
     )
-    first: Any = partial(Compiled, members=setup.members)
     return (
-        first(create.weights, *FIRST_STATE, out_shardings=weights),
-        first(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
+        Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
+        Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
         train,
         evaluate,
     )
@@ -252,7 +244,7 @@ def _whole(
 def _view(config: Config) -> views.View:
     """Return what evaluations show the model of an image."""
     if config.data.sliding_size is not None:
-        return views.SlidingWindows(config.data.sliding_overlap)
+        return views.sliding_windows
     return views.named(config.train.tta)
 
 
@@ -268,7 +260,7 @@ def _zero_sums(setup: Setup, batch: Any) -> Sums:
         return _view(setup.config)(apply, images, setup.splits.input_shape[:2])
 
     shapes = jax.eval_shape(outputs, batch["image"])
-    return task.zero_sums(batch, dtype, shapes, setup.members)
+    return task.zero_sums(batch, dtype, shapes)
 
 
 def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -30,7 +29,7 @@ class Saves:
 
     def __init__(self, attempt: Attempt, reports: Reports):
         self._attempt, self._job, self._reports = attempt, attempt.job, reports
-        self._step, self._at = attempt.step, time.monotonic()
+        self._step = attempt.step
         self._failures = 0
         # Of the last save, and what helps.
         self._error: CheckpointError | None = None
@@ -42,13 +41,8 @@ class Saves:
 
     def due(self) -> bool:
         """Whether this step is to be saved by the timetable."""
-        timetable = self._job.setup.timetable
-        if self.done():
-            return False
-        if timetable.save_every_seconds is not None:
-            return time.monotonic() - self._at >= timetable.save_every_seconds
-        every = timetable.save_every_steps
-        return every is not None and self._attempt.step % every == 0
+        every = self._job.setup.timetable.save_every_steps
+        return not self.done() and self._attempt.step % every == 0
 
     def save(self) -> None:
         """Start to save this step, and tell of the steps up to it before.
@@ -77,7 +71,7 @@ class Saves:
             self._error = None
             with self._counted():
                 job.saved.save(attempt.step, as_dict(attempt.state), info, metrics)
-        self._step, self._at = attempt.step, time.monotonic()
+        self._step = attempt.step
 
     def look(self, *, wait: bool = False) -> None:
         """Warn if the last save has failed; do not wait for it unless asked.

@@ -45,15 +45,9 @@ from jaxtrain.training.averages import Average
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.schedules import PLATEAU_METRIC, Schedule
+from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import (
-    SHARED_FIELDS,
-    CreateState,
-    TrainState,
-    split_model,
-    stacked,
-)
+from jaxtrain.training.state import CreateState, TrainState, split_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +97,6 @@ class Setup:
         return self.create.average
 
     @property
-    def members(self) -> int:
-        """The number of models that are trained together; 1: no ensemble."""
-        return self.create.members
-
-    @property
-    def own_batches(self) -> int:
-        """The number of members that have batches of their own; 1: none has."""
-        return self.members if self.config.train.ensemble_data == "own" else 1
-
-    @property
     def num_devices(self) -> int:
         """The devices of the run, of all pipeline stages."""
         return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
@@ -120,8 +104,7 @@ class Setup:
     @property
     def grid(self) -> WindowGrid:
         """Windows in which evaluations show an image to the model."""
-        data, window = self.config.data, self.splits.input_shape[:2]
-        return grid_of(window, data.sliding_size, data.sliding_overlap)
+        return grid_of(self.splits.input_shape[:2], self.config.data.sliding_size)
 
     @property
     def beside(self) -> dict[str, Any]:
@@ -167,7 +150,6 @@ def build_setup(
     method.check(task, config.task)
     checks.check_task(config, task, meshes[0])
     data_checks.check_data(config, splits, task)
-    checks.check_ensemble(config, meshes[0])
     timetable = make_timetable(
         config, len(train), has_validation=splits.validation is not None
     )
@@ -185,8 +167,7 @@ def build_setup(
         task.projection,
     )
     model = blueprint.abstract()
-    members = config.train.ensemble
-    kernel_order = _kernel_order(meshes) if members == 1 else None
+    kernel_order = _kernel_order(meshes)
     phases = build_phases(config, timetable, model, schedule, kernel_order)
     update = phases[-1].update
     has_plateau = config.optimizer.schedule == "plateau"
@@ -197,7 +178,6 @@ def build_setup(
         update.average,
         has_plateau,
         update.pruning,
-        members,
     )
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
@@ -209,13 +189,11 @@ def build_setup(
             _copies(config, policy, model, mesh),
             grouped(model),
             kernel_order,
-            None if members == 1 else SHARED_FIELDS,
         )
         for mesh in meshes
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
-    weights = stacked(split_model(model)[1:], members)
-    abstract = jax.eval_shape(create.begin, weights)
+    abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     stages, teacher = None, None
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:
@@ -251,8 +229,7 @@ def build_setup(
 def _plateau_goal(config: Config, task: Task) -> Goal | None:
     if config.optimizer.schedule != "plateau":
         return None
-    metric = config.optimizer.plateau_metric or PLATEAU_METRIC
-    return task.goal("optimizer.plateau_metric", metric)
+    return task.goal("optimizer.schedule", "loss")
 
 
 def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:

@@ -64,7 +64,6 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         column_names=setup.task.column_names,
         num_centres=setup.task.num_centres,
         projection=setup.task.projection,
-        members=setup.members,
         sound=setup.splits.train.sound,
         mean=programs.mean,
         std=programs.std,
@@ -73,7 +72,6 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         crop_mode=crop_mode,
         white_level=config.data.white_level,
         sliding_size=config.data.sliding_size,
-        sliding_overlap=config.data.sliding_overlap,
     )
 
 

@@ -16,13 +16,11 @@ from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.mesh import MEMBERS
 from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
 from jaxtrain.run.features import plan
 from jaxtrain.run.learning_rate import schedule_name
-from jaxtrain.run.periods import LOW_RATE
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
@@ -43,7 +41,6 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
-        **_describe_members(setup),
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
         + setup.task.describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
@@ -85,28 +82,6 @@ def describe_absent(setup: Setup) -> dict[str, str]:
     }
 
 
-def _describe_members(setup: Setup) -> dict[str, str]:
-    """Return of how many models the parameters are, where they are of several."""
-    first, num = setup.config.seed, setup.members
-    if num == 1:
-        return {}
-    parts = setup.mesh.shape[MEMBERS]
-    shared = f"; each of {parts} groups of devices has {num // parts}"
-    train, optimizer = setup.config.train, setup.config.optimizer
-    told = f"{num} members, of the seeds {first} to {first + num - 1}"
-    if train.ensemble_seeds == "same":
-        told = f"{num} members, of the seed {first}"
-    if train.ensemble_data == "own":
-        told += ", each with its own images"
-    for name, factors in (
-        ("learning rate", optimizer.member_rates),
-        ("weight decay", optimizer.member_decays),
-    ):
-        if factors:
-            told += f"; {name} times {', '.join(f'{f:g}' for f in factors)}"
-    return {"ensemble": told + shared * (parts > 1)}
-
-
 def _describe_windows(setup: Setup) -> dict[str, str]:
     """Return how evaluations see whole images, where these have several windows."""
     whole = setup.config.data.sliding_size
@@ -117,16 +92,10 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 def _describe_rounded(setup: Setup) -> dict[str, str]:
     """Describe what the model computes with, and from when on its ranges stay."""
-    config, step = setup.config, setup.timetable.fix_step
-    if config.model.quantize is None:
+    step = setup.timetable.fix_step
+    if setup.config.model.quantize is None:
         return {}
     until = "" if step is None else f", whose ranges stay from step {step} on"
-    schedule, peak = setup.phases[0].update.schedule, config.optimizer.learning_rate
-    if step is not None and schedule is not None and peak is not None:
-        rate = float(schedule(step))
-        if rate > LOW_RATE * peak:
-            until += f", where the learning rate is {rate / peak:.2f} of its peak: it "
-            until += "may diverge without batch statistics (train.fix_ranges)"
     return {"rounded": f"weights and activations to 8 bits{until}"}
 
 

@@ -105,11 +105,7 @@ def plan_teacher(
         about = dataclasses.replace(about, precision=method.teacher_precision)
     _check_task(about, config, task, named)
     _check_images(about, source.sound, images.shape, named)
-    if about.members > 1:
-        raise UserError(
-            f"{named} is an ensemble of {about.members} models, and a step asks one: "
-            "give the folder of a run of one model"
-        )
+    about.check_is_one(named)
     weights = abstract_weights(about)
     differences = trained.differences(shapes_of(weights))
     if differences:

@@ -14,8 +14,7 @@ class Timetable:
     total_steps: int
     warmup_steps: int
     eval_every_steps: int | None
-    save_every_steps: int | None
-    save_every_seconds: float | None
+    save_every_steps: int
     log_every_steps: int
     stop_after_steps: int
     # Steps after which the layers that were frozen are trained, too; None: never.

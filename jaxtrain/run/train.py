@@ -142,7 +142,7 @@ def _open(
             )
         if summary is None:
             folder = workdir / workdir_lib.CHECKPOINTS
-            check_space(folder, setup.abstract_state, config.checkpoint, total_steps)
+            check_space(folder, setup.abstract_state, config.checkpoint)
         else:
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")

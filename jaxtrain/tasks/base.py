@@ -4,7 +4,6 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,7 +22,6 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.class_sections import class_sections
-from jaxtrain.tasks.members import MEMBERS, member_sums, member_values
 from jaxtrain.tasks.metrics import Goal, Metric, scalars
 from jaxtrain.trees import by_path
 
@@ -89,6 +87,10 @@ class Readout(NamedTuple):
         return numbers + jnp.asarray(self.shift, numbers.dtype)
 
 
+# Least score of the boxes that pictures and tables show.
+SHOWN_SCORE = 0.3
+
+
 class Finder(NamedTuple):
     """What people get of the outputs of a model that finds things in images.
 
@@ -97,7 +99,6 @@ class Finder(NamedTuple):
     Attributes:
       names: Names of the classes.
       category_ids: What files as COCO's call each class.
-      shown_score: Least score of what pictures and tables show.
       of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
         the best first, and `classes` (B, K), -1 for padding.
       candidates: Function of outputs, traced, that returns what these are taken of:
@@ -109,7 +110,6 @@ class Finder(NamedTuple):
 
     names: tuple[str, ...]
     category_ids: tuple[int, ...]
-    shown_score: float
     of: Callable[[Any], dict[str, jax.Array]]
     candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
     limits: Mapping[str, Any]
@@ -337,13 +337,13 @@ class Task:
 
     @staticmethod
     def mean_outputs(outputs: Any) -> Any:
-        """Return the outputs of an ensemble, traced, of those of its members.
+        """Return the mean prediction of several models, traced.
 
-        A task that does not say so has no ensembles. Of classes they are the logits of
-        the mean probabilities.
+        A task that does not override this has no ensembles. For classes, the result is
+        the logits of the mean probabilities.
 
         Args:
-          outputs: Outputs of each member, with (members, B) before their shapes.
+          outputs: Outputs of each model, stacked: (models, B, ...).
         """
         raise NotImplementedError
 
@@ -358,22 +358,6 @@ class Task:
         if cls.mean_outputs is not Task.mean_outputs:
             return None
         return "it is not said what the mean of the outputs of several models is"
-
-    def disagreement(
-        self, outputs: Any, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        """Return how far the members of an ensemble disagree, by name.
-
-        Args:
-          outputs: Outputs of each member, with (members, B) before their shapes.
-          target: What `target` returned.
-          mask: (B,) of 0 and 1; 0 marks padding.
-
-        Returns:
-          Total and number, (2,) each, whose quotient is told.
-        """
-        del outputs, target, mask
-        return {}
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         """Return means over a batch that are told beside the loss, float32 each."""
@@ -543,11 +527,6 @@ class Task:
         return self.goal("best_metric", self.best_metric)
 
     @property
-    def adds_in_training(self) -> bool:
-        """Whether the loss is one of what the model puts out in training alone."""
-        return bool(self.num_centres) or self.projection is not None
-
-    @property
     def can_paste(self) -> bool:
         """Whether the task has `paste`."""
         return type(self).paste is not Task.paste
@@ -653,28 +632,19 @@ class Task:
         keeps = _first_names(self.all_metrics(), "keep")
         return {name: keep(outputs, target) for keep, name in keeps.items()}
 
-    def zero_sums(
-        self, batch: Any, output_dtype: Any, outputs: Any = None, members: int = 1
-    ) -> Sums:
+    def zero_sums(self, batch: Any, output_dtype: Any, outputs: Any = None) -> Sums:
         """Return the sums over no examples, on the host.
 
         Args:
           batch: a prepared batch, or its shapes, with a mask.
           output_dtype: of the model.
           outputs: Shapes of the outputs for the batch; None: those of `output_spec`.
-          members: Number of members of an ensemble; 1: no ensemble.
         """
         mask = batch["mask"]
         if outputs is None:
             outputs = self.abstract_outputs(mask.shape, output_dtype)
         target = jax.eval_shape(self.target, batch)
         shapes = jax.eval_shape(self.sums, outputs, target, mask)
-        if members > 1:
-            each = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype), outputs
-            )
-            more = functools.partial(member_sums, self)
-            shapes |= jax.eval_shape(more, each, target, mask)
         return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
     def values(
@@ -700,12 +670,7 @@ class Task:
         }
         if math.isnan(loss):
             values = dict.fromkeys(scalars(values), math.nan)
-        return {
-            "loss": loss,
-            **values,
-            **(member_values(self, sums[MEMBERS]) if MEMBERS in sums else {}),
-            "num_examples": num_examples,
-        }
+        return {"loss": loss, **values, "num_examples": num_examples}
 
     def found_names(self) -> dict[str, str]:
         """Return for each metric its name among those of `sums`, or of `kept`."""

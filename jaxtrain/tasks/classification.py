@@ -20,7 +20,7 @@ from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
-from jaxtrain.tasks.members import class_disagreement, mean_softmax
+from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 
@@ -32,12 +32,12 @@ UNBALANCED = 3
 MANY_CLASSES = 10
 
 
-# Loss of the probability of the true class -> its function, and the option it takes.
+# Losses of the probability of the true class.
 LOSSES = {
-    "focal": (losses.focal, "focal_gamma"),
-    "poly": (losses.poly, "poly_epsilon"),
-    "symmetric": (losses.symmetric, "reverse_weight"),
-    "bootstrap": (losses.bootstrap, "bootstrap_beta"),
+    "focal": losses.focal,
+    "poly": losses.poly,
+    "symmetric": losses.symmetric,
+    "bootstrap": losses.bootstrap,
 }
 
 
@@ -142,12 +142,10 @@ class Classification(Task):
             )
         if not training:
             return cross_entropy(outputs, target)
-        options = self._options
-        if options.loss == "cross_entropy":
+        if self._options.loss == "cross_entropy":
             loss = cross_entropy(outputs, target, self._smoothing)
         else:
-            function, name = LOSSES[options.loss]
-            loss = function(outputs, target, options.of_loss(name))
+            loss = LOSSES[self._options.loss](outputs, target)
         return self._weighed(loss, target)
 
     def _binary_loss(
@@ -209,11 +207,6 @@ class Classification(Task):
     @staticmethod
     def mean_outputs(outputs: jax.Array) -> jax.Array:
         return mean_softmax(outputs)
-
-    def disagreement(
-        self, outputs: jax.Array, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        return class_disagreement(outputs, jnp.where(_is_known(target), mask, 0))
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:

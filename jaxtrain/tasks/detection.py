@@ -15,7 +15,7 @@ from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import box_metrics, fcos
-from jaxtrain.tasks.base import Advice, Finder, Task, Values
+from jaxtrain.tasks.base import SHOWN_SCORE, Advice, Finder, Task, Values
 from jaxtrain.tasks.box_geometry import followed, in_mosaic
 from jaxtrain.tasks.box_places import Places, make_places
 from jaxtrain.tasks.box_sections import box_sections
@@ -24,6 +24,8 @@ from jaxtrain.tasks.pictures import outlines
 
 # Boxes of an example that texts name.
 MAX_NAMED = 12
+# Likeliest boxes of an image that are compared with each other, unless more are kept.
+CANDIDATES = 300
 
 
 class Detection(Task):
@@ -104,8 +106,7 @@ class Detection(Task):
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         del training
         parts = self._losses(outputs, target)
-        weight = self._options.box_weight
-        return parts["classes"] + weight * parts["boxes"] + parts["centerness"]
+        return parts["classes"] + parts["boxes"] + parts["centerness"]
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         return {
@@ -163,7 +164,7 @@ class Detection(Task):
         found = jax.device_get(
             self._finder.of(jax.tree.map(lambda x: jnp.asarray(x)[None], outputs))
         )
-        sure = found["scores"][0] >= self._options.shown_score
+        sure = found["scores"][0] >= SHOWN_SCORE
         kinds = found["classes"][0][sure]
         return {
             "true": self.draw_target(image, target),
@@ -173,15 +174,8 @@ class Detection(Task):
         }
 
     def _losses(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
-        options, places = self._options, _places_of(self._options, outputs)
-        return fcos.losses(
-            fcos.flatten(outputs, places),
-            target,
-            places,
-            radius=options.radius,
-            alpha=options.focal_alpha,
-            gamma=options.focal_gamma,
-        )
+        places = _places_of(self._options, outputs)
+        return fcos.losses(fcos.flatten(outputs, places), target, places)
 
     def _keep(self, outputs: Any, target: Any) -> dict[str, Any]:
         """Keep what is found in each image, and what is there."""
@@ -220,7 +214,7 @@ def make_finder(
         return fcos.candidates(flat, places, image_shape[:2])
 
     limits: dict[str, Any] = {
-        "num": options.candidates,
+        "num": max(CANDIDATES, options.keep),
         "keep": options.keep,
         "score_threshold": options.score_threshold,
         "nms_threshold": options.nms_threshold,
@@ -229,7 +223,7 @@ def make_finder(
     def found(outputs: Any) -> dict[str, jax.Array]:
         return fcos.detect(*candidates(outputs), **limits)
 
-    return Finder(names, ids, options.shown_score, found, candidates, limits)
+    return Finder(names, ids, found, candidates, limits)
 
 
 def _places_of(options: DetectionOptions, outputs: Any) -> Places:

@@ -17,6 +17,11 @@ from jaxtrain.tasks.box_places import Places, assign, centerness
 
 # Of a distance in strides, its largest logarithm: more than any image has.
 MAX_LOG = 8.0
+# Strides around the middle of a box within which places learn it.
+RADIUS = 1.5
+# Focal loss (Lin et al. 2017): weight of what is there, and the exponent that makes
+# what is easy count less.
+FOCAL_ALPHA, FOCAL_GAMMA = 0.25, 2.0
 
 
 def focal_losses(
@@ -71,21 +76,17 @@ def losses(
     flat: Flat,
     target: Mapping[str, Any],
     places: Places,
-    *,
-    radius: float,
-    alpha: float,
-    gamma: float,
 ) -> dict[str, jax.Array]:
     """Return the losses of each image, (B,): `classes`, `boxes` and `centerness`.
 
     They are divided by what the image itself has, not the batch, so that the loss of an
     image does not depend on those beside it.
     """
-    found = jax.vmap(lambda one: assign(one, places, radius))(dict(target))
+    found = jax.vmap(lambda one: assign(one, places, RADIUS))(dict(target))
     there = found.there.astype(flat.classes.dtype)
     num = jnp.maximum(there.sum(-1), 1)
     true = jax.nn.one_hot(found.label, flat.classes.shape[-1], dtype=there.dtype)
-    focal = focal_losses(flat.classes, true, alpha, gamma).sum(-1)
+    focal = focal_losses(flat.classes, true, FOCAL_ALPHA, FOCAL_GAMMA).sum(-1)
     of_classes = jnp.where(found.ignored, 0, focal).sum(-1) / num
     distances = found.distances.astype(there.dtype)
     middle = centerness(distances) * there

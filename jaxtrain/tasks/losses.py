@@ -6,6 +6,12 @@ import optax
 
 from jaxtrain.dtypes import widen
 
+# Options of losses as their authors choose them.
+FOCAL_GAMMA = 2.0
+REVERSE_WEIGHT = 10.0
+BOOTSTRAP_BETA = 0.8
+ASYMMETRIC_GAMMA, ASYMMETRIC_MARGIN = 4.0, 0.05
+
 
 def cross_entropy(
     logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
@@ -37,19 +43,16 @@ def kl_divergence(logits: jax.Array, other: jax.Array) -> jax.Array:
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), -1)
 
 
-def focal(logits: jax.Array, labels: jax.Array, gamma: float) -> jax.Array:
-    """Return -(1 - p)^gamma log p of each example, p of its true class.
+def focal(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return -(1 - p)^2 log p of each example, p of its true class.
 
-    Lin et al. 2017, arXiv:1708.02002, equation 4, of the softmax; `gamma` is 0, or at
-    least 1, so that gradients are finite where p is 1.
+    Lin et al. 2017, arXiv:1708.02002, equation 4, of the softmax.
     """
     log_p = _log_probability(logits, labels)
-    if gamma == 0:
-        return -log_p
-    return -((1 - jnp.exp(log_p)) ** gamma) * log_p
+    return -((1 - jnp.exp(log_p)) ** FOCAL_GAMMA) * log_p
 
 
-def poly(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
+def poly(logits: jax.Array, labels: jax.Array, epsilon: float = 1.0) -> jax.Array:
     """Return -log p + epsilon (1 - p) of each example, p of its true class.
 
     Poly-1 of Leng et al. 2022, arXiv:2204.12511.
@@ -58,23 +61,23 @@ def poly(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
     return -log_p + epsilon * (1 - jnp.exp(log_p))
 
 
-def symmetric(logits: jax.Array, labels: jax.Array, weight: float) -> jax.Array:
-    """Return -log p + weight * 4 (1 - p), p of the true class.
+def symmetric(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return -log p + 10 * 4 (1 - p), p of the true class.
 
     The latter is the reverse cross entropy, with -4 for the logarithm of 0: Wang et al.
-    2019, arXiv:1908.06112, whose alpha is 1 here and beta `weight`.
+    2019, arXiv:1908.06112, whose alpha is 1 here and beta 10.
     """
-    return poly(logits, labels, 4 * weight)
+    return poly(logits, labels, 4 * REVERSE_WEIGHT)
 
 
-def bootstrap(logits: jax.Array, labels: jax.Array, beta: float) -> jax.Array:
-    """Return the cross entropy against the label, by beta, and the predicted class.
+def bootstrap(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the cross entropy against the label, by 0.8, and the predicted class.
 
     Hard bootstrapping of Reed et al. 2015, arXiv:1412.6596, equation 6.
     """
     predicted = jnp.argmax(logits, axis=-1)
     own, other = (_log_probability(logits, x) for x in (labels, predicted))
-    return -(beta * own + (1 - beta) * other)
+    return -(BOOTSTRAP_BETA * own + (1 - BOOTSTRAP_BETA) * other)
 
 
 def _log_probability(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -112,34 +115,21 @@ def label_losses(
 def asymmetric_losses(
     logits: jax.Array,
     targets: jax.Array,
-    *,
-    gamma_positive: float,
-    gamma_negative: float,
-    margin: float,
     weights: jax.Array | float = 1.0,
 ) -> jax.Array:
     """Return the asymmetric loss of each label, (batch, labels).
 
-    Of the probability p of a label, -(1 - p)^g+ log p where it is there; where it is
-    not, with q = max(p - margin, 0), -q^g- log(1 - q): equations 4 to 7 of Ridnik et
-    al. 2021, arXiv:2009.14119.
+    Of the probability p of a label, -log p where it is there; where it is not, with q =
+    max(p - 0.05, 0), -q^4 log(1 - q): equations 4 to 7 of Ridnik et al. 2021,
+    arXiv:2009.14119, whose gamma+ is 0.
 
     Args:
       logits: (batch, labels), any float dtype; computed in at least float32.
       targets: Probability of each label, (batch, labels).
-      gamma_positive: Exponent g+, 0 or at least 1.
-      gamma_negative: Exponent g-, 0 or at least 1.
-      margin: Probability that is subtracted.
       weights: Factor on the part of labels that are there, (labels,).
     """
     logits = widen(logits)
-    there, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
-    shifted = jax.nn.sigmoid(logits)
-    if margin:
-        shifted = jnp.maximum(shifted - margin, 0)
-        absent = -jnp.log1p(-shifted)
-    if gamma_positive:
-        there = there * jax.nn.sigmoid(-logits) ** gamma_positive
-    if gamma_negative:
-        absent = absent * shifted**gamma_negative
+    there = -jax.nn.log_sigmoid(logits)
+    shifted = jnp.maximum(jax.nn.sigmoid(logits) - ASYMMETRIC_MARGIN, 0)
+    absent = -jnp.log1p(-shifted) * shifted**ASYMMETRIC_GAMMA
     return weights * targets * there + (1 - targets) * absent

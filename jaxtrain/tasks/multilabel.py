@@ -18,7 +18,7 @@ from jaxtrain.tasks.imitation import imitate_labels
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.label_sections import label_sections
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
-from jaxtrain.tasks.members import label_disagreement, mean_sigmoid
+from jaxtrain.tasks.mean_outputs import mean_sigmoid
 from jaxtrain.tasks.metrics import Metric
 
 # What `Task.chosen` has.
@@ -146,16 +146,8 @@ class Multilabel(Task):
         weights: Any = 1.0
         if training and self._weights is not None:
             weights = jnp.asarray(self._weights, probability.dtype)
-        options = self._options
-        if training and options.loss == "asymmetric":
-            losses = asymmetric_losses(
-                outputs,
-                probability,
-                gamma_positive=options.gamma_positive,
-                gamma_negative=options.gamma_negative,
-                margin=options.margin,
-                weights=weights,
-            )
+        if training and self._options.loss == "asymmetric":
+            losses = asymmetric_losses(outputs, probability, weights)
         else:
             losses = label_losses(outputs, probability, weights)
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
@@ -169,12 +161,6 @@ class Multilabel(Task):
     @staticmethod
     def mean_outputs(outputs: jax.Array) -> jax.Array:
         return mean_sigmoid(outputs)
-
-    def disagreement(
-        self, outputs: jax.Array, target: jax.Array, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        known = ~jnp.isnan(target) & (mask[:, None] > 0)
-        return label_disagreement(outputs, known)
 
     def sums(self, outputs: jax.Array, target: jax.Array, mask: jax.Array) -> Any:
         """Leave out images without known labels, which would thin out the loss."""

@@ -61,7 +61,6 @@ class PointLoss(NumberLoss):
     """A number, and a loss of its error."""
 
     name: str
-    delta: float
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
         error = outputs[..., 0] - target
@@ -70,9 +69,9 @@ class PointLoss(NumberLoss):
         size = jnp.abs(error)
         if self.name == "l1":
             return size
-        # Huber (1964): half the square up to delta, a line beyond.
-        small = jnp.minimum(size, self.delta)
-        return 0.5 * jnp.square(small) + self.delta * (size - small)
+        # Huber (1964): half the square up to a deviation, a line beyond.
+        small = jnp.minimum(size, 1.0)
+        return 0.5 * jnp.square(small) + (size - small)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ def cross_entropy_of_pixels(
     classes: jax.Array,
     counts: jax.Array,
     *,
-    label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
     gamma: float = 0.0,
 ) -> jax.Array:
@@ -30,7 +29,6 @@ def cross_entropy_of_pixels(
       logits: Logits, any float dtype; computed in at least float32.
       classes: True classes, integers; any where `counts` is False.
       counts: Whether each pixel counts.
-      label_smoothing: Probability moved from the true class to all classes evenly.
       class_weights: Weight of the pixels of each class. None means 1.
       gamma: Exponent, 0 or at least 1.
     """
@@ -40,9 +38,6 @@ def cross_entropy_of_pixels(
     losses = -of_true
     if gamma:
         losses *= (1 - jnp.exp(of_true)) ** gamma
-    if label_smoothing:
-        smooth = -log_p.mean(-1)
-        losses = (1 - label_smoothing) * losses + label_smoothing * smooth
     weights = counts.astype(losses.dtype)
     if class_weights is not None:
         weights *= jnp.asarray(class_weights, losses.dtype)[true]

@@ -90,9 +90,9 @@ def mean_of(values: list[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def tolerance_of(height: int, width: int, given: int | None) -> int:
+def tolerance_of(height: int, width: int) -> int:
     """Return by how many pixels boundaries may be off in an image of a size."""
-    return math.ceil(TOLERANCE * math.hypot(height, width)) if given is None else given
+    return math.ceil(TOLERANCE * math.hypot(height, width))
 
 
 def boundary_sums(
@@ -100,26 +100,25 @@ def boundary_sums(
     classes: jax.Array,
     counts: jax.Array,
     mask: jax.Array,
-    tolerance: int | None,
 ) -> jax.Array:
     """Sum the F-score of the boundaries of each class over images, and count these.
 
     Precision is the part of the predicted boundary that has a true one within the
-    tolerance, recall the part of the true one that has a predicted one. An image counts
-    for a class of which it has a boundary, true or predicted (Csurka et al. 2013).
+    tolerance of DAVIS, recall the part of the true one that has a predicted one. An
+    image counts for a class of which it has a boundary, true or predicted (Csurka et
+    al. 2013).
 
     Args:
       outputs: Logits, (B, H, W, C).
       classes: True classes, integers (B, H, W).
       counts: Whether each pixel counts; what borders on others is no boundary.
       mask: Zero marks padding, (B,).
-      tolerance: In pixels. None means that of DAVIS.
 
     Returns:
       Float (2, C).
     """
     found = outputs.argmax(-1)
-    reach = tolerance_of(classes.shape[1], classes.shape[2], tolerance)
+    reach = tolerance_of(classes.shape[1], classes.shape[2])
     inside, dtype = _within(counts), wide(outputs.dtype)
 
     def of_class(number: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -218,8 +217,6 @@ def _within(counts: jax.Array) -> jax.Array:
 
 def _dilated(points: jax.Array, radius: int) -> jax.Array:
     """Return which pixels have a point within a radius, bool (B, H, W)."""
-    if radius == 0:
-        return points
     height, found = points.shape[1], jnp.zeros_like(points)
     padded = jnp.pad(points, ((0, 0), (radius, radius), (0, 0)))
     for offset in range(2 * radius + 1):

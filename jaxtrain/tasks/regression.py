@@ -17,7 +17,6 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
 from jaxtrain.tasks.imitation import imitate_numbers
-from jaxtrain.tasks.members import total_and_number
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_number,
@@ -230,16 +229,6 @@ class Regression(Task):
             )
         return None
 
-    def disagreement(
-        self, outputs: Any, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        """Return the deviation of the members' numbers, the mean over the columns."""
-        numbers = [self._loss.prediction(self._read(one, target)[0]) for one in outputs]
-        deviation = jnp.std(jnp.stack(numbers), 0)
-        deviation = deviation * jnp.asarray(self._std, deviation.dtype)
-        known = ~jnp.isnan(target) & (mask[:, None] > 0)
-        return {"member_deviation": total_and_number(deviation, known)}
-
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out the examples that have no number, which would thin out the loss."""
         has_number = jnp.any(~jnp.isnan(target), -1)
@@ -369,7 +358,7 @@ def make_loss(
         assert levels is not None
         from_mean = np.array(levels) - np.array(mean)[:, None]
         return OrdinalLoss(from_mean / np.array(std)[:, None])
-    return PointLoss(options.loss, options.of_loss("delta"))
+    return PointLoss(options.loss)
 
 
 def _make_readout(

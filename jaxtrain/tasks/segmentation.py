@@ -17,7 +17,8 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.imitation import imitate_classes
-from jaxtrain.tasks.members import class_disagreement, mean_softmax
+from jaxtrain.tasks.losses import FOCAL_GAMMA
+from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.pixel_losses import (
@@ -147,9 +148,8 @@ class Segmentation(Task):
             outputs,
             target,
             counts,
-            label_smoothing=options.of_loss("label_smoothing"),
             class_weights=self._weights,
-            gamma=options.of_loss("gamma") if options.loss == "focal" else 0.0,
+            gamma=FOCAL_GAMMA if options.loss == "focal" else 0.0,
         )
         if options.loss == "cross_entropy_dice":
             losses += dice_of_pixels(outputs, target, counts)
@@ -163,12 +163,6 @@ class Segmentation(Task):
     @staticmethod
     def mean_outputs(outputs: Any) -> jax.Array:
         return mean_softmax(outputs)
-
-    def disagreement(
-        self, outputs: Any, target: Any, mask: jax.Array
-    ) -> dict[str, jax.Array]:
-        counts = self._counts(target) & (mask[:, None, None] > 0)
-        return class_disagreement(outputs, counts)
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
         """Leave out images without a pixel that counts, which thin out the loss."""
@@ -265,5 +259,4 @@ class Segmentation(Task):
         return confusion_sums(outputs, target, counts)
 
     def _boundary(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
-        tolerance = self._options.boundary_tolerance
-        return boundary_sums(outputs, target, self._counts(target), mask, tolerance)
+        return boundary_sums(outputs, target, self._counts(target), mask)

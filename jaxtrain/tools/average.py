@@ -140,11 +140,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
     """
     if len(models) < 2:
         raise UserError(f"{len(models)} model: give two or more to {doing}")
-    if models[0].description.members > 1:
-        raise UserError(
-            f"model 1 is an ensemble of {models[0].description.members} models: "
-            f"{doing} runs of one model each"
-        )
+    models[0].description.check_is_one("model 1")
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")
         for model in models

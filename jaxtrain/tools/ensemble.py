@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxtrain import tasks
@@ -23,6 +22,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, PassResult
 from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.description import MODEL
+from jaxtrain.inference.ensemble import join
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
@@ -40,16 +40,18 @@ class Ensembled:
 
     Attributes:
       model: The ensemble.
-      config: Config of the folder to write: the first run's, with `train.ensemble`.
+      config: Config of the folder to write: the first run's.
       validation: Its metrics of the validation split; None without one that none of the
         runs was trained on.
       test: Those of the test split.
+      each: Those of each model by itself.
     """
 
     model: TrainedModel
     config: Config
     validation: Values | None
     test: Values
+    each: tuple[Values, ...]
 
 
 def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensembled:
@@ -67,7 +69,8 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
     reason = tasks.kind(about.task).refuses_mean(about.task_options)
     if reason is not None:
         raise UserError(f"task = {about.task!r}: {reason}; use one of the runs")
-    model, config = stack(models), _joined_config(configs[0], len(models))
+    model, config = join(models), configs[0]
+    each = tuple(_evaluate(one, config, "test")[1].values for one in models)
     validation = None
     if find_validation(configs):
         task, found = _evaluate(model, config, "validation")
@@ -75,28 +78,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
         about = model.description.with_chosen(chosen, "the ensemble")
         model = dataclasses.replace(model, description=about)
     test = _evaluate(model, config, "test")[1].values
-    return Ensembled(model, config, validation, test)
-
-
-def stack(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Return the ensemble of some models: their arrays, stacked."""
-    params, state = (
-        jax.tree.map(
-            lambda *arrays: np.stack([np.asarray(x) for x in arrays]),
-            *(getattr(model, name) for model in models),
-        )
-        for name in ("params", "model_state")
-    )
-    about = dataclasses.replace(models[0].description, members=len(models), chosen={})
-    step = max(model.origin["step"] for model in models)
-    return TrainedModel(about, params, state, {"step": step, "run": None})
-
-
-def _joined_config(config: Config, members: int) -> Config:
-    """Return the config of the folder, without what a run of an ensemble refuses."""
-    train = dataclasses.replace(config.train, ensemble=members)
-    parallel = dataclasses.replace(config.parallel, pipeline_stages=1)
-    return dataclasses.replace(config, train=train, parallel=parallel)
+    return Ensembled(model, config, validation, test, each)
 
 
 def _evaluate(
@@ -187,6 +169,7 @@ def _summary(
         for name in ("train_seconds", "wall_seconds", "compile_seconds")
     }
     first = {name: x for name, x in first.items() if name != "mfu"}
+    shown = "loss", tasks.kind(made.config.task).best_metric
     return {
         **first,
         "eval": made.test,
@@ -196,6 +179,9 @@ def _summary(
         "skipped_steps": max(end["skipped_steps"] for end in ends),
         **summed,
         "num_params": num_params(made.model.params),
-        "members": [str(run) for run in runs],
+        workdir_lib.MEMBERS: [
+            {"run": str(run), **{n: x for n, x in values.items() if n in shown}}
+            for run, values in zip(runs, made.each, strict=True)
+        ],
         "versions": versions(),
     }

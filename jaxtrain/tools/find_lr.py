@@ -87,9 +87,7 @@ def range_test(
     weights, _ = first_weights(setup, programs, plan_start(setup))
     state = programs.begin(weights)
     everywhere = sharding.replicated(mesh)
-    root = jax.device_put(
-        keys.member_keys(config.seed, config.train.ensemble), everywhere
-    )
+    root = jax.device_put(keys.root_key(config.seed), everywhere)
     data, batch_size = setup.config.data, setup.config.data.batch_size
     batches = loader.train_batches(
         data, programs.train_set, mesh, programs.order, 0, num_steps
@@ -131,7 +129,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
             f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
             "optimizer.learning_rate is a factor on it, as a rule 1"
         )
-    units = ("epochs", "steps", "examples", "fraction", "factor")
+    units = ("epochs", "steps", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)
     augment = dataclasses.replace(config.data.augment, close_mosaic=0.0)
     always: dict[str, Any] = {"progressive_sizes": (), "augment": augment}
@@ -141,15 +139,12 @@ def _shortened(config: Config, num_steps: int) -> Config:
         train=dataclasses.replace(
             config.train,
             epochs=None,
-            examples=None,
             steps=num_steps,
             stop_after_steps=None,
             profile_steps=None,
             steps_per_call=1,
             swa_start_epochs=None,
-            swa_cycle_epochs=None,
             swa_factor=None,
-            swa_end_factor=None,
             # At rising rates a loss above those before is what is looked for: a skipped
             # spike would hide it, and end the test.
             spike_sigma=TrainConfig.spike_sigma,

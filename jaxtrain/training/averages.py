@@ -204,9 +204,5 @@ def make_average(
         beta = getattr(optimizer, SCHEDULE_FREE_NAMES[optimizer.name])
         return ScheduleFree(SCHEDULE_FREE_BETA if beta is None else beta)
     if optimizer.lookahead_steps is not None:
-        slow_rate = optimizer.lookahead_rate
-        return Lookahead(
-            optimizer.lookahead_steps,
-            LOOKAHEAD_RATE if slow_rate is None else slow_rate,
-        )
+        return Lookahead(optimizer.lookahead_steps, LOOKAHEAD_RATE)
     return None

@@ -13,10 +13,8 @@ from jaxtrain.training.flops import count_flops
 
 LESS_MEMORY = (
     "set a smaller data.batch_size, more train.accumulate_steps, train.remat, "
-    "{members}or more devices; {plan} tells what each gives"
+    "or more devices; {plan} tells what each gives"
 )
-# In the place of `{members}`, for what has several.
-FEWER_MEMBERS = "fewer members (train.ensemble), "
 
 _total_seconds = 0.0
 
@@ -53,7 +51,6 @@ class Compiled:
         fix: str | None = None,
         *,
         together: bool = True,
-        members: int = 1,
         **jit_options: Any,
     ):
         """Jit a function.
@@ -61,16 +58,12 @@ class Compiled:
         Args:
           function: Pure function of arrays.
           purpose: What it does, for messages, such as `a training step`.
-          fix: What takes less memory, as an imperative. `{members}` in it stands for
-            advice that helps ensembles alone. Defaults to `LESS_MEMORY`.
+          fix: What takes less memory, as an imperative. Defaults to `LESS_MEMORY`.
           together: Whether several processes compile it, and wait for each other.
-          members: Number of models that it computes, of an ensemble more than one.
           **jit_options: Options of `jax.jit`.
         """
         self._purpose, self._together = purpose, together
-        self._fix = (LESS_MEMORY if fix is None else fix).format(
-            plan=command("plan"), members=FEWER_MEMBERS if members > 1 else ""
-        )
+        self._fix = LESS_MEMORY.format(plan=command("plan")) if fix is None else fix
         self._jitted = jax.jit(function, **jit_options)
         self._products: Any = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
         self.seconds = 0.0

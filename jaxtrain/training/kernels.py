@@ -10,7 +10,6 @@ from jax.experimental.layout import with_layout_constraint
 
 from jaxtrain import scopes
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.mesh import on_each_device
 from jaxtrain.parallel.sharding import MIN_SHARDED_SIZE, Layout
 
 # XLA:GPU merges kernels until they read and write 96 arrays. Of a parameter, Adam with
@@ -84,8 +83,8 @@ def in_rows(grads: Any, layout: Layout) -> Any:
         return with_layout_constraint(grads, rows)
 
     specs = layout.specs_of_grads(grads)
-    constrain = on_each_device(
-        in_memory, layout.mesh, in_specs=(specs,), out_specs=specs
+    constrain = jax.shard_map(
+        in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
     )
     arrays, treedef = jax.tree.flatten(constrain(grads))
     kernels = [i for i, x in enumerate(arrays) if x.ndim > 1]

@@ -22,7 +22,7 @@ Tx = optax.GradientTransformation
 
 
 def make_optimizer(
-    config: OptimizerConfig, schedule: Schedule | None, decay: Any = 1
+    config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer: the method by name with its weight decay.
 
@@ -30,11 +30,6 @@ def make_optimizer(
     step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn` that
     it needs and others ignore. State, arithmetic and updates are float32, or float64 as
     the parameters; `Update` rounds their sum.
-
-    Args:
-      config: Section of the optimizer.
-      schedule: Learning rate by the step.
-      decay: Factor on the weight decay, which may be traced.
 
     Raises:
       UserError: the name is not known, there is no learning rate, or an option has no
@@ -44,9 +39,8 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
-    weight_decay = config.weight_decay * decay
     return _widened(
-        call_row(OPTIMIZERS, config, "optimizer.name", schedule, weight_decay)
+        call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
 
 
@@ -66,20 +60,6 @@ def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
     tx = optax.adaptive_grad_clip(ratio)
     wide_grads, wide_params = widen((grads, params))
     return tx.update(wide_grads, tx.init(wide_params), wide_params)[0]
-
-
-def centralize(grads: Any) -> Any:
-    """Return `grads`, those of kernels (..., outputs) with the mean 0 over the inputs.
-
-    Yong et al. 2020, arXiv:2004.01461. That of optax has the outputs first.
-    """
-
-    def one(g: jax.Array) -> jax.Array:
-        if g.ndim < 2:
-            return g
-        return g - jnp.mean(g, axis=tuple(range(g.ndim - 1)), keepdims=True)
-
-    return jax.tree.map(one, widen(grads))
 
 
 def decay_mask(params: Any) -> Any:
@@ -271,10 +251,9 @@ def _prodigy(
     weight_decay: float,
     b1: float = 0.9,
     b2: float = 0.999,
-    b3: float | None = None,
     **options: Any,
 ) -> Tx:
-    make = partial(optax.contrib.prodigy, beta3=b3, **options)
+    make = partial(optax.contrib.prodigy, **options)
     return _distance(make, lr, weight_decay, b1, b2)
 
 
@@ -324,9 +303,9 @@ OPTIMIZERS = {
     # Chen et al. 2023, arXiv:2302.06675.
     "lion": Row(_decoupled(optax.lion), ("b1", "b2")),
     # Xie et al. 2022, arXiv:2208.06677: Nesterov's momentum without a second gradient.
-    "adan": Row(_decoupled(optax.adan), ("b1", "b2", "b3", "eps")),
+    "adan": Row(_decoupled(optax.adan), ("b1", "b2", "eps")),
     # Pagliardini et al. 2024, arXiv:2409.03137: a fast and a slow first moment.
-    "ademamix": Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "b3", "eps")),
+    "ademamix": Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "eps")),
     # Taniguchi et al. 2024, arXiv:2411.02853: Adam that converges with any b2.
     "adopt": Row(_adopt, ("b1", "b2", "eps")),
     # Tieleman & Hinton 2012, Coursera, lecture 6e.
@@ -341,7 +320,7 @@ OPTIMIZERS = {
     "schedule_free_sgd": Row(_l2(_schedule_free_sgd), ("momentum",)),
     "schedule_free_adamw": Row(_schedule_free_adamw, ("b1", "b2", "eps")),
     # Mishchenko & Defazio 2023, arXiv:2306.06101.
-    "prodigy": Row(_prodigy, ("b1", "b2", "b3", "eps")),
+    "prodigy": Row(_prodigy, ("b1", "b2", "eps")),
     # Defazio & Mishchenko 2023, arXiv:2301.07733.
     "dadapt_adamw": Row(_dadapt_adamw, ("b1", "b2", "eps")),
     # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.

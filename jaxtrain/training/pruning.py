@@ -39,7 +39,6 @@ class Pruning:
         first step.
       end: Steps after which they are for the last time.
       every: Steps from one time to the next.
-      initial: Sparsity at the start of the curve.
       sparsity: Sparsity in the end.
       together: Whether the weights of all kernels are ranked together.
       group: Weights that stay of a group, and that it has, of a pattern; None ranks
@@ -51,7 +50,6 @@ class Pruning:
     start: int
     end: int
     every: int
-    initial: float = 0.0
     sparsity: float = 0.0
     together: bool = True
     group: tuple[int, int] | None = None
@@ -65,7 +63,7 @@ class Pruning:
         """
         length = max(1, self.end - self.start)
         left = jnp.clip((self.end - step) / length, 0, 1).astype(jnp.float32)
-        return self.sparsity + (self.initial - self.sparsity) * left**3
+        return self.sparsity - self.sparsity * left**3
 
     def is_due(self, step: jax.Array) -> jax.Array:
         """Return whether weights are pruned once so many steps are done."""
@@ -219,7 +217,6 @@ def make_pruning(
         start=start,
         end=end,
         every=every,
-        initial=config.initial_sparsity or 0.0,
         sparsity=config.sparsity or 0.0,
         together=config.scope == "global",
         group=config.group,

@@ -26,7 +26,6 @@ MILESTONES = (0.5, 0.75)
 # How the plateau schedule reduces the rate by itself, as PyTorch's ReduceLROnPlateau.
 PLATEAU_FACTOR = 0.1
 PLATEAU_PATIENCE = 10
-PLATEAU_METRIC = "loss"
 # Where each cycle of fastai's `fine_tune` ends, as a part of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
@@ -105,25 +104,11 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
     return learning_rate
 
 
-def with_swa_cycles(
-    schedule: Schedule, *, start: int, cycle: int, first: float, last: float
-) -> Schedule:
-    """Return a schedule with the cycles of Izmailov et al. (2018, arXiv:1803.05407).
-
-    From `start` on the rate falls linearly in each cycle, to `last` in its last step.
-
-    Args:
-      schedule: Learning rate before.
-      start: Steps before the first cycle.
-      cycle: Steps of a cycle.
-      first: Learning rate from which each cycle falls.
-      last: Learning rate of the last step of a cycle.
-    """
+def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
+    """Return a schedule whose learning rate is constant from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)
-        part = ((step - start) % cycle + 1) / cycle
-        rate = (1 - part) * first + part * last
         return jnp.where(step < start, schedule(step), rate).astype(jnp.float32)
 
     return learning_rate
@@ -143,10 +128,9 @@ def _plateau(
     total: int,
     plateau_factor: float = PLATEAU_FACTOR,
     plateau_patience: int = PLATEAU_PATIENCE,
-    plateau_metric: str = PLATEAU_METRIC,
 ) -> Rate:
     """Stay at the peak: evaluations reduce the rate (`jaxtrain.run.plateau`)."""
-    del plateau_factor, plateau_patience, plateau_metric
+    del plateau_factor, plateau_patience
     return _constant(peak, steps, total)
 
 
@@ -156,26 +140,18 @@ def _cosine(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rat
 
 
 def _cosine_restarts(
-    peak: float,
-    steps: int,
-    total: int,
-    cycles: int = 4,
-    cycle_growth: float = 1.0,
-    end_factor: float = 0.0,
+    peak: float, steps: int, total: int, cycles: int = 4, end_factor: float = 0.0
 ) -> Rate:
     """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
 
-    A cycle begins at the peak and is `cycle_growth` times as long as the one before
-    (the paper's T_mult); together they fill the run.
+    Each cycle begins at the peak; all are equally long (the paper's T_mult is 1).
     """
-    done = list(itertools.accumulate(cycle_growth**k for k in range(cycles)))
-    ends = [0, *(round(steps * part / done[-1]) for part in done)]
+    ends = [round(steps * part / cycles) for part in range(cycles + 1)]
     lengths = [end - start for start, end in itertools.pairwise(ends)]
     if 0 in lengths:
         raise UserError(
             f"optimizer.cycles = {cycles}: {steps} steps after the warm-up are "
-            "too few, each cycle takes one at least; give fewer cycles, or less "
-            "optimizer.cycle_growth"
+            "too few, each cycle takes one at least; give fewer cycles"
         )
     decays = [optax.cosine_decay_schedule(peak, n, end_factor) for n in lengths]
     return optax.join_schedules(decays, ends[1:-1])
@@ -299,9 +275,7 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -
 SCHEDULES = {
     "constant": _after_warm_up(_constant),
     "cosine": _after_warm_up(_cosine, "end_factor"),
-    "cosine_restarts": _after_warm_up(
-        _cosine_restarts, "cycles", "cycle_growth", "end_factor"
-    ),
+    "cosine_restarts": _after_warm_up(_cosine_restarts, "cycles", "end_factor"),
     "linear": _after_warm_up(_linear, "end_factor"),
     "polynomial": _after_warm_up(_polynomial, "power", "end_factor"),
     "warmup_stable_decay": _after_warm_up(
@@ -310,7 +284,5 @@ SCHEDULES = {
     "step": _after_warm_up(_step, "milestones", "step_every", "step_factor"),
     "exponential": _after_warm_up(_exponential, "end_factor"),
     "one_cycle": Row(_one_cycle, ("end_factor",)),
-    "plateau": _after_warm_up(
-        _plateau, "plateau_factor", "plateau_patience", "plateau_metric"
-    ),
+    "plateau": _after_warm_up(_plateau, "plateau_factor", "plateau_patience"),
 }

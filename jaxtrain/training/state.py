@@ -1,13 +1,11 @@
 """The training state: a pytree of plain dicts, created already sharded."""
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 
@@ -62,8 +60,8 @@ class TrainState:
 
     @property
     def skipped_steps(self) -> int:
-        """The steps that were skipped; of an ensemble the most of a member."""
-        return int(np.max(jax.device_get(self.bad_steps["total"])))
+        """The steps that were skipped."""
+        return int(jax.device_get(self.bad_steps["total"]))
 
     @property
     def eval_params(self) -> Any:
@@ -76,24 +74,6 @@ class TrainState:
         return self.ema_model_state or self.model_state
 
 
-# What the members of an ensemble share: how far they are in the data, and what the
-# evaluations of their mean have set. All other arrays of a state are of one member, and
-# those of an ensemble have the members as their first dim.
-SHARED_FIELDS = ("step", "plateau")
-
-
-def part_state(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields that each member of an ensemble has, and those of all."""
-    fields = as_dict(state)
-    shared = {name: fields.pop(name) for name in SHARED_FIELDS}
-    return fields, shared
-
-
-def join_state(own: dict[str, Any], shared: dict[str, Any]) -> TrainState:
-    """Return the state that `part_state` took apart."""
-    return TrainState(**own, **shared)
-
-
 def as_dict(state: TrainState) -> dict[str, Any]:
     """Return the state's fields, as a checkpoint holds them."""
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
@@ -103,20 +83,6 @@ def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
     """Split a model into its graph, parameters and other state, as plain dicts."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
-
-
-def stacked(weights: Any, members: int) -> Any:
-    """Return the shapes of the weights of several members, of those of one.
-
-    Args:
-      weights: Abstract arrays of one model.
-      members: Number of members; 1 returns the weights as they are.
-    """
-    if members == 1:
-        return weights
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype), weights
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +100,6 @@ class CreateState:
       average: Average of the weights that the run evaluates; None keeps none.
       has_plateau: Whether evaluations change the learning rate.
       pruning: Weights that become 0; None prunes none.
-      members: Number of members of an ensemble, whose arrays are stacked; 1: one model,
-        whose arrays are its own.
     """
 
     blueprint: Blueprint
@@ -144,7 +108,6 @@ class CreateState:
     average: Average | None = None
     has_plateau: bool = False
     pruning: Pruning | None = None
-    members: int = 1
 
     def __call__(self, root: jax.Array) -> TrainState:
         return self.begin(self.weights(root))
@@ -153,29 +116,13 @@ class CreateState:
         """Return the first parameters, and the model's other state.
 
         Args:
-          root: Root key of the run; of an ensemble those of its members, (members,).
+          root: Root key of the run.
         """
-        return self._each(self._weights)(root)
-
-    def _weights(self, root: jax.Array) -> tuple[Any, Any]:
         model = self.blueprint.build(initial_rngs(keys.stream(root, keys.INIT)))
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
         """Return the state of a run that begins with such weights."""
-        own = self._each(lambda weights: part_state(self._begin(weights))[0])(weights)
-        return join_state(own, self._shared())
-
-    def _each(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return function if self.members == 1 else jax.vmap(function)
-
-    def _shared(self) -> dict[str, Any]:
-        return {
-            "step": jnp.zeros((), jnp.int32),
-            "plateau": {"factor": jnp.float32(1)} if self.has_plateau else {},
-        }
-
-    def _begin(self, weights: tuple[Any, Any]) -> TrainState:
         params, model_state = weights
         averages = self.average is not None
         pruning = self.pruning.create(params) if self.pruning else {}
@@ -183,7 +130,7 @@ class CreateState:
         dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))
         detector = make_detector(self.config)
         return TrainState(
-            **self._shared(),
+            step=jnp.zeros((), jnp.int32),
             params=params,
             model_state=model_state,
             opt_state=self.tx.init(params),
@@ -193,6 +140,7 @@ class CreateState:
             loss_scale=create_loss_scale(self.blueprint.policy),
             bad_steps={n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")},
             loss_stats=detector.create() if detector else {},
+            plateau={"factor": jnp.float32(1)} if self.has_plateau else {},
             pruning=pruning,
         )
 

@@ -19,10 +19,8 @@ from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums, Task
-from jaxtrain.tasks.members import member_sums
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
-from jaxtrain.training.members import over_members, step_members
 from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.pruning import masked
@@ -57,7 +55,6 @@ def make_train_step(
     mixes: bool = False,
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
-    members: int = 1,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
@@ -72,16 +69,9 @@ def make_train_step(
     has one value a step. A step whose loss, gradients, batch-norm statistics or new
     parameters are not finite is counted and leaves the model and the optimizer as they
     were.
-
-    Of an ensemble of several `members` the state is theirs, stacked, and `root_key` has
-    their keys, (members,): each takes the same step, of the same images, with its own
-    state and what is random in it, and is guarded by itself. The images are prepared
-    with the key of the first; where `train.ensemble_data` is `own` each member has a
-    batch of its own, (batch, members, ...), and prepares it with its key.
     """
     num_micro, frozen = update.train.accumulate_steps, update.frozen
     prepares_whole = mixes or num_micro == 1
-    own_data = members > 1 and update.train.ensemble_data == "own"
     copies, remat = layout.copies, update.train.remat
     options = {
         "part": part,
@@ -191,30 +181,18 @@ def make_train_step(
         return {**batch, "image": layout.images(batch["image"])}
 
     def one_step(
-        state: TrainState,
-        root: jax.Array,
-        own: Any,
-        data: Any,
-        batch: Batch,
-        image_root: jax.Array,
-        beside: Any,
+        state: TrainState, root: jax.Array, data: Any, batch: Batch, beside: Any
     ) -> tuple[TrainState, Metrics]:
-        """Take a step; `own` is what a member has of its own beside its state.
-
-        They are numbers of its optimizer, and its batch, or {} where all share that.
-        """
-        numbers, own_batch = own
-        if own_data:
-            batch, image_root = own_batch, root
-            if prepares_whole:
-                batch = prepare(data, batch, root, state.step)
+        if prepares_whole:
+            # The images of the set are not looked at again.
+            data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
 
         def repeat_micro(micro_step: MicroStep, carry: Any) -> tuple[Any, Metrics]:
             def body(carry: Any, index: jax.Array) -> tuple[Any, Metrics]:
                 micro = jax.tree.map(lambda x: micro_batch(x, num_micro, index), batch)
                 if not prepares_whole:
-                    micro = prepare(data, micro, image_root, state.step)
+                    micro = prepare(data, micro, root, state.step)
                 of_micro = jax.random.fold_in(key, index)
                 return micro_step(carry, micro, of_micro)
 
@@ -229,31 +207,7 @@ def make_train_step(
             value_fn = partial(loss_at, state, repeat_micro)
             extra_args = {"value": metrics["loss"], "grad": grads, "value_fn": value_fn}
         done = state, root, grads, grad_norm, model_state, metrics, norm
-        return update.of_member(numbers).apply(*done, **extra_args)
-
-    def one_batch(
-        state: TrainState, roots: jax.Array, data: Any, batch: Batch, beside: Any
-    ) -> tuple[TrainState, Metrics]:
-        root = roots if members == 1 else roots[0]
-        own_batch = {}
-        if own_data:
-            own_batch = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), batch)
-            batch = {}
-        elif prepares_whole:
-            # The images of the set are not looked at again.
-            data, batch = None, prepare(data, batch, root, state.step)
-        shared = data, batch, root, beside
-        if members == 1:
-            return one_step(state, root, ({}, {}), *shared)
-        return step_members(
-            one_step,
-            state,
-            roots,
-            (update.member_numbers, own_batch),
-            shared,
-            layout.platform,
-            layout.mesh,
-        )
+        return update.apply(*done, **extra_args)
 
     def train_step(
         state: TrainState,
@@ -263,7 +217,7 @@ def make_train_step(
         beside: Any = None,
     ) -> tuple[TrainState, Metrics]:
         return repeat(
-            lambda state, batch: one_batch(state, root, data, batch, beside),
+            lambda state, batch: one_step(state, root, data, batch, beside),
             state,
             batches,
             layout.platform,
@@ -279,14 +233,12 @@ def make_eval_step(
     layout: Layout,
     view: View = plain,
     size: tuple[int, int] | None = None,
-    members: int = 1,
 ) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
     """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
 
     Dropout is off. The outputs are those of a `view` of the prepared images, of which
     the model takes those of a `size`; None: of theirs. See `add_batch` for what it
-    returns. Of an ensemble of several `members` the weights are stacked, and the
-    outputs are the mean that its task takes.
+    returns.
     """
 
     def eval_step(
@@ -296,21 +248,13 @@ def make_eval_step(
         params = layout.whole_params(params)
         images = batch["image"]
 
-        def seen(weights: tuple[Any, Any], images: Any) -> Any:
-            def apply(images: jax.Array) -> Any:
-                shared = layout.images(images)
-                return predict(graphdef, *weights, shared, mesh=layout.mesh)
+        def apply(images: jax.Array) -> Any:
+            shared = layout.images(images)
+            return predict(graphdef, params, model_state, shared, mesh=layout.mesh)
 
-            return view(apply, images, size or images.shape[1:3])
-
-        weights, each = (params, model_state), None
-        if members == 1:
-            outputs = seen(weights, images)
-        else:
-            each = over_members(seen, weights, (images,), layout.platform, layout.mesh)
-            outputs = task.mean_outputs(each)
+        outputs = view(apply, images, size or images.shape[1:3])
         target, mask = task.target(batch), batch["mask"]
-        return add_batch(task, sums, outputs, target, mask, each)
+        return add_batch(task, sums, outputs, target, mask)
 
     return eval_step
 
@@ -323,21 +267,13 @@ def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
 
 
 def add_batch(
-    task: Task,
-    sums: Sums,
-    outputs: Any,
-    target: Any,
-    mask: jax.Array,
-    of_members: Any = None,
+    task: Task, sums: Sums, outputs: Any, target: Any, mask: jax.Array
 ) -> tuple[Sums, dict[str, Any]]:
     """Return sums with those of a batch, and its `mask` and what is `kept` of it.
 
-    The latter is {} unless there are metrics that keep something. Of an ensemble
-    `outputs` are the mean of those `of_members`, (members, B, ...) each.
+    The latter is {} unless there are metrics that keep something.
     """
     new = task.sums(outputs, target, mask)
-    if of_members is not None:
-        new |= member_sums(task, of_members, target, mask)
     kept = task.kept(outputs, target)
     some = {"mask": mask, "kept": kept} if kept else {}
     return jax.tree.map(jnp.add, sums, new), some

@@ -4,13 +4,12 @@ The norms are arguments: they are of all layers, where a state may have some of 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from jaxtrain import keys, scopes
@@ -20,7 +19,7 @@ from jaxtrain.dtypes import wide, widen
 from jaxtrain.training.averages import Average, DoneStep
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
-from jaxtrain.training.optimizers import centralize, clip, clip_by_ratio
+from jaxtrain.training.optimizers import clip, clip_by_ratio
 from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
 from jaxtrain.training.pruning import Pruning, masked
 from jaxtrain.training.schedules import Schedule
@@ -69,9 +68,6 @@ class Update:
       momenta: What a micro-batch keeps of the running statistics of `BatchNorm`, by
         their paths.
       rates: Factors on the learning rate by the paths of parameters; {}: 1 for all.
-      factor: Factor on the learning rate of all of them.
-      with_decay: Function of a factor on the weight decay that returns `tx` with it, of
-        the same state.
       frozen: Layers that are not trained: they have no gradients.
       rate_from: Least step of the schedule, however many steps were skipped before. The
         optimizer is then given the rate. None: it counts the steps itself.
@@ -85,8 +81,6 @@ class Update:
     schedule: Schedule | None
     momenta: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    factor: Any = 1
-    with_decay: Callable[[Any], optax.GradientTransformationExtraArgs] | None = None
     frozen: Frozen = NOTHING
     rate_from: int | None = None
     average: Average | None = None
@@ -96,25 +90,6 @@ class Update:
     def line_search(self) -> bool:
         """Whether the optimizer asks for the loss at other parameters."""
         return self.optimizer.name == LINE_SEARCH
-
-    @property
-    def member_numbers(self) -> dict[str, Any]:
-        """What each member of an ensemble has of its own, (members,) each."""
-        named = {
-            "rate": self.optimizer.member_rates,
-            "decay": self.optimizer.member_decays,
-        }
-        return {name: np.array(x, np.float32) for name, x in named.items() if x}
-
-    def of_member(self, numbers: Mapping[str, Any]) -> "Update":
-        """Return the update of a member with its own numbers, which may be traced."""
-        update = self
-        if "rate" in numbers:
-            update = replace(update, factor=numbers["rate"])
-        if "decay" in numbers:
-            assert self.with_decay is not None, "the config refuses others"
-            update = replace(update, tx=self.with_decay(numbers["decay"]))
-        return update
 
     def gradient_params(self, state: TrainState) -> Any:
         """Return the parameters at which a step computes the gradients."""
@@ -137,8 +112,6 @@ class Update:
             grads = clip(grads, grad_norm, self.optimizer.clip_norm)
         if self.optimizer.clip_ratio is not None:
             grads = clip_by_ratio(grads, at, self.optimizer.clip_ratio)
-        if self.optimizer.centralize:
-            grads = centralize(grads)
         if self.rate_from is not None:
             extra_args["learning_rate"] = self._scheduled_rate(state)
         updates, opt_state = self.tx.update(grads, state.opt_state, at, **extra_args)
@@ -147,8 +120,6 @@ class Update:
             updates = jax.tree_util.tree_map_with_path(
                 lambda path, update: update * self.rates[path_name(path)], updates
             )
-        if self.optimizer.member_rates:
-            updates = jax.tree.map(lambda update: update * self.factor, updates)
         if state.plateau:
             factor = state.plateau["factor"]
             updates = jax.tree.map(lambda update: update * factor, updates)
@@ -214,7 +185,7 @@ class Update:
             "bad_steps": bad_steps["in_a_row"],
         }
         if self.schedule is not None:
-            rate = self._learning_rate(state)
+            rate = self._scheduled_rate(state)
             metrics["learning_rate"] = rate * state.plateau.get("factor", 1)
         if state.loss_scale:
             metrics["loss_scale"] = state.loss_scale["scale"]
@@ -240,10 +211,6 @@ class Update:
             count = jnp.maximum(count, self.rate_from)
         return self.schedule(count)
 
-    def _learning_rate(self, state: TrainState) -> jax.Array:
-        rate = self._scheduled_rate(state)
-        return rate * self.factor if self.optimizer.member_rates else rate
-
     def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
         """Move the averages of parameters and statistics towards those of this step.
 
@@ -258,7 +225,7 @@ class Update:
         """
         if self.average is None:
             return {"ema_params": {}, "ema_model_state": {}, "average_memory": {}}
-        learning_rate = None if self.schedule is None else self._learning_rate(state)
+        learning_rate = None if self.schedule is None else self._scheduled_rate(state)
         done = DoneStep(_steps_taken(state), learning_rate)
         rate, memory = self.average.rate(state.average_memory, done)
 

@@ -6,7 +6,6 @@ mean of logits would let a single confident view outvote all others.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -69,41 +68,31 @@ def _mean(apply: Apply, views: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logs, axis=0) - jnp.log(len(logs))
 
 
-@dataclass(frozen=True)
-class SlidingWindows:
-    """Logits of each pixel of a whole image, the mean over windows that overlap.
+def sliding_windows(
+    apply: Apply, pixels: jax.Array, size: tuple[int, int]
+) -> jax.Array:
+    """Return logits of each pixel of whole images, means over windows that overlap.
 
     The windows of all images of a batch go through the model together. Places are those
     of MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the last window
     of a row or column ends with the image.
-
-    Attributes:
-      overlap: Part of a window that the next one shares, 0 or more and below 1.
     """
-
-    overlap: float
-
-    def __call__(
-        self, apply: Apply, pixels: jax.Array, size: tuple[int, int]
-    ) -> jax.Array:
-        (height, width), whole = size, pixels.shape[1:3]
-        if whole == size:
-            return apply(pixels)
-        tops, lefts = (
-            starts(*sides, self.overlap) for sides in zip(whole, size, strict=True)
-        )
-        rows = jnp.stack([pixels[:, y : y + height] for y in tops], 1)
-        windows = jnp.stack([rows[:, :, :, x : x + width] for x in lefts], 2)
-        logits = apply(windows.reshape(-1, *windows.shape[3:]))
-        logs = jax.nn.log_softmax(widen(logits), axis=-1)
-        logs = logs.reshape(*windows.shape[:-1], logs.shape[-1])
-        # Image, row and column of windows; row and column of pixels; class.
-        across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, whole[1], 3)
-        total = _joined([across[:, i] for i in range(len(tops))], tops, whole[0], 1)
-        counts = np.outer(
-            _covered(tops, height, whole[0]), _covered(lefts, width, whole[1])
-        )
-        return total - jnp.log(jnp.asarray(counts, total.dtype))[..., None]
+    (height, width), whole = size, pixels.shape[1:3]
+    if whole == size:
+        return apply(pixels)
+    tops, lefts = (starts(*sides) for sides in zip(whole, size, strict=True))
+    rows = jnp.stack([pixels[:, y : y + height] for y in tops], 1)
+    windows = jnp.stack([rows[:, :, :, x : x + width] for x in lefts], 2)
+    logits = apply(windows.reshape(-1, *windows.shape[3:]))
+    logs = jax.nn.log_softmax(widen(logits), axis=-1)
+    logs = logs.reshape(*windows.shape[:-1], logs.shape[-1])
+    # Image, row and column of windows; row and column of pixels; class.
+    across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, whole[1], 3)
+    total = _joined([across[:, i] for i in range(len(tops))], tops, whole[0], 1)
+    counts = np.outer(
+        _covered(tops, height, whole[0]), _covered(lefts, width, whole[1])
+    )
+    return total - jnp.log(jnp.asarray(counts, total.dtype))[..., None]
 
 
 def _joined(

@@ -196,20 +196,6 @@ def test_tensorboard_gets_the_metrics_of_each_split(undisturbed: Path):
         assert name.encode() in written
 
 
-def test_checkpoints_by_the_clock(cli: Cli, write_config):
-    """A period shorter than a step: one after every step."""
-    config = write_config(
-        recipe(
-            train="TrainConfig(steps=4)",
-            checkpoint="CheckpointConfig(every_minutes=1e-6, keep=9)",
-        )
-    )
-    result = cli("--config", config, "--workdir", "run")
-    assert result.code == 0, result.stderr
-    folder = cli.directory / "run" / "checkpoints"
-    assert {p.name for p in folder.iterdir()} == {"1", "2", "3", "4"}
-
-
 @pytest.mark.slow
 def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     """A learning rate of almost 0 never improves the loss by enough to be seen."""

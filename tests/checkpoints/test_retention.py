@@ -31,23 +31,23 @@ from tests.helpers.waiting import PATIENCE
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
 verify = Checkpoints.verify
 
-# Accuracies by step, and the steps that stay with keep=2, keep_best=2, every 4.
+# Accuracies by step, and the steps that stay with keep=2, keep_best=2.
 KEPT: list[tuple[dict[int, float | None], set[int]]] = [
     ({}, set()),
     ({1: 0.1}, {1}),
     ({1: 0.9, 2: None, 3: None}, {1, 2, 3}),
-    ({1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6, 5: 0.5, 6: 0.4, 7: 0.3}, {1, 2, 4, 6, 7}),
+    ({1: 0.9, 2: 0.8, 3: 0.7, 4: 0.6, 5: 0.5, 6: 0.4, 7: 0.3}, {1, 2, 6, 7}),
     ({1: 0.5, 2: 0.5, 3: 0.5, 5: 0.4, 6: 0.4}, {2, 3, 5, 6}),
     ({1: float("nan"), 2: 0.1, 3: 0.2, 5: None, 6: None}, {2, 3, 5, 6}),
-    ({4: None, 8: None, 9: None, 10: None, 11: None}, {4, 8, 10, 11}),
+    ({4: None, 8: None, 9: None, 10: None, 11: None}, {10, 11}),
 ]
 
 
 @each_row(("accuracies", "expected"), KEPT)
-def test_last_best_and_every_so_many_are_kept(
+def test_the_last_and_the_best_are_kept(
     accuracies: dict[int, float | None], expected: set[int]
 ):
-    config = CheckpointConfig(keep=2, keep_best=2, keep_every_steps=4)
+    config = CheckpointConfig(keep=2, keep_best=2)
     metrics = {s: None if a is None else {"accuracy": a} for s, a in accuracies.items()}
     assert kept(metrics, config, ACCURACY) == expected
 
@@ -81,9 +81,9 @@ def good(folder: Path, run: RunId = RUN) -> set[int]:
 
 def test_what_a_kill_left_to_remove_is_removed(folder: Path):
     """Killed after it had committed a step and before it removed those it replaces."""
-    with opened(folder, keep=1, keep_best=1, keep_every_steps=3) as saved:
+    with opened(folder, keep=1, keep_best=1) as saved:
         assert saved.restore_newest(ABSTRACT)
-    assert names(folder) == {"2", "3", "6"}
+    assert names(folder) == {"2", "6"}
 
 
 def test_halves_that_a_kill_left_are_no_steps_and_go(

@@ -51,13 +51,6 @@ def test_last_and_best_are_kept(tmp_path: Path):
         assert left(saved) == [2, 6]
 
 
-def test_every_so_many_steps_are_kept(tmp_path: Path):
-    with opened(tmp_path, keep=1, keep_best=0, keep_every_steps=3) as saved:
-        for step in range(1, 9):
-            saved.save(step, STATE, {}, None)
-        assert left(saved) == [3, 6, 8]
-
-
 def test_best_loss_is_the_lowest(tmp_path: Path):
     with opened(
         tmp_path, keep=1, keep_best=1, best=Goal("loss", higher=False)

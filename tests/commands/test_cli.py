@@ -77,9 +77,7 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
         "--optimizer.warmup-steps=None",
         "--config.optimizer.warmup_steps=None",
         "--config.optimizer.warmup-steps None",
-        "--optimizer.warmup-examples None",
         "--checkpoint.every-steps None",
-        "--checkpoint.every-minutes=None",
         "--train.eval-every-steps None",
         "--train.steps None",
     ],
@@ -315,7 +313,7 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
     (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
-    (["{digits}", "--train.epochs", "None"], ["epochs, steps or examples"]),
+    (["{digits}", "--train.epochs", "None"], ["epochs or steps"]),
     (
         ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
         ["train.epochs = 2.0 and train.steps = 3", "give one of"],

@@ -1,21 +1,15 @@
 """Reading ahead: in order, so far and no further, and over when nobody takes any."""
 
-import contextlib
-import functools
 import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from jaxtrain.config import DataConfig, ParallelConfig
-from jaxtrain.data import ahead, loader, sources
+from jaxtrain.data import ahead
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.forked import ROOT
 from tests.helpers.needs import missing
 from tests.helpers.waiting import wait_until
@@ -98,30 +92,6 @@ def test_workers_need_shared_memory(options: str, read: str, reason: str):
     assert "--data.workers 0" in told
 
 
-def note(path: Path, position: int) -> dict[str, int]:
-    with path.open("a") as file:
-        file.write(f"{position}\n")
-    return {"position": position}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_workers_are_so_many_batches_ahead(tmp_path: Path, num_workers: int):
-    path = tmp_path / "read"
-    read = functools.partial(note, path)
-    with contextlib.closing(ahead.by_workers(read, 0, 100, num_workers)) as stream:
-        taken = [next(stream)["position"] for _ in range(3)]
-        most = len(taken) + 6 * num_workers
-
-        def num_read() -> int:
-            return len(path.read_text().splitlines())
-
-        wait_until(lambda: num_read() == most)
-        time.sleep(0.5)
-        assert num_read() == most
-    assert taken == [0, 1, 2]
-
-
 def test_an_error_comes_in_its_place():
     def read(position: int) -> int:
         if position == 5:
@@ -145,24 +115,3 @@ def test_number_of_workers(monkeypatch: pytest.MonkeyPatch):
     assert chosen(4, True, 1_000_000) == 0
     assert chosen(16, True, 10_000) == 0
     assert chosen(16, False, 1_000_000) == 0
-
-
-def test_what_takes_one_thread(monkeypatch: pytest.MonkeyPatch):
-    """Arrays that are only copied; those that are resized take several."""
-    seen: list[int] = []
-    by_threads = ahead.by_threads
-
-    def spy(*arguments):
-        seen.append(arguments[-1])
-        return by_threads(*arguments)
-
-    monkeypatch.setattr(ahead, "by_threads", spy)
-    mesh, images = make_mesh(ParallelConfig()), []
-    for size in (None, 8, 12):
-        config = DataConfig(source="digits", batch_size=8, image_size=size)
-        train, _, _ = loader.make_datasets(sources.load(config, 0), mesh, False, 0.0)
-        order = loader.make_order(config, train.source, 0)
-        batches = loader.train_batches(config, train, mesh, order, 0, 3)
-        images.append([batch["image"] for batch in batches])
-    assert seen == [1, 1, ahead.READ_THREADS]
-    assert np.array_equal(images[0], images[1])

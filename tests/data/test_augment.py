@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
-from jaxtrain.config.augment import COMBINATIONS
-from jaxtrain.config.combinations import Needs
 from jaxtrain.data import loader, sources
 from jaxtrain.data.augment import (
-    AUGMENTATIONS,
     augment,
     check_augmentations,
-    windows,
 )
 from jaxtrain.data.augment.apply import make_keys, stay
 from jaxtrain.data.augment.simple import alternating_flip
@@ -99,11 +95,6 @@ def test_cutout_paints_a_clipped_square_at_a_uniform_place(size: int):
     assert (painted[changed] == [50, 100, 200]).all()
 
 
-def test_nothing_turned_on_changes_nothing():
-    images = random_images(10)
-    assert (run(AugmentConfig(), images) == images).all()
-
-
 def test_the_result_depends_on_key_and_index_alone():
     images = random_images(64)
     whole = run(EVERYTHING, images)
@@ -152,21 +143,6 @@ def test_a_target_goes_where_the_pixels_of_its_image_go():
     assert (found["target"]["mask"] == run(moves, images)).all()
     assert (found["image"] == run(EVERYTHING, images)).all()
     assert (found["target"]["label"] == np.arange(64)).all()
-
-
-def test_every_row_is_a_field_of_the_config():
-    fields = {field.name for field in dataclasses.fields(AugmentConfig)}
-    # Random windows come before the table, what mixes and a user's own after it.
-    before = {"random_resized_crop", "scale_jitter", "alternating_flip"}
-    of_jitter = {"brightness", "contrast", "saturation", "hue"}
-    after = {"mixup", "cutmix", "mosaic", "own"}
-    details = {
-        n for row in COMBINATIONS if isinstance(row, Needs) for n in row.first.names
-    }
-    switches = fields - details - before - of_jitter - after
-    assert set(AUGMENTATIONS) == switches | {"colour_jitter"}
-    numbers = [row.number for row in AUGMENTATIONS.values()]
-    assert len({*numbers, windows.NUMBER}) == len(numbers) + 1
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -240,22 +216,15 @@ def test_colours_that_images_do_not_have_are_refused(fields, channels, message):
 @each_row(
     ("fields", "message"),
     [
-        ({"crop_scale": (0.5, 1.0)}, "no effect without data.augment.random_resized"),
-        ({"randaugment_magnitude": 5}, "without data.augment.randaugment"),
         ({"randaugment": 2, "randaugment_magnitude": 31}, "magnitude = 31: expected"),
-        ({"augmix_width": 4}, "without data.augment.augmix"),
         ({"erasing_value": "noise"}, "without data.augment.erasing"),
-        ({"erasing": 0.5, "erasing_scale": (0.5, 0.2)}, "erasing_scale = "),
         ({"erasing": 1.5}, "erasing = 1.5"),
         ({"hue": 0.6}, "hue = 0.6"),
-        ({"jitter_probability": 0.5}, "without data.augment.brightness"),
-        ({"blur_sigma": (0.5, 1.0)}, "without data.augment.blur"),
         ({"blur": 0.5, "blur_sigma": (0.0, 1.0)}, "blur_sigma = "),
         ({"grayscale": 1.5}, "grayscale = 1.5"),
         ({"rotation": 200.0}, "rotation = 200"),
-        ({"horizontal_flip": True, "alternating_flip": True}, "give one of both"),
     ],
 )
-def test_wrong_or_idle_options_are_refused(fields, message: str):
+def test_wrong_options_are_refused(fields, message: str):
     with pytest.raises(UserError, match=message):
         AugmentConfig(**fields)

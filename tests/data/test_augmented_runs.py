@@ -34,8 +34,7 @@ def run(folder: Path, name: str, words: str = "", devices: int = 1) -> Path:
     config = write_recipe(folder / "recipe.py", CONFIG)
     command = ["--config", config, "--workdir", name, "--precision", "fp64"]
     env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-    result = Cli(folder)(*command, *words.split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*command, *words.split(), **env)
     return folder / name
 
 

@@ -11,9 +11,8 @@ from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sources
-from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES, padded
+from jaxtrain.data.boxes import NAMES, NUM_BOXES, padded
 from jaxtrain.data.packing.writer import pack
-from jaxtrain.data.placed import Placed
 from jaxtrain.errors import UserError
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
@@ -74,33 +73,6 @@ def test_one_file_with_its_images_beside_it(tmp_path: Path, made: Any) -> None:
     given = config(f"coco:{path}", images_dir=str(moved))
     again = sources.load(given, seed=0)
     np.testing.assert_array_equal(again.train.indices, splits.train.indices)
-
-
-def test_boxes_follow_their_image_on_the_host(tmp_path: Path, made: Any) -> None:
-    folder = write_coco(tmp_path / "set", made)
-    for path in (folder / "train").iterdir():
-        Image.open(path).resize((128, 96)).save(path)
-    place = folder / "annotations" / "instances_train.json"
-    values = json.loads(place.read_text())
-    for image in values["images"]:
-        image |= {"height": 96, "width": 128}
-    for one in values["annotations"]:
-        one["bbox"] = [x * f for x, f in zip(one["bbox"], (2, 1.5) * 2, strict=True)]
-    place.write_text(json.dumps(values))
-    data = DataConfig(source=f"coco:{place}", image_size=48, crop_pct=1.0)
-    source = sources.load(data, seed=0).train
-    target = source.read(np.arange(1))["target"]
-    index = source.indices[0]
-    there = made["train"].box_class[index] >= 0
-    # The middle square of 96 pixels, 16 from the left, at half its size.
-    boxes = made["train"].boxes[index][there] * (2, 1.5, 2, 1.5)
-    boxes = ((boxes - (16, 0, 16, 0)) / 2).clip(0, 48)
-    large = (boxes[:, 2:] - boxes[:, :2]).prod(-1) >= MIN_AREA
-    np.testing.assert_allclose(
-        target["boxes"][0, : large.sum()], boxes[large], atol=1e-4
-    )
-    assert (target["classes"][0, large.sum() :] == -1).all()
-    assert target["size"].tolist() == [[48, 48]]
 
 
 def test_what_is_cut_off_becomes_padding() -> None:
@@ -212,25 +184,6 @@ def test_crowds_are_marked_and_unused_categories_left_out(tmp_path: Path) -> Non
     assert source.read(np.array([where]))["target"]["crowd"][0, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("99 0.5 0.5 0.1 0.1", "there is no class 99"),
-        ("0 0.5 0.5 0.1", "is no box"),
-        ("0 0.5 0.5 0 0.1", "has no area"),
-        ("0 0.9 0.5 0.4 0.1", "is outside of its image"),
-        ("0 nan 0.5 0.4 0.1", "not finite"),
-    ],
-)
-def test_wrong_lines_are_named(tmp_path: Path, made: Any, text: str, told: str) -> None:
-    folder = write_yolo(tmp_path / "set", made)
-    (folder / "labels" / "train" / "000002.txt").write_text(text)
-    with pytest.raises(UserError) as error:
-        sources.load(config(f"yolo:{folder}"), seed=0)
-    assert told in str(error.value)
-    assert "labels/train/000002.txt, line 1" in str(error.value)
-
-
 def test_names_of_yolo(tmp_path: Path, made: Any) -> None:
     folder = write_yolo(tmp_path / "set", made)
     (folder / "labels" / "train" / "none.txt").write_text("")
@@ -256,8 +209,3 @@ def test_a_hostile_yaml_is_refused(tmp_path: Path, made: Any) -> None:
     (folder / "data.yaml").write_text("names: " + "[" * 2000)
     with pytest.raises(UserError, match=r"data\.yaml is no YAML"):
         sources.load(config(f"yolo:{folder}"), seed=0)
-
-
-def test_points_of_a_place() -> None:
-    placed = Placed((10, 20), (0, 0, 20, 10), (20, 40))
-    assert placed.points(np.array([10, 5])).tolist() == [20, 10]

@@ -126,13 +126,6 @@ def test_names_that_the_disk_spells_otherwise(
     assert len(store.names) == 2
 
 
-def test_labels_that_are_equal_in_unicode_are_one_class(root: Path):
-    text = "path,label\na/1.png,caf\xe9\na/2.png,cafe\u0301\nb/3.png,y\n"
-    store, _ = opened(root, text)
-    assert store.facts["class_names"] == ("caf\xe9", "y")
-    assert store.target.tolist() == [0, 0, 1]
-
-
 def test_columns_of_numbers_are_named_where_there_is_no_label(root: Path):
     text = "filename;cat;note;weight\na/1.png;1;x;0,5\nb/3.png;;y;1,25\n"
     with pytest.raises(UserError, match=r"--data\.targets cat weight \("):
@@ -151,16 +144,6 @@ def test_names_of_any_bytes(root: Path):
     store, _ = opened(root, b'path,label\n"%b",x\nb/3.png,y' % name)
     files, _ = store.read(np.arange(2))
     assert files[0].data == grey(9) and files[0].name.endswith("a/\\xff\\n.png")
-
-
-def test_only_listed_files_are_kept(root: Path, tmp_path: Path):
-    (tmp_path / "kept").write_text("a/1.png\nb/3.png\n")
-    text = "path,label\n" + "".join(f"{path},{path[0]}\n" for path in FILES)
-    store, _ = opened(root, text, include=str(tmp_path / "kept"))
-    assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
-    (tmp_path / "kept").write_text("a/1.png\nb/9.png\n")
-    with pytest.raises(UserError, match=r"names 1 files that .* not have: b/9\.png"):
-        opened(root, text, include=str(tmp_path / "kept"))
 
 
 def test_the_digest_is_of_all_that_counts(root: Path):
@@ -246,13 +229,6 @@ def test_paths_from_the_root_of_the_disk(root: Path, tmp_path: Path):
     assert files[2].data == grey(7) and files[3].data == grey(4)
 
 
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_other_separators(root: Path, separator: str):
-    rows = ["path,label", '"a/1.png","x"', "b/3.png,y"]
-    text = "\r\n".join(rows).replace(",", separator)
-    assert opened(root, text)[0].facts["class_names"] == ("x", "y")
-
-
 def test_numbers_to_predict_are_no_classes(root: Path):
     write_folder(root, {f"c/{i}.png": i for i in range(30)})
     rows = [f"c/{i}.png" for i in range(30)]
@@ -268,23 +244,6 @@ def test_numbers_to_predict_are_no_classes(root: Path):
     few = "path,label\n" + "".join(f"{r},{i % 4}.5\n" for i, r in enumerate(rows))
     assert opened(root, whole)[0].facts["num_classes"] == 30
     assert opened(root, few)[0].facts["num_classes"] == 4
-
-
-@pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])
-def test_what_is_no_table(root: Path, kind: str):
-    path = root / "list.csv"
-    if kind != "missing":
-        path.mkdir() if kind == "folder" else os.mkfifo(path)
-    with pytest.raises(UserError, match=r"No such file|no regular file|Is a directory"):
-        open_csv(str(path), DataConfig(source=f"csv:{path}"))
-
-
-def test_links_that_leave_the_folder(root: Path):
-    (root / "c").symlink_to("/etc")
-    with pytest.raises(UserError, match=r"line 4: c/passwd leads to /etc/passwd, out"):
-        opened(root, GOOD + "c/passwd,x\n")
-    (root / "d").symlink_to("b")
-    assert len(opened(root, GOOD + "d/4.png,x\n")[0].names) == 3
 
 
 # --- targets of several numbers ------------------------------------------------------

@@ -1,6 +1,5 @@
 """A run that goes on over data that have changed, or have moved."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from jaxtrain.records import data_record
 from tests.helpers.images import write_folder
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
-from tests.helpers.runs import assert_same_run, read_summary
+from tests.helpers.runs import assert_same_run
 
 FILES = {f"{c}/{i:02d}.png": 40 * i + 7 * (c == "b") for c in "ab" for i in range(6)}
 RUN = recipe(
@@ -38,16 +37,6 @@ def start(*words: object) -> int:
 
 def stopped(*words: object) -> None:
     assert start("--workdir", "run", "--train.stop-after-steps", 2, *words) == 0
-
-
-@pytest.mark.slow
-def test_names_of_classes_are_kept_with_the_run(here: Path):
-    assert start("--train.steps", 2) == 0
-    run = here / "runs" / "run"
-    assert read_summary(run)["class_names"] == ["a", "b"]
-    data = json.loads((run / "data.json").read_text())
-    assert data["num_examples"] == {"train": 10, "validation": 1, "test": 1}
-    assert data["class_names"] == ["a", "b"] and len(data["digest"]) == 64
 
 
 @pytest.mark.slow
@@ -85,22 +74,6 @@ def test_changed_data_are_refused(here: Path, capsys: pytest.CaptureFixture[str]
     assert "data.source: 'folder:set' -> 'folder:moved'" in capsys.readouterr().err
     words = ("--fresh", "--train.stop-after-steps", 1)
     assert start("--workdir", "run", "--data.source", "folder:moved", *words) == 0
-
-
-@pytest.mark.slow
-def test_a_run_that_remembers_nothing_goes_on(
-    here: Path, capsys: pytest.CaptureFixture[str]
-):
-    stopped()
-    (here / "run" / "data.json").write_text("{")
-    assert start("--workdir", "run") == 2
-    assert "1 column 2 (char 1)): move it away" in capsys.readouterr().err
-    (here / "run" / "data.json").unlink()
-    (here / "set").rename(here / "moved")
-    assert start("--workdir", "run", "--data.source", "folder:moved") == 2
-    (here / "moved").rename(here / "set")
-    stopped()
-    assert (here / "run" / "data.json").exists()
 
 
 DATA = {

@@ -1,7 +1,6 @@
 """Folders of images: classes, splits, lists of files to keep, and runs on them."""
 
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ import pytest
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sampled
-from jaxtrain.data.files import StoredFile, UnreadableError, open_file
+from jaxtrain.data.files import StoredFile
 from jaxtrain.data.folder import open_folder
-from jaxtrain.data.image_files import FileNames, ImageFileStore
+from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import check_folder
-from tests.helpers.images import encode, grey, load_images, read_all, write_folder
+from tests.helpers.images import grey, load_images, read_all, write_folder
 from tests.helpers.rows import each_row
 
 
@@ -85,13 +84,6 @@ def test_splits_of_a_folder(tmp_path: Path):
         assert sorted(found) == [*zip(values, labels, strict=True)]
 
 
-def test_a_class_may_be_called_train(tmp_path: Path):
-    write_folder(tmp_path, {"bus/1.png": 1, "train/2.png": 2, "tram/3.png": 3})
-    store, splits = opened(tmp_path)
-    assert store.facts["class_names"] == ("bus", "train", "tram")
-    assert [*splits] == ["train"]
-
-
 def test_the_digest_is_of_names_and_sizes(tmp_path: Path):
     files = {"a/1.png": 1, "b/2.png": 2}
     digests = []
@@ -109,19 +101,6 @@ def test_the_digest_is_of_names_and_sizes(tmp_path: Path):
             path.write_bytes(path.read_bytes() + b" ")
         digests.append(opened(tmp_path / "there")[0].facts["digest"])
     assert len(set(digests)) == 3
-
-
-def test_stores_are_pickled_in_one_piece():
-    """Of a million names less than 50 bytes each, where a list of them takes longer."""
-    found = [
-        f"n{i // 1300:08d}/n{i // 1300:08d}_{i:05d}.JPEG".encode()
-        for i in range(10_000)
-    ]
-    store = ImageFileStore("/", FileNames.join(found), np.zeros(10_000, np.int32), {})
-    data = pickle.dumps(store)
-    assert len(data) < 10_000 * (len(found[0]) + 8 + 4) + 1000
-    copy = pickle.loads(data)
-    assert [copy.names[i] for i in (0, 1, 9_999)] == [found[0], found[1], found[-1]]
 
 
 # --- data.include --------------------------------------------------------------------
@@ -157,13 +136,6 @@ def test_bad_lists(six: Path, tmp_path: Path, text: str | None, message: str):
         path.write_text(text)
     with pytest.raises(UserError, match=message):
         opened(six, include=str(path))
-
-
-def test_a_list_for_another_source_is_refused():
-    with pytest.raises(
-        UserError, match=r"only with data\.source = folder:DIR or masks:DIR or csv:FILE"
-    ):
-        DataConfig(source="digits", include="kept.txt")
 
 
 # --- what cannot be used -------------------------------------------------------------
@@ -454,24 +426,6 @@ def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):
     reasons = [f.data.strerror for f in store.read(np.arange(3))[0]]
     assert reasons[:2] == ["No such file or directory", "it is no regular file"]
     assert reasons[2] in ("Is a directory", "it is no regular file")
-
-
-def test_a_file_larger_than_any_image_is_not_read(tmp_path: Path):
-    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
-    os.truncate(tmp_path / "a" / "1.png", 2**40)
-    store, _ = opened(tmp_path)
-    (file,), _ = store.read(np.array([0]))
-    with pytest.raises(UnreadableError, match="1099511627776 bytes are more than"):
-        open_file(file.data, DataConfig.max_pixels)
-
-
-def test_many_classes(tmp_path: Path):
-    data = encode(np.zeros((1, 1), np.uint8))
-    for i in range(2000):
-        (tmp_path / f"c{i:05d}").mkdir()
-        (tmp_path / f"c{i:05d}" / "1.png").write_bytes(data)
-    store, _ = opened(tmp_path)
-    assert store.facts["num_classes"] == 2000 and store.target[-1] == 1999
 
 
 def test_slices_have_files_of_all_classes(tmp_path: Path):

@@ -2,7 +2,6 @@
 
 import io
 import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,21 +104,6 @@ def test_too_many_bad_files_are_told(here: Path, capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().err
     assert "1 of the 17 images of the train split are unreadable" in told
     assert "set/train/b/x.png is unreadable: the file is empty" in told
-
-
-@pytest.mark.slow
-def test_data_workers_get_along_with_files(here: Path):
-    """They are new processes, and get the store over a pipe."""
-    rng = random.Random(0)
-    for i in range(8):
-        size = rng.randrange(5, 40), rng.randrange(5, 40), 3
-        data = encode(np.full(size, 30 * i, np.uint8), rng.choice(("JPEG", "PNG")))
-        (here / "set" / "train" / "a" / f"more{i}.jpg").write_bytes(data)
-    results = []
-    for workdir, words in (("one", "--data.cache stream"), ("two", "--data.workers 1")):
-        assert main(["--config", "run.py", "--workdir", workdir, *words.split()]) == 0
-        results.append(read_summary(here / workdir)["eval"])
-    assert results[0] == results[1]
 
 
 @pytest.mark.slow

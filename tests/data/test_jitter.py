@@ -120,7 +120,6 @@ def test_it_is_for_targets_that_have_a_place():
     ("fields", "told"),
     [
         ({"image_size": 32, "sliding_size": 32}, "sees all of such images"),
-        ({"image_size": 32, "sliding_overlap": 1.0}, "sliding_overlap"),
         ({"image_size": 32, "sliding_size": 64}, "no effect without .*scale_jitter"),
         ({"sliding_size": 64}, "no effect without data.image_size"),
     ],

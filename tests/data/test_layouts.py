@@ -203,17 +203,3 @@ def test_a_table_is_known_by_its_header_as_csv_reads_it(tmp_path: Path, text: by
     write(tmp_path, ["images/1.png"])
     (tmp_path / "list.csv").write_bytes(text)
     assert complete(str(tmp_path)) == f"csv:{tmp_path}/list.csv"
-
-
-def test_problems_come_before_a_missing_training_split(tmp_path: Path):
-    write(tmp_path, ["images/val/1.png", "labels/val/1.txt"])
-    (tmp_path / "images" / "train").mkdir()
-    (tmp_path / "classes.txt").write_text("thing\n")
-    source = DataConfig(source=f"yolo:{tmp_path}")
-    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 x")
-    with pytest.raises(UserError, match=r"labels/val/1\.txt, line 1: .* is no box"):
-        open_store(source)
-    (tmp_path / "labels" / "val" / "1.txt").write_text("0 0.5 0.5 0.5 0.5")
-    told = "has the splits validation, and no train: name one of them train"
-    with pytest.raises(UserError, match=told):
-        open_store(source)

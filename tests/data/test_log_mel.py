@@ -52,9 +52,7 @@ def test_images_are_decibels_from_black_to_white():
 @pytest.mark.slow
 def test_masks_are_bands_of_the_mean_by_the_key_of_the_example():
     rows, columns, fill = 20, 30, 7.0
-    config = AugmentConfig(
-        time_masks=2, time_mask_frames=6, frequency_masks=1, frequency_mask_bands=5
-    )
+    config = AugmentConfig(time_masks=2, frequency_masks=1)
     num = 200
     image = jnp.full((num, rows, columns, 1), 99.5)
     index = jnp.arange(num, dtype=jnp.int32)
@@ -69,10 +67,10 @@ def test_masks_are_bands_of_the_mean_by_the_key_of_the_example():
         masked, whole_rows[:, :, None] | whole_columns[:, None, :]
     )
     bands, frames = whole_rows.sum(1), whole_columns.sum(1)
-    assert bands.max() == 5 and bands.min() == 0 and frames.max() > 6
-    # One band in a row, of a width of 0 to 5 that is uniform: a mean of 2.5.
+    assert bands.max() == 8 and bands.min() == 0 and frames.max() > 10
+    # One band in a row, of a width of 0 to 8 that is uniform: a mean of 4.
     assert all((np.diff(np.flatnonzero(row)) == 1).all() for row in whole_rows)
-    assert abs(bands.mean() - 2.5) < 4 * 1.71 / num**0.5
+    assert abs(bands.mean() - 4) < 4 * 2.58 / num**0.5
     half = augment(
         jax.tree.map(lambda x: x[100:], batch), keys[100:], config, jnp.array([fill])
     )

@@ -13,10 +13,9 @@ import pytest
 from PIL import Image
 
 from jaxtrain.cli import main
-from jaxtrain.config import AugmentConfig, DataConfig
+from jaxtrain.config import DataConfig
 from jaxtrain.data.augment.geometry import PaddedCrop
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.packing.writer import pack
 from jaxtrain.data.pixel_classes import (
     IGNORED,
     PIXEL_CLASSES,
@@ -114,15 +113,6 @@ def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path
         find_classes(DataConfig(), str(tmp_path))
 
 
-@each_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_a_list_of_classes_in_any_encoding(encoding: str, tmp_path: Path):
-    (tmp_path / "classes.txt").write_text("K\xe4fer\nx\n", encoding=encoding)
-    found = find_classes(DataConfig(), str(tmp_path))
-    assert found is not None and found.names == ("K\xe4fer", "x")
-    told = [remark.title for remark in found.remarks]
-    assert told == ["encoding of classes.txt"] * (encoding == "cp1252")
-
-
 def test_a_mask_whose_name_is_spelled_otherwise(tmp_path: Path):
     write_masks(tmp_path, {"": 8})
     (tmp_path / "images/001.png").rename(tmp_path / "images/\xe9.png")
@@ -201,25 +191,6 @@ def test_names_may_have_capital_letters(tmp_path: Path):
     (tmp_path / "images").rename(tmp_path / "imageS")
     with pytest.raises(UserError, match="IMAGES, imageS differ in capital letters"):
         opened(f"masks:{tmp_path}")
-
-
-def test_masks_follow_as_their_images_are_resized_and_cut(tmp_path: Path):
-    write_masks(tmp_path, {"train": 12, "test": 4})
-    source = f"masks:{tmp_path}"
-    plain = load_images(source=source, image_size=SIDE, channels=1)
-    batch = read_all(plain.train)
-    # The image is 70 times the mask and up to 59 of noise.
-    np.testing.assert_array_equal(batch["image"][..., 0] // 70, batch["target"])
-    larger = load_images(source=source, image_size=2 * SIDE, channels=1)
-    doubled = read_all(larger.train)["target"]
-    np.testing.assert_array_equal(doubled, batch["target"].repeat(2, 1).repeat(2, 2))
-    augment = AugmentConfig(random_resized_crop=True, crop_scale=(0.5, 1.0))
-    cut = load_images(source=source, image_size=SIDE, channels=1, augment=augment)
-    seeds = np.arange(11)[:, None]
-    read = cut.train.read(np.arange(11), seeds, [])
-    assert read["image"].shape == (11, SIDE, SIDE, 1)
-    inside = read["image"][..., 0] // 70 == read["target"]
-    assert inside.mean() > 0.85  # All but the edges, which are means.
 
 
 @each_row(
@@ -354,17 +325,6 @@ def test_data_sets_of_the_library_hold_masks(tmp_path: Path):
     np.testing.assert_array_equal(read["image"][..., 0] // 70, read["target"])
     with pytest.raises(UserError, match="nothing tells which classes"):
         opened(f"hf:{tmp_path / 'set'}")
-
-
-def test_classes_are_for_masks_alone(tmp_path: Path):
-    with pytest.raises(UserError, match=r"data\.classes = 'x' .*masks:DIR"):
-        DataConfig(source="digits", classes="x")
-
-
-def test_masks_are_not_packed(tmp_path: Path):
-    write_masks(tmp_path / "set", {"": 8})
-    with pytest.raises(UserError, match="targets have places"):
-        pack(DataConfig(source=f"masks:{tmp_path / 'set'}"), tmp_path / "packed")
 
 
 def test_what_comes_from_outside_has_the_value_of_the_border():

@@ -104,16 +104,14 @@ def cutmix_by_torchvision(num: int) -> np.ndarray:
 
 
 def test_either_way_comes_with_its_probability():
-    config = AugmentConfig(
-        mixup=1.0, cutmix=1.0, mix_probability=0.5, cutmix_probability=0.2
-    )
+    config = AugmentConfig(mixup=1.0, cutmix=1.0)
     images, target = mixed(config, jnp.arange(2000))
     found, weight = np.asarray(images), np.asarray(target.weight[:, 0])
     left = (found == IMAGES).all((1, 2, 3, 4))
     of_one = (found == IMAGES) | (found == IMAGES[[1, 0, 3, 2, 5, 4]])
     cut = of_one.all((1, 2, 3, 4)) & ~left
     # Cutmix leaves an image whole where its rectangle is smaller than a pixel.
-    assert abs(left.mean() - 0.5) < 0.05 and abs(cut.mean() - 0.1) < 0.03
+    assert left.mean() < 0.1 and abs(cut.mean() + left.mean() - 0.5) < 0.05
     assert (weight[left] == 1).all() and (weight[~left] < 1).all()
 
 
@@ -237,11 +235,6 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
         (
             lambda: TrainConfig(steps=1, class_weights=(-1.0,)),
             "class_weights = (-1.0,)",
-        ),
-        (lambda: config({"mix_probability": 0.5}), "without data.augment.mixup or"),
-        (
-            lambda: config({"mixup": 1.0, "cutmix_probability": 0.9}),
-            "without data.augment.cutmix",
         ),
     ],
 )

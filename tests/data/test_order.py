@@ -156,18 +156,6 @@ def test_copies_of_an_example_are_numbered():
     assert order.copies(np.array([3, 9, 3, 3, 9, 1])).tolist() == [0, 0, 1, 2, 1, 0]
 
 
-@pytest.mark.parametrize("groups", [None, np.arange(100) % 3])
-def test_members_have_the_orders_of_their_seeds(groups: np.ndarray | None):
-    order = DataOrder(4, 100, 12, groups, repeats=2, members=3)
-    for step in (0, 7, 8, 30):
-        found = order.indices(step)
-        for member in range(3):
-            alone = DataOrder(4 + member, 100, 12, groups, repeats=2)
-            np.testing.assert_array_equal(found[:, member], alone.indices(step))
-            copies = order.copies(found)[:, member]
-            np.testing.assert_array_equal(copies, alone.copies(found[:, member]))
-
-
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=12)',
     model='ModelConfig(name="convnet", width=0.25)',

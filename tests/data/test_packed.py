@@ -20,15 +20,14 @@ from PIL import Image
 
 from jaxtrain import own, system_errors
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig, ParallelConfig, replace
-from jaxtrain.data import SOURCES, loader, sources
+from jaxtrain.config import DataConfig
+from jaxtrain.data import SOURCES, sources
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.packing import shard, writer
 from jaxtrain.data.packing.convert import Form
 from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import ArrayStore, targets_of
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.images import Example, encode, load_images, read_all, write_tfds
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -143,24 +142,6 @@ def test_columns_of_targets(tmp_path: Path):
     assert store.strata(every).tolist() == source.strata(every).tolist()
     assert store.strata(every).shape == (16, 2)
     assert store.facts["target_names"] == ("cat", "dog")
-
-
-@pytest.mark.slow
-def test_workers_read_the_same(tiny: Path, tmp_path: Path):
-    out = tmp_path / "raw"
-    pack("tfds:tiny", out, data_dir=tiny, format="raw")
-    config = DataConfig(source=f"packed:{out}", batch_size=8, validation_fraction=0)
-    mesh = make_mesh(ParallelConfig())
-    batches = []
-    for workers in (0, 1):
-        train, _, _ = loader.make_datasets(sources.load(config, 0), mesh, False, 0.0)
-        order = loader.make_order(config, train.source, 5)
-        some = replace(config, "workers", workers)
-        batches.append(list(loader.train_batches(some, train, mesh, order, 3, 9)))
-    for one, other in zip(*batches, strict=True):
-        assert (one["index"] == other["index"]).all()
-        assert (one["image"] == other["image"]).all()
-        assert (one["target"] == other["target"]).all()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Targets follow their images where the host resizes and cuts them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import images, sources
-from jaxtrain.data.batch import train_spec
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import Source
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.placed import Placed
 from jaxtrain.errors import UserError
@@ -113,44 +112,6 @@ def test_masks_and_points_lie_where_their_pixels_are(
     # A middle on the border of two blocks may fall to either.
     clear = (np.abs(grid[0] % 8 - 4) < 3.99) & (np.abs(grid[1] % 8 - 4) < 3.99)
     assert np.array_equal(mask[inside & clear], blocks[inside & clear])
-
-
-def test_an_image_of_the_size_stays_as_it_is():
-    store = Marked(((SIZE, SIZE),))
-    for mode in ("center", "squash", "border"):
-        batch = read(opened(store, FITS[mode]))
-        (image,), ((mask, corners),) = store.read(np.arange(1))
-        assert np.array_equal(batch["image"][0], image), mode
-        assert np.array_equal(batch["target"]["mask"][0], mask), mode
-        assert np.array_equal(batch["target"]["corners"][0], corners), mode
-
-
-def test_another_example_takes_the_place_of_an_unreadable_one():
-    source = opened(Marked(((40, 50), (60, 30)), is_bad=True), FITS["center"])
-    found: list[Unreadable] = []
-    batch = source.read(np.arange(2), unreadable=found)
-    assert [one.index for one in found] == [0]
-    assert (batch["image"][0] == 0).all()
-    assert (batch["target"]["mask"][0] == OUTSIDE).all()
-    filled = source.fill_in(batch, np.arange(2), found)
-    assert np.array_equal(filled["image"][0], filled["image"][1])
-    assert np.array_equal(filled["target"]["mask"][0], filled["target"]["mask"][1])
-
-
-def test_windows_have_the_size_that_the_batch_says():
-    source = opened(Marked(((40, 50), (60, 30))), FITS["window"])
-    example = train_spec(DataConfig(), source).example
-    batch = read(source)
-    for name in ("image", "target"):
-        stored, said = batch[name], example[name]
-        for array, one in zip(*map(_leaves, (stored, said)), strict=True):
-            assert array.shape[1:] == one.shape and array.dtype == one.dtype
-    larger = replace(source, fit=replace(source.fit, window_size=48))
-    assert read(larger)["target"]["mask"].shape == (2, 48, 48)
-
-
-def _leaves(tree: Any) -> list[np.ndarray]:
-    return [tree[k] for k in sorted(tree)] if isinstance(tree, dict) else [tree]
 
 
 def test_borders_are_refused_where_the_device_resizes():

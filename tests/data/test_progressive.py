@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -19,14 +18,11 @@ from jaxtrain import keys
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import eval_spec
-from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import build_setup
-from jaxtrain.tools.find_lr import range_test
 from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -59,21 +55,6 @@ def test_each_size_takes_an_equal_part_of_the_epochs(config: Path):
         calls = timetable.call_sizes(0, steps_per_call)
         starts = list(itertools.accumulate(calls, initial=0))
         assert {8, 24, 32} <= set(starts)
-
-
-@pytest.mark.slow
-def test_the_model_sees_images_resized_as_pillow_does():
-    stored = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 1), np.uint8)
-    batch = {"image": stored, "target": np.zeros(4, np.int32), "index": np.arange(4)}
-    for size in (8, 12, 16):
-        preprocess = make_preprocess(
-            (0.0,), (1 / 255,), np.float32, AugmentConfig(), size=size
-        )
-        seen = preprocess({}, batch, keys.root_key(0), jnp.int32(0))["image"]
-        for one, image in zip(np.asarray(seen), stored, strict=True):
-            picture = Image.fromarray(image[..., 0])
-            expected = picture.resize((size, size), Image.Resampling.BILINEAR)
-            assert np.abs(one[..., 0] - np.asarray(expected)).max() <= 1.001
 
 
 @pytest.mark.slow
@@ -200,30 +181,11 @@ def test_the_model_sees_smaller_images_in_training_alone(way: str, smaller: Any)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["whole", "windows by the host"])
-def test_evaluate_repeats_the_evaluation_of_such_a_run(
-    way: str, smaller: Any, tmp_path: Path
-):
+def test_evaluate_repeats_the_evaluation_of_such_a_run(smaller: Any, tmp_path: Path):
     run = tmp_path / "run"
-    jaxtrain.train(smaller(way), run)
+    jaxtrain.train(smaller("windows by the host"), run)
     assert json.loads((run / "model.json").read_text())["image_shape"] == [16, 16, 3]
     assert main(["evaluate", "--workdir", str(run), "--trust"]) == 0
     found = json.loads((run / "evaluation.json").read_text())
     expected = read_summary(run)["eval"]["loss"]
     assert found["metrics"]["loss"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_the_range_test_has_the_images_of_training(
-    smaller: Any, monkeypatch: pytest.MonkeyPatch
-):
-    sizes = []
-    cut = windows.whole
-
-    def look(batch: Any, size: int, *rest: Any) -> Any:
-        sizes.append(size)
-        return cut(batch, size, *rest)
-
-    monkeypatch.setattr(windows, "whole", look)
-    range_test(smaller("whole"), start=1e-5, end=0.1, num_steps=20)
-    assert set(sizes) == {12}

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
-from tests.helpers.images import load_images, write_folder
+from tests.helpers.images import load_images
 from tests.helpers.tiers import thinned
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
@@ -118,14 +117,6 @@ def test_products_are_exact_so_that_no_order_of_adding_counts(method: str):
         assert (grains == grains.round()).all()
         assert (grains.sum(1) == GRAIN).all()
         assert np.abs(grains).sum(1).max() * 255 < 2**24
-
-
-def test_a_colour_stays_as_it_is():
-    for value in (0, 1, 255):
-        image = jnp.full((300, 300, 1), value, jnp.uint8)
-        for method in METHODS:
-            box = as_box((0.0, 3.0, 299.0, 277.0))
-            assert (np.asarray(resize(image, box, 7, method)) == value).all()
 
 
 @pytest.mark.slow
@@ -290,16 +281,3 @@ def test_augmentations_of_the_imagenet_recipe_are_cheap():
     print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
     assert flops < 1.05 * plain_flops
     assert num_bytes < 1.1 * plain_bytes
-
-
-@pytest.mark.slow
-def test_so_they_are_where_the_host_cuts_windows_of_files(tmp_path: Path):
-    """The same of canvases of 448 pixels, which are larger than most windows."""
-    write_folder(tmp_path, {f"{name}/{i}.png": i for name in "ab" for i in range(4)})
-    source = f"folder:{tmp_path}"
-    recipe = AugmentConfig(random_resized_crop=True, horizontal_flip=True)
-    flops, num_bytes = costs(recipe, source)
-    plain_flops, plain_bytes = costs(AugmentConfig(), source)
-    print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
-    assert plain_flops < flops < 1.05 * plain_flops
-    assert plain_bytes < num_bytes < 1.1 * plain_bytes

@@ -185,21 +185,6 @@ def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
-@each_row(
-    ("split", "message"),
-    [
-        ("tset", "of tfds:tiny: there is no 'tset'; expected train, test, or slices"),
-        ("train[:", r"'train\[:' is no split; expected train, test, or slices"),
-        ("train[99:]", "beyond its 12 examples; expected train, test, or slices"),
-        ("train[5:5]", "is empty"),
-    ],
-)
-def test_bad_tfds_splits(split: str, message: str, tmp_path: Path):
-    write_tfds(tmp_path, tiny_splits())
-    with pytest.raises(UserError, match=message):
-        load_images(source="tfds:tiny", data_dir=str(tmp_path), train_split=split)
-
-
 def test_sets_without_images_and_labels(tmp_path: Path):
     write_tfds(tmp_path / "a", tiny_splits(), label="target")
     with pytest.raises(UserError, match="has the features image, target: needed"):

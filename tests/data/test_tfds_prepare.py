@@ -48,16 +48,6 @@ def test_prepared_sets_are_left_alone(fashion_mnist_dir: str, without_tensorflow
     assert (path / "dataset_info.json").is_file()
 
 
-@pytest.mark.slow
-def test_the_folder_is_that_of_the_environment(
-    fashion_mnist_dir: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("TFDS_DATA_DIR", fashion_mnist_dir)
-    assert prepare("tfds:fashion_mnist").is_relative_to(fashion_mnist_dir)
-    with pytest.raises(UserError, match=r"--prepare tfds:mnist\n"):
-        open_tfds("mnist", DataConfig(source="tfds:mnist"))
-
-
 def test_missing_tensorflow_names_the_extra(tmp_path: Path, without_tensorflow: None):
     with pytest.raises(UserError) as caught:
         prepare("tfds:mnist", data_dir=tmp_path)
@@ -67,12 +57,6 @@ def test_missing_tensorflow_names_the_extra(tmp_path: Path, without_tensorflow: 
 def test_missing_manual_dir(tmp_path: Path):
     with pytest.raises(UserError, match=r"--manual-dir .*nowhere: there is no such"):
         prepare("tfds:mnist", data_dir=tmp_path, manual_dir=tmp_path / "nowhere")
-
-
-def test_unknown_name_suggests_the_nearest(tmp_path: Path):
-    with pytest.raises(UserError, match="perhaps you meant fashion_mnist") as caught:
-        prepare("tfds:fashon_mnist", data_dir=tmp_path)
-    assert len(str(caught.value)) < 200
 
 
 def test_failed_download_gives_the_cause_and_the_way_round(

@@ -3,7 +3,6 @@
 import shlex
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,8 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import peers
 from jaxtrain.processes.peers import Peers
@@ -80,41 +78,6 @@ def test_a_split_read_in_blocks_is_what_is_read_at_once(
     assert all((batch[name] == expected[name]).all() for name in expected)
 
 
-def test_another_of_a_rare_class_is_found():
-    """Of 100,000 images three are of the class, and one of them can be read."""
-    label = np.zeros(100_000, np.int32)
-    label[[10, 20, 30]] = 1
-    pixels = np.arange(len(label)).astype(np.uint8).reshape(-1, 1, 1, 1)
-    image: list[Any] = [*pixels]
-    for bad in (10, 30):
-        image[bad] = StoredFile(f"{bad}.png", b"")
-    source = Source(Listed(image, label), np.arange(len(label)), (1, 1, 1), 100)
-    unreadable: list[Unreadable] = []
-    one = np.array([10])
-    read = source.read(one, unreadable=unreadable)
-    filled = source.fill_in(read, one, unreadable)
-    assert filled["image"].item() == 20 and filled["target"].item() == 1
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A store of images and files, one by one."""
-
-    images: list[Any]
-    label: np.ndarray
-    image_shape = (None, None, 1)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"num_classes": 2}
-
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self.label[indices]
-
-    def read(self, indices: np.ndarray) -> tuple[list[Any], np.ndarray]:
-        return [self.images[i] for i in indices], self.label[indices]
-
-
 def test_a_class_without_a_readable_image_is_told(tmp_path: Path):
     train = [(grey(1), 0), (b"", 1), (grey(3), 0)]
     write_tfds(tmp_path, {"train": train, "test": train})
@@ -173,23 +136,6 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
         results[words] = read_summary(workdir)["eval"]
         assert results[words]["num_examples"] == 7
     assert len({str(values) for values in results.values()}) == 1
-
-
-@pytest.mark.slow
-def test_a_run_with_too_many_is_refused(
-    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    config = write_recipe(tmp_path / "run.py", RUN)
-    head = (
-        f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
-        "--data.max-bad-fraction 0.03"
-    )
-    for words in ("", "--data.cache stream", "--data.workers 1"):
-        command = f"{head} --workdir {quoted(tmp_path / 'run')} {words}"
-        assert main(shlex.split(command)) == 2
-        told = capsys.readouterr().err
-        assert "2 of the 32 images of the train split are unreadable" in told
-        assert "split 'train' of tfds:tiny: image 3 is unreadable" in told
 
 
 # --- two processes -------------------------------------------------------------------

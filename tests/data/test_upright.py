@@ -1,6 +1,7 @@
 """Images that EXIF turns: their pixels, their boxes, their masks, and what is said."""
 
 import io
+import itertools
 import json
 import struct
 import zlib
@@ -163,8 +164,10 @@ def read_one(config: DataConfig) -> tuple[np.ndarray, list[int]]:
     return image, np.rint(target["boxes"][0, 0]).astype(int).tolist()
 
 
-@pytest.mark.parametrize("kind", ["coco", "yolo", "masks"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("kind", "orientation"),
+    [*zip(itertools.cycle(["coco", "yolo", "masks"]), range(1, 9), strict=False)],
+)
 def test_what_was_drawn_on_stored_pixels_turns_with_them(
     tmp_path: Path, kind: str, orientation: int
 ) -> None:

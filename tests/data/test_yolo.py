@@ -330,6 +330,9 @@ def test_a_path_is_the_folder_of_the_set(tmp_path: Path) -> None:
         ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside of its image"),
         ("0 0.5 0.1 0.5 0.2 0.5 0.9", "has no area"),
         ("0 nan 0.1 0.5 0.2 0.5 0.9", "not finite"),
+        ("0 0.5 0.5 0.1", "is no box"),
+        ("0 0.5 0.5 0 0.1", "has no area"),
+        ("0 0.9 0.5 0.4 0.1", "is outside of its image"),
         ("2.0 0.5 0.5 0.2 0.4", "there is no class 2"),
     ],
 )

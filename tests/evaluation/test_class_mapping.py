@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import sources
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_source import Source
@@ -15,8 +15,8 @@ from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import subject
 from jaxtrain.evaluation.class_mapping import map_classes
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
+from tests.helpers.described import describe
 from tests.helpers.images import write_folder
 from tests.helpers.masked import NAMES, write_masks
 from tests.helpers.rows import each_row
@@ -25,18 +25,12 @@ SIDE = 32
 
 
 def model_of(task: str, names: tuple[str, ...], columns: bool = False) -> TrainedModel:
-    about = Description(
+    about = describe(
+        "lenet",
+        (SIDE, SIDE, 3),
         task=task,
-        model=ModelConfig(name="lenet"),
-        precision="fp32",
-        image_shape=(SIDE, SIDE, 3),
-        num_outputs=len(names),
         class_names=None if columns else names,
         column_names=names if columns else None,
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
-        crop_pct=1.0,
-        interpolation="bilinear",
     )
     return TrainedModel(about, {}, {}, {})
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,9 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from jaxtrain import load_model
-from jaxtrain.cli import main
-from jaxtrain.commands.evaluate import describe
-from jaxtrain.config import Config, DataConfig, ModelConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, sources
 from jaxtrain.errors import UserError
@@ -25,40 +22,25 @@ from jaxtrain.evaluation.attacked import ThreatModel
 from jaxtrain.evaluation.predictions import predict_splits
 from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.json_files.read import has_digest
-from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.training.attacks import Ball
 from tests.helpers.command import Result
+from tests.helpers.described import describe
 from tests.helpers.edited import edit
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli, end_all
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import PATIENCE
-
-# The last batch of an evaluation is padded; the weights are averaged; the learning rate
-# rises until it does harm, so that the best checkpoint, of step 20, is not the last.
-RUN = recipe(
-    data='DataConfig(source="digits", batch_size=64, eval_batch_size=100)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=1.0, warmup_steps=29)',
-    train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=10)",
-    checkpoint="CheckpointConfig(every_steps=10)",
-    logging="LoggingConfig(every_steps=10, tensorboard=False)",
-)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(digits_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a short run on the digits, `run`."""
     root = tmp_path_factory.mktemp("evaluate")
-    path = write_recipe(root / "recipe.py", RUN)
-    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
-    yield root
-    shutil.rmtree(root)
+    shutil.copytree(digits_run, root / "run")
+    return root
 
 
 def evaluate(folder: Path, words: str = "", **env: str) -> Result:
@@ -151,27 +133,8 @@ def test_the_examples_of_the_run_are_predicted(folder: Path, whole: dict[str, An
     assert hits.mean() == pytest.approx(whole["metrics"]["accuracy"])
 
 
-def test_a_class_that_is_never_recognised_is_told(whole: dict[str, Any]):
-    recall = [0.5, 0.0, None, *whole["metrics"]["recall"][3:]]
-    changed = {**whole, "metrics": {**whole["metrics"], "recall": recall}}
-    rows = describe(changed, Task)
-    assert rows["lowest recall"].startswith("0.0000 ")
-    assert rows["lowest recall"].endswith(" 1")
-
-
 def described(class_names: tuple[str, ...], crop_pct: float = 0.875) -> TrainedModel:
-    about = Description(
-        task="classification",
-        model=ModelConfig(name="lenet"),
-        precision="fp32",
-        image_shape=(8, 8, 1),
-        num_outputs=len(class_names),
-        class_names=class_names,
-        mean=(0.5,),
-        std=(0.5,),
-        crop_pct=crop_pct,
-        interpolation="bilinear",
-    )
+    about = describe("lenet", (8, 8, 1), class_names=class_names, crop_pct=crop_pct)
     return TrainedModel(about, {}, {}, {})
 
 
@@ -470,21 +433,3 @@ def test_crops_are_cut_from_larger_images(tmp_path: Path):
         result = found(tmp_path, f"--tta {tta}")
         assert result["tta"] == tta
         assert abs(result["metrics"]["accuracy"] - plain) < 0.3
-
-
-@pytest.mark.slow
-def test_three_at_once_write_one_file(folder: Path, tmp_path: Path):
-    """It is that of one of them, whole."""
-    cli, out = Cli(folder), tmp_path / "found.json"
-    splits = ("test", "validation", "train")
-    command = ["evaluate", "--workdir", "run", "--out", out]
-    started = [cli.start(*command, "--split", split) for split in splits]
-    try:
-        for process in started:
-            told = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, told
-    finally:
-        end_all(started)
-    assert [p.name for p in tmp_path.iterdir()] == ["found.json"]
-    assert has_digest(out)
-    assert json.loads(out.read_text())["data"]["split"] in splits

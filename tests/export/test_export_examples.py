@@ -1,6 +1,5 @@
 """The programs of docs/exporting.md, which are run as they stand there."""
 
-import ast
 import json
 import re
 import runpy
@@ -18,9 +17,9 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.inference.pixels import to_pixels
+from tests.helpers.described import describe
 from tests.helpers.processes import ROOT
 
 PAGE = (ROOT / "docs" / "exporting.md").read_text()
@@ -84,12 +83,9 @@ def write_photos(at: Path) -> list[str]:
 
 def random_model(name: str, channels: int, **options: Any) -> TrainedModel:
     """Return a model whose classes differ from image to image."""
-    about = Description(
-        task="classification",
-        model=ModelConfig(name=name, **options),
-        precision="fp32",
-        image_shape=(32, 32, channels),
-        num_outputs=5,
+    about = describe(
+        ModelConfig(name=name, **options),
+        (32, 32, channels),
         class_names=("cat", "cow", "dog", "hen", "owl"),
         mean=(0.4, 0.5, 0.6)[:channels],
         std=(0.2, 0.3, 0.4)[:channels],
@@ -121,16 +117,6 @@ def run(program: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(".")
     monkeypatch.delitem(sys.modules, "prepare", raising=False)
     return runpy.run_path("program.py")
-
-
-def imported(program: str) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(program)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(str(node.module))
-    return names - {"json", "pathlib", "runpy", "sys", "prepare"}
 
 
 @pytest.fixture
@@ -213,33 +199,6 @@ def test_the_programs_tell_what_predict_tells(
             made["run"](made["images"].astype(np.float32))
     # The images are not all alike to the model.
     assert np.ptp(expected, axis=0).max() > 0.1
-
-
-@pytest.mark.plugins
-@pytest.mark.slow
-def test_the_server_tells_what_predict_tells(here: Path):
-    from tests.plugins.serve.running import LIMITS, Running
-
-    model, names = random_model("lenet", 3), write_photos(here)
-    server = Running(model, replace(LIMITS, max_bytes=10**6, max_pixels=10**6))
-    try:
-        answers = [server.ask(Path(name).read_bytes()) for name in names]
-    finally:
-        server.stop()
-    of_server = [
-        sorted((x["index"], x["prob"]) for x in answer["predictions"][0]["classes"])
-        for _, answer in answers
-    ]
-    np.testing.assert_allclose(
-        np.array(of_server)[..., 1], model.predict(names), rtol=0, atol=1e-5
-    )
-
-
-def test_the_programs_need_what_the_page_says():
-    needed = [imported(block) for block in blocks()]
-    assert needed[:2] == [{"numpy", "PIL"}, {"numpy", "onnxruntime"}]
-    assert needed[2:4] == [{"numpy", "ai_edge_litert.interpreter"}, {"numpy"}]
-    assert needed[4] == {"numpy", "timm", "torch"}
 
 
 @pytest.mark.slow

@@ -105,9 +105,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
         ),
         model=model,
         # A rate so high that a difference of the gradients shows in the weights.
-        optimizer=OptimizerConfig(
-            **{"name": "sgd", "learning_rate": 0.1, **case.get("optimizer", {})}
-        ),
+        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
         parallel=ParallelConfig(
             **sizes,
             preset=case["preset"],
@@ -138,9 +136,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     setup = build_setup(config)
     programs = make_programs(setup)
     everywhere = sharding.replicated(setup.mesh)
-    key = jax.device_put(
-        keys.member_keys(0, setup.members, config.train.ensemble_seeds), everywhere
-    )
+    key = jax.device_put(keys.root_key(0), everywhere)
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
@@ -280,7 +276,7 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
                 alone |= {
                     n: case[n]
-                    for n in ("train", "prune", "augment", "optimizer", "data")
+                    for n in ("train", "prune", "augment", "data")
                     if n in case
                 }
                 config = make_config(name, alone)
@@ -333,23 +329,20 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
 def assert_same_with(
     train: dict[str, Any],
     prune: dict[str, Any] | None = None,
-    groups: list[dict[str, Any]] | None = None,
     augment: AugmentConfig | None = None,
-    optimizer: dict[str, Any] | None = None,
 ) -> None:
     """Check the same of a small model with changed fields of a config.
+
+    The meshes are some of each axis that splits a batch or a model.
 
     Args:
       train: Field of the section `train` -> value.
       prune: The same of the section `prune`; None prunes nothing.
-      groups: Meshes, as `assert_same` takes them. None means some of each axis that
-        splits a batch or a model.
       augment: Augmentations; None means none.
-      optimizer: Field of the section `optimizer` -> value; None changes nothing.
     """
     shared = {"data": 2, "fsdp": 2, "model": 2}
     rows = {"data": 2, "spatial": 2, "spatial_width": 2}
-    groups = groups or [
+    groups = [
         {"meshes": [shared]},
         {"meshes": [shared], "micro": 2, "copies": True},
         {"meshes": [rows], "remat": "full"},
@@ -358,6 +351,5 @@ def assert_same_with(
         "train": train,
         "prune": prune or {},
         "augment": augment or AugmentConfig(),
-        "optimizer": optimizer or {},
     }
     assert_same("convnet, groups", [{**group, **changes} for group in groups])

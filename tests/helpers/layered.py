@@ -105,22 +105,18 @@ class Steps(NamedTuple):
     split: list[str]
 
 
-def take_steps(config: Config, *, keep_features: bool = False, seed: int = 0) -> Steps:
-    """Take all steps of a run, in float64, and evaluate and save nothing.
-
-    Args:
-      seed: Seed of the weights and of what is random in the model.
-    """
+def take_steps(config: Config, *, keep_features: bool = False) -> Steps:
+    """Take all steps of a run, in float64, and evaluate and save nothing."""
     with float64(enable=True):
-        return _take_steps(config, keep_features=keep_features, seed=seed)
+        return _take_steps(config, keep_features=keep_features)
 
 
-def _take_steps(config: Config, *, keep_features: bool, seed: int) -> Steps:
+def _take_steps(config: Config, *, keep_features: bool) -> Steps:
     setup = build_setup(config)
     programs, mesh = make_programs(setup), setup.mesh
-    found_keys = keys.member_keys(seed, setup.members, config.train.ensemble_seeds)
-    root = jax.device_put(found_keys, sharding.replicated(mesh))
-    state = programs.begin(programs.weights(found_keys))
+    key = keys.root_key(0)
+    root = jax.device_put(key, sharding.replicated(mesh))
+    state = programs.begin(programs.weights(key))
     if keep_features:
         programs = with_features(setup, programs, state)
     timetable, data = setup.timetable, config.data

@@ -8,9 +8,9 @@ import jax
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
+from tests.helpers.blueprints import make_blueprint
 
 CLASSES = 5
 
@@ -24,11 +24,8 @@ def blueprint(size: Any = 33, *, policy: str = "fp32", **options: Any) -> Bluepr
       **options: Those of the model, and its name.
     """
     shape = size if isinstance(size, tuple) else (size, size + 2)
-    return Blueprint(
-        config=ModelConfig(**{"name": "unet", **options}),
-        policy=precision.parse(policy),
-        image_shape=(*shape, 3),
-        num_outputs=CLASSES,
+    return make_blueprint(
+        ModelConfig(**{"name": "unet", **options}), (*shape, 3), CLASSES, policy
     )
 
 

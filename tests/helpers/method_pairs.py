@@ -35,14 +35,9 @@ MESHES = (
     Companion("`parallel.fsdp`", {"parallel.fsdp": 2}),
     Companion("`parallel.model`", {"parallel.model": 2}),
     Companion("`parallel.spatial`", {"parallel.spatial": 2}),
-    Companion(
-        "`parallel.members`, with `train.ensemble`",
-        {"parallel.members": 2, "train.ensemble": 2},
-    ),
 )
 OPTIONS = (
     Companion("`parallel.pipeline_stages`", {"parallel.pipeline_stages": 2}),
-    Companion("`train.ensemble`", {"train.ensemble": 2}),
     Companion("`train.accumulate_steps`", {"train.accumulate_steps": 2}),
     Companion("`train.steps_per_call`", {"train.steps_per_call": 2}),
     Companion("`train.remat`", {"train.remat": "full"}),

@@ -129,6 +129,12 @@ class Cli:
         """Run a command without a process of its own."""
         return run([*map(str, words)], self.directory, env)
 
+    def done(self, *words: object, **env: Any) -> Result:
+        """Run a command that succeeds."""
+        result = self(*words, **env)
+        assert result.code == 0, result.stderr
+        return result
+
     def process(self, *words: object, **env: Any) -> Result:
         """Run a command in a process of its own, to its end."""
         process = self.start(*words, **env)

@@ -23,7 +23,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str, ModelConfig]] = {
     "regression": ({}, "numbers", CONVNET),
     "multilabel": ({}, "labels", CONVNET),
     "segmentation": ({}, "masks", UNET),
-    "detection": ({"strides": "4", "radius": 2.5, "keep": 4}, "things", FCOS),
+    "detection": ({"strides": "4", "keep": 4}, "things", FCOS),
     "embedding": ({"size": 8}, "classes", CONVNET),
     "self_supervised": ({"size": 8, "projection_size": 4}, "classes", CONVNET),
 }

@@ -6,23 +6,14 @@ import jax
 import numpy as np
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
+from tests.helpers.described import describe
 
 
 def untrained(config: ModelConfig) -> TrainedModel:
     """Return a model with random weights: biases, norms and statistics, too."""
-    about = Description(
-        task="classification",
-        model=config,
-        precision="fp32",
-        image_shape=(34, 32, 3),
-        num_outputs=10,
-        class_names=None,
-        mean=(0.4, 0.5, 0.6),
-        std=(0.2, 0.3, 0.4),
-        crop_pct=1.0,
-        interpolation="bilinear",
+    about = describe(
+        config, (34, 32, 3), num_outputs=10, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
     )
     rng = np.random.default_rng(0)
 

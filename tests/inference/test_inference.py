@@ -2,7 +2,6 @@
 
 import io
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,51 +11,23 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save
 
-import jaxtrain
 from jaxtrain import load_model
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.cli import main
-from jaxtrain.config import DataConfig, ModelConfig
-from jaxtrain.data.stores import open_digits
+from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from tests.helpers.described import describe
+from tests.helpers.digits import read_test
 from tests.helpers.edited import edit
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
-# Batch norm in groups, averaged weights, saves of which not the last is the best.
-RUN = recipe(
-    data='DataConfig(source="digits", batch_size=64)',
-    train="TrainConfig(steps=12, ema_decay=0.9, eval_every_steps=4)",
-    checkpoint="CheckpointConfig(every_steps=4)",
-    logging="LoggingConfig(every_steps=4, tensorboard=False)",
-    parallel="ParallelConfig(batch_norm=16)",
-)
-
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A short run on the digits."""
-    root = tmp_path_factory.mktemp("inference")
-    path = write_recipe(root / "recipe.py", RUN)
-    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
-    yield root / "run"
-    shutil.rmtree(root)
-
-
-@pytest.fixture(scope="module")
-def model(workdir: Path) -> TrainedModel:
-    return load_model(workdir)
-
-
-def to_test() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels of the split that the run is tested on."""
-    store, splits = open_digits("", DataConfig(source="digits"))
-    images, labels = store.read(splits["test"][0])
-    return np.asarray(images), labels
+def model(digits_run: Path) -> TrainedModel:
+    return load_model(digits_run)
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -65,10 +36,10 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(log_sums - wide[np.arange(len(labels)), labels]))
 
 
-def test_it_predicts_what_the_run_evaluated(workdir: Path, model: TrainedModel):
-    images, labels = to_test()
+def test_it_predicts_what_the_run_evaluated(digits_run: Path, model: TrainedModel):
+    images, labels = read_test()
     logits, probabilities = model.logits(images), model.predict(images)
-    evaluated = read_summary(workdir)["eval"]
+    evaluated = read_summary(digits_run)["eval"]
     assert logits.dtype == probabilities.dtype == np.float32
     hits = probabilities.argmax(axis=1) == labels
     assert hits.mean() == pytest.approx(evaluated["accuracy"], abs=1e-7)
@@ -80,23 +51,25 @@ def test_it_predicts_what_the_run_evaluated(workdir: Path, model: TrainedModel):
 
 
 def test_features_are_what_the_last_layer_gets(model: TrainedModel):
-    images, _ = to_test()
+    images, _ = read_test()
     features, linear = model.features(images[:5]), model.params["head"]["linear"]
     logits = features @ np.asarray(linear["kernel"]) + np.asarray(linear["bias"])
     np.testing.assert_allclose(logits, model.logits(images[:5]), rtol=1e-4, atol=1e-5)
 
 
-def test_a_checkpoint_is_chosen(workdir: Path):
-    steps = {c: load_model(workdir, c).origin["step"] for c in ("best", "latest", 4)}
-    best = read_summary(workdir)["best"]["step"]
-    assert steps == {"best": best, "latest": 12, 4: 4}
+def test_a_checkpoint_is_chosen(digits_run: Path):
+    steps = {
+        c: load_model(digits_run, c).origin["step"] for c in ("best", "latest", 10)
+    }
+    best = read_summary(digits_run)["best"]["step"]
+    assert steps == {"best": best, "latest": 30, 10: 10}
 
 
 def test_a_checkpoint_that_a_run_replaces_is_no_damage(
-    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    shutil.copytree(workdir, tmp_path / "run")
-    kept = [int(p.name) for p in (workdir / "checkpoints").iterdir()]
+    shutil.copytree(digits_run, tmp_path / "run")
+    kept = [int(p.name) for p in (digits_run / "checkpoints").iterdir()]
     read, asked = Checkpoints.read, []
 
     def remove_first(self: Checkpoints, step: int) -> Any:
@@ -111,7 +84,7 @@ def test_a_checkpoint_that_a_run_replaces_is_no_damage(
 
 
 def test_an_exported_folder_is_the_same_model(model: TrainedModel, tmp_path: Path):
-    images, _ = to_test()
+    images, _ = read_test()
     folder.write(model, tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert again.description == model.description
@@ -127,7 +100,7 @@ def test_an_exported_folder_is_the_same_model(model: TrainedModel, tmp_path: Pat
 
 
 def test_images_of_any_kind(model: TrainedModel, tmp_path: Path):
-    image = to_test()[0][7]
+    image = read_test()[0][7]
     picture = Image.fromarray(image[..., 0])
     picture.save(tmp_path / "digit.png")
     buffer = io.BytesIO()
@@ -141,7 +114,7 @@ def test_images_of_any_kind(model: TrainedModel, tmp_path: Path):
 
 
 def test_another_size_is_fitted_as_in_an_evaluation(model: TrainedModel):
-    small = to_test()[0][3]
+    small = read_test()[0][3]
     large = np.asarray(Image.fromarray(small[..., 0]).resize((40, 30)))
     # The shorter side times crop_pct, centred, then bilinear.
     side = 30 * 0.875
@@ -153,7 +126,7 @@ def test_another_size_is_fitted_as_in_an_evaluation(model: TrainedModel):
 
 @each_row("num", [0, 1, 3, 65, 130])
 def test_any_number_of_images(model: TrainedModel, num: int):
-    images = to_test()[0][:num]
+    images = read_test()[0][:num]
     found = model.predict(images)
     assert found.shape == (num, 10)
     if num:
@@ -163,18 +136,12 @@ def test_any_number_of_images(model: TrainedModel, num: int):
 
 
 def test_grey_images_may_have_no_channels(model: TrainedModel):
-    images = to_test()[0][:3]
+    images = read_test()[0][:3]
     expected = model.predict(images)
     np.testing.assert_array_equal(model.predict(images[..., 0]), expected)
     assert model.predict(images[0, ..., 0]).shape == (1, 10)
     # Of the height of the model, an image with channels is one.
     assert model.predict(np.zeros((8, 8, 3), np.uint8)).shape == (1, 10)
-
-
-def test_a_model_shows_itself_in_a_line(model: TrainedModel):
-    step = model.origin["step"]
-    shown = f"TrainedModel(convnet: 8x8x1 images, 10 classes, step {step})"
-    assert repr(model) == shown
 
 
 # A picture that Pillow has not read yet: its pixels are not all there.
@@ -233,16 +200,16 @@ BROKEN = {
     "model.json is not there": no_description,
     "written by 9.9; differs in spectral": other_version,
     "does not fit model.name = 'convnet'": other_model,
-    "has best, latest and the steps 4, 8, 12": other_step,
+    "has best, latest and the steps 10, 20, 30": other_step,
 }
 
 
 @each_row("message", BROKEN)
 def test_a_run_that_cannot_be_loaded_is_told(
-    workdir: Path, tmp_path: Path, message: str
+    digits_run: Path, tmp_path: Path, message: str
 ):
     copy = tmp_path / "run"
-    shutil.copytree(workdir, copy)
+    shutil.copytree(digits_run, copy)
     options = BROKEN[message](copy)
     with pytest.raises(UserError, match=message):
         load_model(copy, **options)
@@ -299,12 +266,9 @@ def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
 
 
 def described(name: str, **options: Any) -> Description:
-    return Description(
-        task="classification",
-        model=ModelConfig(name=name, **options),
-        precision="fp32",
-        image_shape=(64, 64, 3),
-        num_outputs=10,
+    return describe(
+        ModelConfig(name=name, **options),
+        (64, 64, 3),
         class_names=tuple("abcdefghij"),
         mean=(0.5, 0.4, 0.3),
         std=(0.2, 0.2, 0.2),
@@ -362,9 +326,3 @@ def test_a_model_without_classes_has_no_probabilities():
     with pytest.raises(UserError, match="has no classes"):
         plain.predict(np.zeros((1, 64, 64, 3), np.uint8))
     assert plain.logits(np.zeros((1, 64, 64, 3), np.uint8)).shape == (1, 10)
-
-
-def test_the_package_says_what_it_has():
-    assert jaxtrain.load_model is load_model
-    with pytest.raises(AttributeError, match="no attribute 'load_modle'"):
-        _ = jaxtrain.load_modle

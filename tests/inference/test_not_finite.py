@@ -10,14 +10,13 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.engine.finite import NOT_FINITE, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from tests.helpers.described import describe
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
 
@@ -26,17 +25,14 @@ BLACK, WHITE = (np.full((16, 16, 3), value, np.uint8) for value in (0, 255))
 
 def make(task: str = "classification", **fields: Any) -> TrainedModel:
     """Return a model of which a black image alone has finite outputs."""
-    about = Description(
+    about = describe(
+        "lenet",
+        (16, 16, 3),
         task=task,
-        model=ModelConfig(name="lenet"),
-        precision="fp32",
-        image_shape=(16, 16, 3),
         num_outputs=3,
         class_names=("a", "b", "c") if task == "classification" else None,
         mean=(0.0,) * 3,
         std=(1.0,) * 3,
-        crop_pct=1.0,
-        interpolation="bilinear",
     )
     about = dataclasses.replace(about, **fields)
     # Kernels that overflow, and biases of 0.
@@ -127,9 +123,3 @@ def test_statistics_are_those_of_pixels(
     values = json.loads(json.dumps(values))
     with pytest.raises(UserError, match=f"^here: .*{told}"):
         Description.from_dict(values, "here")
-
-
-def test_a_written_model_is_read_back(model: TrainedModel, tmp_path: Path):
-    folder.write(model, tmp_path / "model")
-    found = load_model(tmp_path / "model")
-    assert found.description == model.description

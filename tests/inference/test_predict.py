@@ -39,14 +39,13 @@ from jaxtrain.inference import (
     tables,
 )
 from jaxtrain.inference.cells import from_cell
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.gradcam import draw
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.training import step
 from tests.helpers import command
+from tests.helpers.described import describe
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row
-from tests.helpers.words import quoted
 
 NAMES = ("cat", "dog", "émeu", "newt")
 SHAPE = (16, 16, 3)
@@ -61,17 +60,15 @@ def make(
     **options: Any,
 ) -> TrainedModel:
     """Return a model of random weights."""
-    about = Description(
+    about = describe(
+        ModelConfig(**{"name": "lenet", **options}),
+        shape,
         task="classification" if class_names else "mine",
-        model=ModelConfig(**{"name": "lenet", **options}),
         precision=precision,
-        image_shape=shape,
         num_outputs=4,
         class_names=class_names,
-        mean=(0.5,) * shape[2],
         std=(0.25,) * shape[2],
         crop_pct=0.875,
-        interpolation="bilinear",
     )
     draws = np.random.default_rng(0)
     weights = jax.tree.map(
@@ -253,28 +250,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return read
 
 
-def test_a_few_batches_are_in_memory_however_many_files_there_are(
-    model: TrainedModel, monkeypatch: pytest.MonkeyPatch
-):
-    image, num, size = np.zeros(SHAPE, np.uint8), 4000, 16
-    read = []
-
-    def quick(name: str, *rest: Any, **options: Any) -> np.ndarray:
-        read.append(name)
-        return image
-
-    monkeypatch.setattr(stream, "to_pixels", quick)
-    names = FileNames.join([b"%d" % i for i in range(num)])
-    program = predict.make_program(model, predict.Wanted())
-    most, done = 0, 0
-    for batch in predict.predict(model, program, names, size):
-        most = max(most, len(read) - done)
-        done += len(batch.errors)
-    assert done == len(read) == num
-    # Read ahead, with the one that is computed and the one that is handed out.
-    assert size < most <= (stream.AHEAD + 3) * size
-
-
 def test_names_come_from_standard_input_as_they_are(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -302,21 +277,6 @@ def test_names_come_from_standard_input_as_they_are(
         found.find(["-"])
     lines = found.find(["-"], io.BytesIO(b"b.png\n\na.png"))
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
-
-
-def test_a_batch_is_no_larger_than_all_images(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    sizes, load = [], stream.load
-
-    def note(get: Any, num: int, about: Description, size: int) -> Any:
-        sizes.append(size)
-        return load(get, num, about, size)
-
-    monkeypatch.setattr(stream, "load", note)
-    assert run("--out found.csv --batch-size 1000000 photos/a/00.png photos/b") == 0
-    with open("found.csv", encoding="utf-8") as file:
-        assert sizes == [sum(1 for _ in file) - 1]
 
 
 def give(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
@@ -439,32 +399,10 @@ def test_an_interrupted_command_leaves_what_was_there(
     assert {p.name for p in here.iterdir()} == {"found.csv", "model", "photos"}
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_told_and_left_as_it_was(
-    here: Path, disk: Path, capsys: pytest.CaptureFixture[str]
-):
-    with (disk / "filler").open("wb") as filler:
-        filler.write(bytes(11_900_000))
-    for option in ("--features", "--out", "--explain"):
-        name = {"--features": "f.npy", "--out": "f.csv", "--explain": "seen"}[option]
-        size = os.statvfs(disk)
-        with (disk / "rest").open("wb") as rest:
-            rest.write(bytes(size.f_bavail * size.f_bsize))
-        assert (
-            run(f"{option} {quoted(disk / name)} --batch-size 4 --topk 4 photos") == 2
-        )
-        told = capsys.readouterr().err
-        assert f"{option} {disk / name}: cannot write there (No space left" in told
-        assert {p.name for p in disk.iterdir()} == {"filler", "rest"}
-        (disk / "rest").unlink()
-
-
-@pytest.mark.parametrize("last", ["csv_table", "npy_file"])
 def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
-    here: Path, monkeypatch: pytest.MonkeyPatch, last: str
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Whichever of them is closed after the others."""
-    really = getattr(tables, last)
+    really = tables.npy_file
 
     @contextlib.contextmanager
     def full(*given: Any) -> Iterator[Any]:
@@ -472,8 +410,7 @@ def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
             yield write
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tables, last, full)
-    monkeypatch.setitem(tables.TABLES, ".csv", tables.csv_table)
+    monkeypatch.setattr(tables, "npy_file", full)
     assert run("--out found.csv --features f.npy --explain seen photos") == 2
     assert {p.name for p in here.iterdir()} == {"model", "photos"}
 
@@ -502,8 +439,8 @@ def test_a_temperature_divides_the_logits(
         ({"temperature": 2.5, "step": 3}, "was fitted to the checkpoint of step 3"),
         ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
-        ({"temperature": None}, "temperature: expected a finite number, found null"),
-        ({}, "temperature.json: temperature is missing"),
+        ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),
+        ({}, "temperature.json: Object missing required field `temperature`"),
     ):
         fit(**values)
         assert main(words) == 2
@@ -623,20 +560,6 @@ def test_pictures_show_where_the_map_is():
     assert (np.asarray(draw(grey, np.zeros((4, 4), np.float32))) == 100).all()
     colour = np.zeros((250, 300, 3), np.uint8)
     assert draw(colour, heat).size == (300, 250)
-
-
-def test_pictures_of_maps_name_the_class_and_its_probability():
-    heat, grey = np.zeros((4, 4), np.float32), np.full((28, 28, 1), 100, np.uint8)
-    plain = np.asarray(draw(grey, heat))
-    pictures = [np.asarray(draw(grey, heat, text)) for text in ("9.1% émeu", "cat")]
-    for picture in pictures:
-        assert picture.shape == (248, 224, 3)
-        assert (picture[:224] == plain).all()
-        strip = picture[224:, :, 0]
-        assert strip.min() == 0 and strip.max() == 255
-    assert (pictures[0] != pictures[1]).any()
-    # One that is too long is cut, and not drawn beyond the picture.
-    assert draw(grey, heat, "w" * 500).size == (224, 248)
 
 
 @pytest.mark.slow

@@ -30,8 +30,7 @@ from jaxtrain.records.workdir import (
     read_own_parts,
     write_json,
 )
-from jaxtrain.run.tables import show_next
-from jaxtrain.tasks.classification import Classification
+from tests.helpers import described
 from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -89,17 +88,12 @@ def ran() -> bool:
 
 
 def describe(name: str, task: str = "classification") -> Description:
-    return Description(
+    return described.describe(
+        name,
+        (8, 8, 1),
         task=task,
-        model=ModelConfig(name=name),
-        precision="fp32",
-        image_shape=(8, 8, 1),
         num_outputs=2,
         class_names=None if task != "classification" else ("a", "b"),
-        mean=(0.5,),
-        std=(0.5,),
-        crop_pct=1.0,
-        interpolation="bilinear",
     )
 
 
@@ -497,14 +491,3 @@ def test_no_other_module_makes_code_of_data():
             if builtin or name in MAKES_CODE or name == "run_module":
                 found.setdefault(name, set()).add(module)
     assert found == MAKES_CODE
-
-
-@pytest.mark.parametrize("name", ["lenet", FILE])
-def test_next_commands_of_a_run_allow_its_parts(
-    name: str, capsys: pytest.CaptureFixture[str]
-):
-    task = Classification((8, 8, 1), {"num_classes": 2})
-    show_next(Path("run"), Config(model=ModelConfig(name=name)), task)
-    told = [line for line in capsys.readouterr().out.splitlines() if "main.py" in line]
-    assert len(told) == 4
-    assert all(("--workdir run --trust" in line) == (name == FILE) for line in told)

@@ -15,12 +15,12 @@ from jaxtrain import models
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.auxiliary import TwoHeads
+from tests.helpers.described import describe
 from tests.helpers.numerics import close
 from tests.helpers.trial import IMAGES, LABELS, ROOT, SHAPE, Trial
 
@@ -87,16 +87,6 @@ def test_a_step_lowers_the_sum_of_the_losses(name: str):
         close(trial.state.params, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.slow
-def test_a_line_search_looks_at_the_sum_of_the_losses():
-    trial = Trial(name="two_heads", optimizer=OptimizerConfig(name="lbfgs"))
-    for _ in range(5):
-        params = trial.state.params
-        loss = trial(IMAGES[:1], LABELS[:1])["loss"][0]
-        np.testing.assert_allclose(loss, jax.jit(by_hand)(params)[0], rtol=1e-5)
-        assert jax.jit(by_hand)(trial.state.params)[0] < loss
-
-
 def test_an_evaluation_sees_the_main_outputs_alone():
     trial = Trial(name="two_heads", compute=False)
     images = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)
@@ -124,15 +114,10 @@ def test_heads_of_another_shape_are_refused():
 def test_a_folder_tells_timm_of_the_head(
     tmp_path: Path, weight: float, arguments: dict[str, bool]
 ):
-    about = Description(
-        task="classification",
-        model=ModelConfig(name="inception_v3", aux_weight=weight),
-        precision="fp32",
-        image_shape=(299, 299, 3),
-        num_outputs=4,
+    about = describe(
+        ModelConfig(name="inception_v3", aux_weight=weight),
+        (299, 299, 3),
         class_names=tuple("abcd"),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         crop_pct=0.875,
         interpolation="bicubic",
     )

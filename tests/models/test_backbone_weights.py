@@ -19,6 +19,7 @@ from jaxtrain.models.weights.names import OWN, ArrayNames
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, plan_start
 from jaxtrain.training.state import split_model
+from tests.helpers import described
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -29,17 +30,8 @@ SMALL: dict[str, Any] = {"backbone": FOUR_STAGES, "width": 0.1, "stem": "cifar"}
 
 
 def describe(model: ModelConfig, shape: Any = (32, 32, 3), num: int = 7) -> Description:
-    return Description(
-        task="classification",
-        model=model,
-        precision="fp32",
-        image_shape=shape,
-        num_outputs=num,
-        class_names=None,
-        mean=(0.5,) * shape[2],
-        std=(0.2,) * shape[2],
-        crop_pct=0.875,
-        interpolation="bilinear",
+    return described.describe(
+        model, shape, num_outputs=num, std=(0.2,) * shape[2], crop_pct=0.875
     )
 
 

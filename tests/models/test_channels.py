@@ -16,17 +16,17 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.channels.cut import first_units, take
 from jaxtrain.models.channels.follow import follow
 from jaxtrain.models.channels.groups import ChannelMap, channels_of
-from jaxtrain.models.channels.labels import ANY, STAYS, reshape
 from jaxtrain.models.layers import Layers
 from jaxtrain.tasks.detection import output_spec
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -64,11 +64,11 @@ def blueprint(name: str, **options: Any) -> Blueprint:
     if name == "resnext50_32x4d":
         given = {"width": 1.0}
     size = SIZES.get(name, 32)
-    return Blueprint(
-        config=ModelConfig(name=name, **given, **options),
-        policy=precision.parse("fp64" if jnp.ones(()).dtype == "float64" else "fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=5 if name not in SPECS else 3,
+    return make_blueprint(
+        ModelConfig(name=name, **given, **options),
+        (size, size, 3),
+        5 if name not in SPECS else 3,
+        "fp64" if jnp.ones(()).dtype == "float64" else "fp32",
         output_spec=SPECS.get(name),
     )
 
@@ -165,26 +165,6 @@ def test_numbers_of_channels_that_there_cannot_be_are_refused():
         first_units(grouped, {"stage1_block1/conv1": 6})
 
 
-def test_labels_of_another_shape():
-    channel, row = np.arange(1, 4), np.full(2, STAYS)
-    rows: list[tuple[list[Any], tuple[int, ...], list[Any] | None]] = [
-        ([row, channel], (6,), [[1, 2, 3, 1, 2, 3]]),
-        ([channel, row], (6,), [[1, 1, 2, 2, 3, 3]]),
-        ([row, channel], (1, 2, 1, 3), [[0], [0, 0], [0], [1, 2, 3]]),
-        ([np.tile(channel, 2)], (2, 3), [[0, 0], [1, 2, 3]]),
-        ([np.full(4, ANY)], (2, 2), [[ANY, ANY], [ANY, ANY]]),
-        # Parted channels, and two kinds in one dim, cannot follow.
-        ([np.arange(1, 5)], (2, 2), None),
-        ([channel, channel], (9,), None),
-    ]
-    for dims, shape, expected in rows:
-        made, lost = reshape(dims, shape)
-        if expected is None:
-            assert lost and all((x == STAYS).all() for x in made)
-        else:
-            assert [x.tolist() for x in made] == expected and not lost
-
-
 Weights = dict[str, jax.Array]
 
 
@@ -270,15 +250,6 @@ def test_a_model_whose_channels_cannot_go_is_refused_by_its_layers():
     images = jax.ShapeDtypeStruct((2, 8, 8, 3), jnp.float32)
     with pytest.raises(UserError, match=r"Bare .* .linear: .*outputs of the model"):
         channels_of(made, images)
-
-
-def test_new_weights_have_the_smaller_shapes():
-    made = blueprint("cnn4", channels={"conv1": 2, "linear": 3})
-    model: Any = made.build(initial_rngs(jax.random.key(0)))
-    conv1, conv2, linear = (getattr(model, n) for n in ("conv1", "conv2", "linear"))
-    assert conv1.kernel.shape == (3, 3, 3, 2) and conv1.out_features == 2
-    assert conv2.kernel.shape[2] == conv2.in_features == 2
-    assert linear.bias.shape == (3,) and model.head.linear.in_features == 3
 
 
 @pytest.mark.slow

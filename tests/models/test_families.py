@@ -20,6 +20,7 @@ from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.axes import COVER, assert_same, disturb
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.shallow import SHIFTS, SHORT, SIZES
 from tests.helpers.tiers import thinned
 
@@ -28,12 +29,8 @@ NUM_CLASSES = 4
 
 def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
     size = SIZES.get(name, 32)
-    return Blueprint(
-        config=SHORT[name],
-        policy=precision.parse(policy),
-        image_shape=(size, size, 3),
-        num_outputs=NUM_CLASSES,
-        norm_groups=num_groups,
+    return make_blueprint(
+        SHORT[name], (size, size, 3), NUM_CLASSES, policy, norm_groups=num_groups
     )
 
 

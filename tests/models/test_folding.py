@@ -12,10 +12,10 @@ from flax import nnx
 from jax import lax
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.folding import fold_norms
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -182,13 +182,7 @@ LARGE = [
 )
 def test_models_put_out_the_same(config: ModelConfig, num: int):
     with jax.enable_x64():
-        blueprint = Blueprint(
-            config=config,
-            policy=precision.parse("fp64"),
-            image_shape=(32, 32, 3),
-            num_outputs=5,
-            norm_groups=2,
-        )
+        blueprint = make_blueprint(config, (32, 32, 3), 5, "fp64", norm_groups=2)
         graphdef, *weights = split_model(
             blueprint.build(initial_rngs(jax.random.key(0)))
         )

@@ -245,7 +245,7 @@ def blockwise_max(x: np.ndarray) -> np.ndarray:
 
 
 def test_gradient_of_equal_maxima_goes_to_the_first():
-    x = np.random.default_rng(0).integers(-2, 3, (2, 6, 8, 2)).astype(np.float32)
+    x = np.random.default_rng(0).integers(-2, 3, (2, 7, 9, 2)).astype(np.float32)
 
     def flax_pool(x: jax.Array) -> jax.Array:
         return nnx.max_pool(x, (2, 2), (2, 2))
@@ -379,8 +379,3 @@ def test_drop_path_drops_whole_examples():
     np.testing.assert_array_equal(y, again)
     layer.eval()
     np.testing.assert_array_equal(layer(x), x)
-
-
-def test_groups_do_not_take_split_inputs():
-    with pytest.raises(AssertionError, match="its own input channels"):
-        make().conv(4, 4, 3, groups=4, split="in")

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.models import MODELS
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.training import precision
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import predict
-from jaxtrain.zoo import counted, listing
-from jaxtrain.zoo.counted import Counted
+from jaxtrain.zoo import counted
 from jaxtrain.zoo.published import PUBLISHED
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import ROOT
 
 # What the metadata of torchvision 0.28's weights say: parameters, and billions of
@@ -129,13 +126,6 @@ def test_counts_are_those_of_torchvision():
             assert 0.8 < counts.forward_flops / (2e9 * billions) < 1.1, name
 
 
-def test_the_listing_of_a_model_that_is_not_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(counted, "read", dict[str, Counted])
-    assert listing.to_dict(listing.find("resnet18"))["num_params"] is None
-    assert "weights" not in listing.details(listing.find("resnet18"))
-    assert len(listing.table().splitlines()) == 1 + len(MODELS)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", list(MODELS)[::5])
 def test_counts_are_of_the_models_as_they_are(name: str):
@@ -144,12 +134,7 @@ def test_counts_are_of_the_models_as_they_are(name: str):
     The compiler changes them by a few percent.
     """
     counts, about = counted.read()[name], PUBLISHED[name]
-    model = Blueprint(
-        config=ModelConfig(name=name),
-        policy=precision.parse("fp32"),
-        image_shape=about.image_shape,
-        num_outputs=about.num_outputs,
-    ).abstract()
+    model = make_blueprint(name, about.image_shape, about.num_outputs).abstract()
     graphdef, params, model_state = split_model(model)
     assert num_params(params) == counts.num_params
 

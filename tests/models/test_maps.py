@@ -21,11 +21,11 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights import voc
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.training import precision
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path, path_name
 from tests.helpers import seeded
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.discs import CLASSES
 from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
@@ -54,11 +54,8 @@ def names_of(name: str) -> ArrayNames:
 
 
 def blueprint(name: str, size: int, num_outputs: int, **options: Any) -> Blueprint:
-    return Blueprint(
-        config=ModelConfig(name=name, **options),
-        policy=precision.parse("fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=num_outputs,
+    return make_blueprint(
+        ModelConfig(name=name, **options), (size, size, 3), num_outputs
     )
 
 
@@ -168,17 +165,6 @@ def test_strides_become_dilation(options: dict[str, Any], rows: int):
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
         blueprint("deeplabv3_resnet50", 65, 4, **options).abstract()
-
-
-def test_a_batch_norm_of_a_single_mean_is_refused():
-    """Of one image in a group it would put out its bias alone."""
-    given: dict[str, Any] = {"backbone": FOUR_STAGES, "width": 0.1}
-    made = blueprint("deeplabv3_resnet50", 33, 4, **given)
-    graphdef, *weights = split_model(made.abstract())
-    apply = partial(apply_model, graphdef)
-    with pytest.raises(UserError, match="aspp/pooled/norm: batch norm over one value"):
-        jax.eval_shape(apply, *weights, made.images(1), jax.random.key(0))
-    jax.eval_shape(partial(predict, graphdef), *weights, made.images(1))
 
 
 def write_weights(path: Path, name: str, num_outputs: int, **options: Any) -> None:

@@ -11,11 +11,10 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.registry import find_row
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.maps import FOUR_STAGES
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
@@ -72,11 +71,8 @@ def takes(config: ModelConfig) -> set[str]:
 
 def abstract(config: ModelConfig, size: int, **options: Any) -> Model:
     own = {k: v for k, v in config.options.items() if k not in options}
-    blueprint = Blueprint(
-        config=dataclasses.replace(config, options=own, **options),
-        policy=precision.parse("fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=4,
+    blueprint = make_blueprint(
+        dataclasses.replace(config, options=own, **options), (size, size, 3), 4
     )
     return blueprint.abstract()
 

@@ -95,8 +95,7 @@ def test_a_run_goes_on_on_other_devices_and_is_evaluated(cli: Cli):
 
     def run(name: str, devices: int, *words: object) -> Path:
         arguments = ["--config", "run.py", "--workdir", name, *words]
-        result = cli(*arguments, JAX_NUM_CPU_DEVICES=str(devices))
-        assert result.code == 0, result.stderr
+        cli.done(*arguments, JAX_NUM_CPU_DEVICES=str(devices))
         return cli.directory / name
 
     whole = run("whole", 1)
@@ -112,7 +111,6 @@ def test_a_run_goes_on_on_other_devices_and_is_evaluated(cli: Cli):
     states = [load_step(w, 6).model_state for w in (whole, parts)]
     assert states[0]["scale"]["count"] == 12
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **CLOSE), *states)
-    evaluated = cli("evaluate", "--workdir", "parts", "--trust")
-    assert evaluated.code == 0, evaluated.stderr
+    cli.done("evaluate", "--workdir", "parts", "--trust")
     found = json.loads((parts / "evaluation.json").read_text())["metrics"]["loss"]
     assert found == pytest.approx(read_summary(parts)["eval"]["loss"], rel=1e-5)

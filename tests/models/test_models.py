@@ -16,7 +16,7 @@ from flax import nnx
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, batch_norm, layers, pools
+from jaxtrain.models import MODELS, batch_norm, layers
 from jaxtrain.models.activations import Activation, hard_swish, silu
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
@@ -145,13 +145,7 @@ def random_images(*shape: int) -> jax.Array:
             896 + 18_496 + 73_856 + 147_584 + (2 * 2 * 128 + 1) * 64 + 65 * 10,
         ),
         (ModelConfig(name="resnet18", stem="cifar"), CIFAR, 10, 11_173_962),
-        (ModelConfig(name="resnet50"), IMAGENET, 1000, 25_557_032),
         (ModelConfig(name="wide_resnet28_10"), CIFAR, 100, 36_536_884),
-        (ModelConfig(name="googlenet"), IMAGENET, 1000, 13_004_888),
-        pytest.param(
-            *(ModelConfig(name="googlenet", aux_weight=0.0), IMAGENET, 1000, 6_624_904),
-            marks=pytest.mark.slow,
-        ),
     ],
     ids=lambda value: value.name if isinstance(value, ModelConfig) else None,
 )
@@ -184,48 +178,11 @@ def test_resnet_multiply_adds(name: str, billions: float) -> None:
     assert total / 1e9 == pytest.approx(billions, abs=6e-4)
 
 
-@pytest.mark.slow
-def test_resnet50_sizes_and_strides() -> None:
-    """Table 1 of the paper, and v1.5: strides in the 3x3 convolutions."""
-    model = abstract(ModelConfig(name="resnet50"), IMAGENET, 1000)
-    stem, *convs, head = trace(model, IMAGENET)
-    assert stem.y.shape == (1, 112, 112, 64)
-    assert stem.padding == ((3, 3), (3, 3))
-    assert convs[0].x.shape == (1, 56, 56, 64)
-    assert head.x.shape == (1, 2048)
-    sizes = {conv.y.shape[1:] for conv in convs if conv.kernel.shape[0] == 3}
-    assert sizes == {(56, 56, 64), (28, 28, 128), (14, 14, 256), (7, 7, 512)}
-    # Of each of the last three stages: the 3x3 in the block, the 1x1 of the shortcut.
-    assert {conv.kernel.shape for conv in convs if conv.strides == (2, 2)} == {
-        (3, 3, 128, 128),
-        (1, 1, 256, 512),
-        (3, 3, 256, 256),
-        (1, 1, 512, 1024),
-        (3, 3, 512, 512),
-        (1, 1, 1024, 2048),
-    }
-    for conv in convs:
-        pad = conv.kernel.shape[0] // 2
-        assert conv.padding == ((pad, pad), (pad, pad))
-
-
 def test_cifar_stem_keeps_the_resolution() -> None:
     stem, *convs, _ = trace(abstract(TINY["resnet18"], CIFAR), CIFAR)
     assert stem.kernel.shape[:2] == (3, 3)
     assert convs[0].x.shape[:3] == (1, 32, 32)
     assert convs[-1].y.shape[:3] == (1, 4, 4)
-
-
-@each_row("name", SHALLOW)
-def test_paths(name: str) -> None:
-    """Parts of a path are names (not list indices), and only batch norm has state."""
-    _, params, rest = split(abstract(ModelConfig(name=name), CIFAR))
-    for state, leaves in (params, {"kernel", "bias", "scale"}), (rest, {"mean", "var"}):
-        for path, _ in nnx.to_flat_state(state):
-            assert all(isinstance(part, str) for part in path)
-            assert path[-1] in leaves
-    if name in RESNETS:
-        assert "conv1" in nnx.to_pure_dict(params)["stage1_block1"]
 
 
 def flat(state: Any) -> dict[str, np.ndarray]:
@@ -235,15 +192,7 @@ def flat(state: Any) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in SHALLOW if name != "resnet18"),
-        # One of each kind of block: deeper ones have more of the same.
-        pytest.param("resnet18", marks=pytest.mark.slow),
-        pytest.param("resnet50", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["lenet", "convnet", "cnn4"])
 def test_two_steps_of_training(name: str) -> None:
     apply, *_ = split(abstract(TINY[name], (16, 16, 3)))
     params, rest = jax.jit(lambda: split(create(TINY[name]))[1:])()
@@ -263,16 +212,10 @@ def test_two_steps_of_training(name: str) -> None:
     loss1, grads1, params1, rest1 = step(params, rest)
     loss2, grads2, _, _ = step(params1, rest1)
     assert loss2 < loss1
-    # The scale of 0 at the end of each residual branch hides what is before it ...
-    last = "norm2" if name in ("resnet18", "resnet34") else "norm3"
-    for path, grad in flat(grads1).items():
-        hidden = "block" in path and not ("shortcut" in path or last in path)
-        assert np.isfinite(grad).all(), path
-        assert grad.any() != hidden, path
-    # ... in the first step only.
-    for path, grad in flat(grads2).items():
-        assert np.isfinite(grad).all(), path
-        assert grad.any(), path
+    for grads in (grads1, grads2):
+        for path, grad in flat(grads).items():
+            assert np.isfinite(grad).all(), path
+            assert grad.any(), path
     for path, old in flat(rest).items():
         assert (flat(rest1)[path] != old).any(), path
 
@@ -486,23 +429,6 @@ def test_variance_that_overflows_shows_in_the_gradients() -> None:
     np.testing.assert_array_equal(np.isfinite(grads["scale"]), [False, True])
 
 
-@each_row("shape", [(2, 6, 8, 3), (2, 7, 5, 3), (1, 2, 3, 1)])
-def test_max_pool_equals_flax(shape: tuple[int, ...]) -> None:
-    x = random_images(*shape)
-
-    def flax_pool(x: jax.Array) -> jax.Array:
-        return nnx.max_pool(x, (2, 2), strides=(2, 2))
-
-    @jax.jit
-    def both(x: jax.Array) -> tuple[Any, Any]:
-        expected, expected_vjp = jax.vjp(flax_pool, x)
-        actual, actual_vjp = jax.vjp(pools.max_pool, x)
-        return (actual, actual_vjp(actual)[0]), (expected, expected_vjp(actual)[0])
-
-    for actual, expected in zip(*both(x), strict=True):
-        np.testing.assert_array_equal(actual, expected)
-
-
 def test_dropout_is_keyed_by_the_call() -> None:
     config = ModelConfig(name="cnn4", width=0.125, dropout=0.5)
     state = jax.jit(lambda: nnx.state(create(config)))()
@@ -554,18 +480,7 @@ def test_each_piece_draws_by_its_place_alone() -> None:
     np.testing.assert_array_equal(alone[0], third)
 
 
-@each_row("name", ["convnet", "cnn4", "resnet18"])
-def test_dropout_leaves_no_random_state(name: str) -> None:
-    model = abstract(ModelConfig(name=name, dropout=0.5), CIFAR)
-    assert not jax.tree.leaves(nnx.state(model, nnx.RngState))
-    assert not jax.tree.leaves(
-        nnx.state(model, nnx.Not(nnx.Any(nnx.Param, nnx.BatchStat)))
-    )
-
-
-@pytest.mark.parametrize(
-    "name", ["convnet", "cnn4", pytest.param("resnet50", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["convnet", "cnn4"])
 def test_width_scales_channels(name: str) -> None:
     full, half, least = (
         trace(abstract(ModelConfig(name=name, width=width), CIFAR), CIFAR)
@@ -587,26 +502,6 @@ def test_unknown_name() -> None:
         assert name in str(error.value)
     with pytest.raises(UserError, match=", or path/to"):
         create(ModelConfig(name="zzz"))
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            ModelConfig(name="convnet", stem="cifar"),
-            "model.stem = 'cifar' has no effect on convnet, "
-            "which takes: width, dropout",
-        ),
-        (
-            ModelConfig(name="lenet", width=2.0),
-            "model.width = 2.0 has no effect on lenet, which takes: no options",
-        ),
-    ],
-)
-def test_option_without_effect(config: ModelConfig, message: str) -> None:
-    with pytest.raises(UserError) as error:
-        create(config)
-    assert str(error.value) == message
 
 
 @each_row("name", SHALLOW)
@@ -640,18 +535,6 @@ def test_smallest_image_may_depend_on_options() -> None:
         assert abstract(config, (size, size, 3)).min_size == size
         with pytest.raises(UserError, match=f"{size}x{size} pixels up"):
             abstract(config, (size - 1, size, 3))
-
-
-@pytest.mark.slow
-def test_smallest_image_depends_on_the_stem() -> None:
-    """Patches of 4x4 pixels, and three times half of what they leave."""
-    cases: Any = (("imagenet", 32), ("cifar", 8))
-    for stem, size in cases:
-        config = ModelConfig(name="convnext_tiny", width=0.01, stem=stem)
-        *_, head = trace(abstract(config, (size, size, 3)), (size, size, 3))
-        assert head.y.shape == (1, 10)
-        with pytest.raises(UserError, match=f"from {size}x{size} pixels up"):
-            abstract(config, (size, size - 1, 3))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, shapes_of
@@ -23,6 +23,7 @@ from jaxtrain.run.pretrained import plan_start
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training.state import split_model
+from tests.helpers import described
 
 HERE = "tests.models.test_output_spec"
 own.allow(f"{HERE}:{name}" for name in ("TwoHeads", "TwoOutputs", "Nothing", "Flat"))
@@ -73,18 +74,14 @@ class Nothing(Task):
 
 
 def describe(name: str) -> Description:
-    return Description(
+    return described.describe(
+        name,
+        (32, 32, 3),
         task=f"{HERE}:TwoOutputs",
-        model=ModelConfig(name=name),
-        precision="fp32",
-        image_shape=(32, 32, 3),
         num_outputs=7,
         output_spec=TwoOutputs.output_spec,
-        class_names=None,
-        mean=(0.5,) * 3,
         std=(0.2,) * 3,
         crop_pct=0.875,
-        interpolation="bilinear",
     )
 
 

@@ -16,19 +16,16 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
+from tests.helpers.blueprints import make_blueprint
 
 SHAPE = (16, 16, 3)
 
 
 def blueprint(name: str, quantize: Any = "int8", **options: Any) -> Blueprint:
-    return Blueprint(
-        config=ModelConfig(name=name, quantize=quantize, **options),
-        policy=precision.parse("fp32"),
-        image_shape=SHAPE,
-        num_outputs=4,
+    return make_blueprint(
+        ModelConfig(name=name, quantize=quantize, **options), SHAPE, 4
     )
 
 
@@ -141,11 +138,8 @@ def test_without_rounding_it_is_the_plain_model(monkeypatch: pytest.MonkeyPatch)
 
 
 def _step(quantize: Any) -> dict[str, np.ndarray]:
-    made = Blueprint(
-        config=ModelConfig(name="convnet", width=0.0625, quantize=quantize),
-        policy=precision.parse("fp64"),
-        image_shape=SHAPE,
-        num_outputs=4,
+    made = make_blueprint(
+        ModelConfig(name="convnet", width=0.0625, quantize=quantize), SHAPE, 4, "fp64"
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
     images = jax.random.normal(jax.random.key(1), (8, *SHAPE), jnp.float64)

@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.config import ModelConfig
-from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.preact_resnet import WideBlock, WideResNet
 from jaxtrain.models.regnet import RegNet
@@ -42,31 +39,6 @@ def create(model: type[ResNet], size: int = 32, **options: Any) -> Any:
 def blocks(model: Any) -> list[Any]:
     layers = [getattr(model, piece.names[0]) for piece in model.pieces]
     return [layer for layer in layers if isinstance(layer, ResidualBlock)]
-
-
-# Depths and widths of the models in pycls, the reference implementation; the first
-# width of the 8GF is torchvision's.
-@pytest.mark.parametrize(
-    ("name", "depths", "widths"),
-    [
-        pytest.param(
-            *("regnet_y_3_2gf", [2, 5, 13, 1], [72, 216, 576, 1512]),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *("regnet_y_4gf", [2, 6, 12, 2], [128, 192, 512, 1088]),
-            marks=pytest.mark.slow,
-        ),
-        ("regnet_y_8gf", [2, 4, 10, 1], [224, 448, 896, 2016]),
-    ],
-)
-def test_regnet_stages(name: str, depths: list[int], widths: list[int]) -> None:
-    model: Any = MODELS[name]
-    assert [depth for _, depth in model.stages()] == depths
-    channels = [block.conv3.out_features for block in blocks(create(model))]
-    assert channels == [
-        w for w, d in zip(widths, depths, strict=True) for _ in range(d)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -112,14 +84,6 @@ def test_wide_resnet_drops_between_the_convolutions() -> None:
     # 11.0 million of WRN-16-8 in table 5 of the paper.
     params = jax.tree.leaves(nnx.state(model, nnx.Param))
     assert round(sum(x.size for x in params) / 1e6, 1) == 11.0
-
-
-def test_wide_resnet_has_one_stem() -> None:
-    config = ModelConfig(name="wide_resnet28_10", stem="imagenet")
-    with pytest.raises(UserError, match="takes: width, dropout, drop_path"):
-        Blueprint(
-            config=config, image_shape=(32, 32, 3), num_outputs=10, policy=FP32
-        ).build(nnx.Rngs(0))
 
 
 def test_groups_and_multiples_survive_any_width() -> None:

@@ -9,12 +9,11 @@ import pytest
 from flax import nnx
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
@@ -38,12 +37,7 @@ class KeptKey(Model):
 
 
 def blueprint(name: str) -> Blueprint:
-    return Blueprint(
-        config=ModelConfig(name=name),
-        policy=precision.parse("fp32"),
-        image_shape=(8, 8, 1),
-        num_outputs=4,
-    )
+    return make_blueprint(name, (8, 8, 1), 4)
 
 
 def test_streams_have_no_state_and_draw_the_keys_of_their_piece():
@@ -85,8 +79,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(cli: Cli):
         "--workdir run",
         "--workdir recomputed --train.remat block",
     ):
-        result = cli(*f"--config recipe.py {words}".split())
-        assert result.code == 0, result.stderr
+        cli.done(*f"--config recipe.py {words}".split())
     whole, run, other = (
         [line["loss"] for line in read_lines(cli.directory / name, "train")]
         for name in ("whole", "run", "recomputed")
@@ -98,5 +91,4 @@ def test_a_stopped_run_goes_on_bit_for_bit(cli: Cli):
         "export --workdir run --format safetensors --out exported",
         "evaluate --workdir exported --data.source synthetic:8x8x1/4/96 --out e.json",
     ):
-        result = cli(*words.split(), "--trust")
-        assert result.code == 0, result.stderr
+        cli.done(*words.split(), "--trust")

@@ -15,9 +15,9 @@ from jaxtrain.inference.load import load_step
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.weights import sources
-from jaxtrain.training.precision import parse
 from jaxtrain.training.state import split_model
 from tests.helpers import transforms
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
@@ -27,11 +27,11 @@ own.allow(f"{HERE}:{name}" for name in ("scaled", "nothing", "outside", "wrapped
 
 
 def blueprint(transform: str | None, name: str = "lenet") -> Blueprint:
-    return Blueprint(
-        config=ModelConfig(name=name, transform=transform and f"{HERE}:{transform}"),
-        policy=parse("bf16"),
-        image_shape=(32, 32, 3),
-        num_outputs=10,
+    return make_blueprint(
+        ModelConfig(name=name, transform=transform and f"{HERE}:{transform}"),
+        (32, 32, 3),
+        10,
+        "bf16",
     )
 
 

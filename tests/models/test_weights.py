@@ -468,8 +468,7 @@ def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Pat
         f"--config {quoted(config)} --workdir w --model.pretrained "
         f"{quoted(still)} {words}"
     )
-    found = Cli(tmp_path)(*shlex.split(given), JAX_NUM_CPU_DEVICES="4")
-    assert found.code == 0, found.stderr
+    Cli(tmp_path).done(*shlex.split(given), JAX_NUM_CPU_DEVICES="4")
     one, other = map(load_model, (still, tmp_path / "w"))
     assert one.description.model.width == other.description.model.width
     # bfloat16 keeps 8 digits, and pure_bf16 rounds at random.
@@ -501,7 +500,7 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
     for header, told in (
         ('{"a": ' + "[" * 900 + "]" * 900 + "}", "it is nested more than 64 deep"),
         (f'{{"a": {tensor}, "a": {tensor}}}', "it has the field 'a' twice"),
-        ('{"a": 1' + "0" * 5000 + "}", "a number has 5001 digits"),
+        ('{"a": 1' + "0" * 5000 + "}", "10{19} is an integer beyond"),
     ):
         path = tmp_path / "hostile.safetensors"
         size = len(header).to_bytes(8, "little")

@@ -12,12 +12,12 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import sources
-from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.layers import lecun_normal
 from jaxtrain.models.whitened_cnn import identity_like
 from jaxtrain.models.whitening import whitening_kernel
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.recipes import recipe, write_recipe
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -128,11 +128,8 @@ def test_a_transform_that_takes_the_kernel_away_is_refused(
 
 
 def test_a_pooled_head_sees_the_largest_value_of_each_channel():
-    made = Blueprint(
-        config=ModelConfig(name="whitened_cnn_small", global_pool="max"),
-        policy=precision.parse("fp32"),
-        image_shape=(20, 16, 1),
-        num_outputs=3,
+    made = make_blueprint(
+        ModelConfig(name="whitened_cnn_small", global_pool="max"), (20, 16, 1), 3
     )
     model = made.build(initial_rngs(jax.random.key(0)))
     model.eval()

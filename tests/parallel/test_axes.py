@@ -15,21 +15,19 @@ import pytest
 
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.mesh import MEMBERS, axis_sizes
+from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers import split_pool
 from tests.helpers.axes import COVER, NUM_DEVICES, assert_same, draw_on
 from tests.helpers.command import with_devices
 
 Axes = dict[str, int]
-# Those of an ensemble are in `tests/training/test_ensemble.py`.
-AXES_OF_A_MODEL = [axis for axis in MESH_AXES if axis != MEMBERS]
 
 
 def meshes(sizes: tuple[int, ...]) -> list[Axes]:
     """List the accepted meshes of pairs and triples of axes, of these sizes."""
     found = []
     for num in (2, 3):
-        for axes in itertools.combinations(AXES_OF_A_MODEL, num):
+        for axes in itertools.combinations(MESH_AXES, num):
             for chosen in itertools.product(sizes, repeat=num):
                 mesh: Axes = dict(zip(axes, chosen, strict=True))
                 if math.prod(chosen) <= NUM_DEVICES and accepted(mesh):
@@ -87,7 +85,7 @@ def test_every_pair_is_in_a_triple():
     assert all(mesh in OTHERS for mesh in FOURS)
     assert all(mesh in PAIRS for mesh in AXES)
     fours = {axis for mesh in FOURS for axis, size in mesh.items() if size == 4}
-    assert fours == {axis for mesh in AXES for axis in mesh} == set(AXES_OF_A_MODEL)
+    assert fours == {axis for mesh in AXES for axis in mesh} == set(MESH_AXES)
 
 
 @pytest.mark.slow

@@ -32,29 +32,24 @@ from tests.helpers.rows import each_row
 
 
 @each_row(
-    ("fields", "devices", "sizes", "members"),
+    ("fields", "devices", "sizes"),
     [
-        ({}, 8, (8, 1, 1, 1, 1), 1),
-        ({"preset": "fsdp"}, 8, (1, 8, 1, 1, 1), 1),
-        ({"preset": "zero1"}, 1, (1, 1, 1, 1, 1), 1),
-        ({"preset": "tensor"}, 2, (1, 1, 2, 1, 1), 1),
-        ({"preset": "spatial"}, 4, (1, 1, 1, 4, 1), 1),
-        ({"preset": "2d"}, 8, (1, 4, 2, 1, 1), 1),
-        ({"preset": "2d"}, 1, (1, 1, 1, 1, 1), 1),
-        ({"preset": "fsdp", "data": 2}, 8, (2, 4, 1, 1, 1), 1),
-        ({"preset": "tensor", "data": -1, "model": 2}, 8, (4, 1, 2, 1, 1), 1),
-        ({"spatial": 2, "spatial_width": 2}, 8, (2, 1, 1, 2, 2), 1),
-        ({"members": 4}, 8, (2, 1, 1, 1, 1), 4),
-        ({"preset": "fsdp", "members": 2}, 8, (1, 4, 1, 1, 1), 2),
-        ({"members": -1, "data": 2}, 8, (2, 1, 1, 1, 1), 4),
+        ({}, 8, (8, 1, 1, 1, 1)),
+        ({"preset": "fsdp"}, 8, (1, 8, 1, 1, 1)),
+        ({"preset": "zero1"}, 1, (1, 1, 1, 1, 1)),
+        ({"preset": "tensor"}, 2, (1, 1, 2, 1, 1)),
+        ({"preset": "spatial"}, 4, (1, 1, 1, 4, 1)),
+        ({"preset": "2d"}, 8, (1, 4, 2, 1, 1)),
+        ({"preset": "2d"}, 1, (1, 1, 1, 1, 1)),
+        ({"preset": "fsdp", "data": 2}, 8, (2, 4, 1, 1, 1)),
+        ({"preset": "tensor", "data": -1, "model": 2}, 8, (4, 1, 2, 1, 1)),
+        ({"spatial": 2, "spatial_width": 2}, 8, (2, 1, 1, 2, 2)),
         # The rest goes to the axis that asks for it, not to the preset's.
-        ({"preset": "tensor", "data": -1}, 8, (8, 1, 1, 1, 1), 1),
+        ({"preset": "tensor", "data": -1}, 8, (8, 1, 1, 1, 1)),
     ],
 )
-def test_axis_sizes(
-    fields: dict[str, Any], devices: int, sizes: tuple[int, ...], members: int
-):
-    expected = dict(zip(MESH_AXES, (members, *sizes), strict=True))
+def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]):
+    expected = dict(zip(MESH_AXES, sizes, strict=True))
     assert axis_sizes(ParallelConfig(**fields), devices) == expected
 
 

@@ -25,7 +25,7 @@ def test_eight_devices_take_the_steps_of_one(name: str, tmp_path: Path):
         data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
         model='ModelConfig(name="convnet", width=0.25)',
         optimizer=f'OptimizerConfig(name="{name}", learning_rate=0.01, '
-        "weight_decay=0.1, clip_ratio=0.02, centralize=True)",
+        "weight_decay=0.1, clip_ratio=0.02)",
         train="TrainConfig(steps=8)",
         checkpoint="CheckpointConfig(every_steps=100)",
         logging="LoggingConfig(every_steps=1, tensorboard=False)",

@@ -28,6 +28,5 @@ def test_meshes_prune_the_same_weights(prune: dict[str, Any]):
 @pytest.mark.slow
 def test_a_method_moves_the_same_weights_of_a_model_that_begins_pruned():
     """Also where each device trains copies of its own, and masks are shared."""
-    prune = {"sparsity": 0.5, "start_epochs": 0.0, "end_epochs": 0.25}
-    prune |= {"initial_sparsity": 0.5, **LAYERS}
+    prune = {"sparsity": 0.5, "start_epochs": 0.0, "end_epochs": 0.0, **LAYERS}
     assert_same_with({"steps": 2, "method": "sam"}, prune)

@@ -188,7 +188,7 @@ def test_without_a_terminal_nothing_of_before_is_shown_again():
 def test_odd_lines_of_before_are_left_out(tmp_path: Path, bar: Shown):
     path = tmp_path / "metrics.jsonl"
     bar.screen.earlier(lambda: read_evaluations(path))
-    odd = [{"split": 3}, {}, {"split": "validation", "loss": 10**399, "accuracy": []}]
+    odd = [{"split": 3}, {}, {"split": "validation", "loss": None, "accuracy": []}]
     lines = [json.dumps({"kind": "eval", "step": 10, **values}) for values in odd]
     path.write_text("\n".join(["{", *lines]))
     bar.screen.earlier(lambda: read_evaluations(path))

@@ -35,14 +35,12 @@ OPTIMIZERS = {
     "lookahead": f'{RATES}name="sgd", learning_rate=0.01, lookahead_steps=2',
     "prodigy": 'name="prodigy", learning_rate=1.0',
     "dadapt_adamw": 'name="dadapt_adamw", learning_rate=1.0',
-    "plateau": 'name="sgd", learning_rate=0.01, schedule="plateau", '
-    "plateau_patience=1, plateau_metric='accuracy'",
+    "plateau": 'name="sgd", learning_rate=0.01, schedule="plateau", plateau_patience=1',
 }
 # Norms over single examples, whose statistics the devices share.
 PARALLEL = {"schedule_free_adamw": "batch_norm=1"}
 TRAIN = {
-    "swa": ", swa_start_epochs=0.4, swa_cycle_epochs=0.4, swa_factor=1.0, "
-    "swa_end_factor=0.1"
+    "swa": ", swa_start_epochs=0.4, swa_factor=1.0",
 }
 
 

@@ -42,7 +42,7 @@ STRIDES = MASKS.replace(
 )
 BOXES = recipe(
     task='"detection"',
-    task_options='{"strides": "4,8", "radius": 2.5}',
+    task_options='{"strides": "4,8"}',
     data='DataConfig(source="coco:boxes/annotations/instances_train.json", '
     'image_size=32, batch_size=8, images_dir="boxes/train", max_boxes=60)',
     model='ModelConfig(name="fcos", backbone="convnet", width=0.125, '
@@ -137,7 +137,7 @@ def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
             ("windows", "--data.train-image-size 16 --data.repeats 2"),
             ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
             ("windows", "--data.augment.cutmix 1 --data.augment.rotation 10"),
-            ("windows", "--data.crop-mode border --data.sliding-overlap 0"),
+            ("windows", "--data.crop-mode border"),
             ("windows", "--data.crop-pct 0.5 --data.workers 1"),
             ("windows", "--data.interpolation bicubic --train.accumulate-steps 2"),
             ("windows", "--model.backbone whitened_cnn_small"),

@@ -65,10 +65,10 @@ def test_each_program_is_compiled_once(cli: Cli):
     first = last_line(cli.process(*RUN, *stop, program=COUNTING))
     # JAX makes a key of a seed by the first two.
     key = ["stage", "_threefry_seed"]
-    start = ["weights", "begin", "member_keys", "train_step", "eval_step"]
+    start = ["weights", "begin", "root_key", "train_step", "eval_step"]
     assert first == [f"jit({name})" for name in key + start]
     resumed = last_line(cli.process(*RUN, program=COUNTING))
-    again = ["member_keys", "train_step", "eval_step"]
+    again = ["root_key", "train_step", "eval_step"]
     assert resumed == [f"jit({name})" for name in again]
 
 

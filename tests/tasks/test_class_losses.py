@@ -53,25 +53,20 @@ def own(of: Of) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 
 FORMULAS: dict[str, tuple[dict[str, Any], Of]] = {
     "focal": (
-        {"loss": "focal", "focal_gamma": 1.5},
-        own(lambda p, _: -((1 - p) ** 1.5) * np.log(p)),
-    ),
-    "focal, no option": (
         {"loss": "focal"},
         own(lambda p, _: -((1 - p) ** 2) * np.log(p)),
     ),
-    "focal 0": ({"loss": "focal", "focal_gamma": 0.0}, own(lambda p, _: -np.log(p))),
     "poly": (
-        {"loss": "poly", "poly_epsilon": 2.0},
-        own(lambda p, _: -np.log(p) + 2 * (1 - p)),
+        {"loss": "poly"},
+        own(lambda p, _: -np.log(p) + (1 - p)),
     ),
     "symmetric": (
-        {"loss": "symmetric", "reverse_weight": 3.0},
-        lambda p, labels: reverse(p, labels, 3.0),
+        {"loss": "symmetric"},
+        lambda p, labels: reverse(p, labels, 10.0),
     ),
     "bootstrap": (
-        {"loss": "bootstrap", "bootstrap_beta": 0.7},
-        lambda p, labels: bootstrapped(p, labels, 0.7),
+        {"loss": "bootstrap"},
+        lambda p, labels: bootstrapped(p, labels, 0.8),
     ),
 }
 
@@ -130,10 +125,7 @@ def test_effective_numbers_weigh_rare_classes_more_but_not_without_end():
 @each_row(
     ("options", "message"),
     [
-        ({"focal_gamma": 2.0}, "focal_gamma = 2.0 has no effect with train.loss"),
-        ({"loss": "focal", "focal_gamma": 0.5}, "0, or a value of at least 1"),
         ({"loss": "focal", "label_smoothing": 0.1}, "true class alone"),
-        ({"loss": "poly", "poly_epsilon": -2.0}, "at least -1"),
         ({"logit_adjustment": 1.0, "class_weights": "balanced"}, "few images"),
         ({"logit_adjustment": 1.0, "loss": "binary_cross_entropy"}, "softmax"),
     ],

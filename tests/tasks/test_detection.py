@@ -27,14 +27,10 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.tiers import thinned
 from tests.plugins.serve.running import LIMITS, Running
 
 STEPS, SIZE = 12, 32
 MESHES = {
-    "data": "--parallel.preset data_parallel",
-    "fsdp": "--parallel.preset fsdp",
-    "zero1": "--parallel.preset zero1",
     "2d": "--parallel.preset 2d",
     "spatial": "--parallel.data 4 --parallel.spatial 2",
 }
@@ -44,7 +40,7 @@ def detecting(**sections: str) -> str:
     """Return a recipe of a small detector of images of 32 pixels."""
     usual = {
         "task": '"detection"',
-        "task_options": '{"strides": "4,8", "radius": 2.5, "keep": 20}',
+        "task_options": '{"strides": "4,8", "keep": 20}',
         "data": 'DataConfig(source="coco:set", image_size=32, batch_size=16, '
         "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
         "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
@@ -65,8 +61,7 @@ def made() -> dict[str, Any]:
 
 
 def train(folder: Path, words: str = "", **env: str) -> None:
-    result = Cli(folder)(*f"--config recipe.py --workdir run {words}".split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*f"--config recipe.py --workdir run {words}".split(), **env)
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +91,7 @@ def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
 
 
 def test_an_evaluation_finds_the_same(here: Path) -> None:
-    result = Cli(here)("evaluate", "--workdir", "run", "--split", "test")
-    assert result.code == 0, result.stderr
+    Cli(here).done("evaluate", "--workdir", "run", "--split", "test")
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
     summary = read_summary(here / "run")["eval"]
     for name in ("loss", "map", "map50"):
@@ -109,7 +103,7 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
     wide.mkdir()
     with Image.open(here / "set" / "test" / "000001.png") as image:
         image.resize((160, 128)).save(wide / "000001.png")
-    result = Cli(here)(
+    result = Cli(here).done(
         *(
             "predict",
             "--workdir",
@@ -121,7 +115,6 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
         ),
         *("--out", "out.jsonl", "wide"),
     )
-    assert result.code == 0, result.stderr
     found = json.loads((here / "out.json").read_text())
     assert "image_id is the number that a file is called by" in result.stdout
     (ours,) = load_model(here / "run").find([wide / "000001.png"])
@@ -147,11 +140,8 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
 def test_a_server_answers_with_boxes(here: Path) -> None:
     path = here / "set" / "test" / "000002.png"
     model = load_model(here / "run")
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         status, answer = server.ask(path.read_bytes())
-    finally:
-        server.stop()
     (found,) = answer["predictions"]
     (ours,) = model.find([path])
     assert status == 200
@@ -162,19 +152,13 @@ def test_a_server_answers_with_boxes(here: Path) -> None:
     assert labels == [compose(1).names[i] for i in ours.classes]
 
 
-@pytest.mark.parametrize("format", ["stablehlo", pytest.param("onnx")])
-def test_a_file_holds_boxes_and_scores(here: Path, format: str) -> None:
-    if format == "onnx":
-        pytest.importorskip("onnxruntime")
-    words = f"export --workdir run --format {format} --out {format}.file"
-    result = Cli(here)(*words.split())
-    assert result.code == 0, result.stderr
+def test_a_file_holds_boxes_and_scores(here: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    words = ["export", "--workdir", "run", "--format", "onnx", "--out", "onnx.file"]
+    result = Cli(here).done(*words)
     assert "of the image, or of 1" in result.stdout
-    if format == "onnx":
-        import onnx
-
-        (output,) = onnx.load(here / "onnx.file").graph.output
-        assert output.name == "boxes_and_scores"
+    (output,) = onnx.load(here / "onnx.file").graph.output
+    assert output.name == "boxes_and_scores"
 
 
 @pytest.mark.parametrize(
@@ -184,8 +168,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     name = f"found.{format}"
     words = f"export --workdir run --format {format} --out {name} --include-nms"
-    result = Cli(here)(*words.split(), "--include-preprocessing")
-    assert result.code == 0, result.stderr
+    result = Cli(here).done(*words.split(), "--include-preprocessing")
     assert "the same box" in result.stdout
     model = load_model(here / "run")
     paths = sorted((here / "set" / "test").iterdir())
@@ -208,8 +191,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
 
 @pytest.mark.slow
 def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
-    result = Cli(here)("report", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    Cli(here).done("report", "--workdir", "run")
     page = (here / "run" / "report.html").read_text()
     assert "<h2>Boxes</h2>" in page
     assert "digit-3" in page
@@ -240,7 +222,6 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("--config recipe.py --data.source digits", "the data set has no boxes"),
         ("--config recipe.py --task classification", "task"),
         ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
-        ("--config recipe.py --task-options.keep 500", "candidates = 300 is less than"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -249,23 +230,6 @@ def test_what_does_not_go_together_is_refused(
     result = Cli(here)(*words.split())
     assert result.code == 2, result.stderr
     assert message in result.stderr, result.stderr
-
-
-def test_bad_boxes_are_named_by_training_and_by_the_doctor(tmp_path: Path) -> None:
-    write_coco(tmp_path / "set", {"train": compose(24)})
-    values = coco_values(compose(24))
-    values["annotations"][2]["bbox"] = [60, 60, None]
-    values["annotations"][4]["category_id"] = 77
-    values["images"][5]["file_name"] = "gone.png"
-    place = tmp_path / "set" / "annotations" / "instances_train.json"
-    place.write_text(json.dumps(values))
-    write_recipe(tmp_path / "recipe.py", detecting())
-    words = ("--config", "recipe.py", "--data.max-bad-fraction", "0")
-    for command in ((), ("data", "--check", "--out", "out")):
-        result = Cli(tmp_path)(*command, *words)
-        assert result.code == 2, result.stdout
-        for told in ("annotations[2]", "the id 77", "gone.png", "max_bad_fraction"):
-            assert told in result.stderr
 
 
 def test_a_preview_draws_the_boxes(here: Path, monkeypatch: pytest.MonkeyPatch):
@@ -297,20 +261,6 @@ def test_a_preview_draws_the_boxes(here: Path, monkeypatch: pytest.MonkeyPatch):
     assert flips == {False, True}
 
 
-def test_windows_cut_on_the_host_are_shown(here: Path, tmp_path: Path) -> None:
-    words = "--config recipe.py --data.augment.random-resized-crop True"
-    result = Cli(here)("data", "--preview", *words.split(), "--out", tmp_path / "x.png")
-    assert result.code == 0, result.stderr
-    assert (tmp_path / "x.png").is_file()
-
-
-def test_the_doctor_looks_at_images_with_boxes(here: Path, tmp_path: Path) -> None:
-    words = ("data", "--check", "--config", "recipe.py", "--out", str(tmp_path))
-    result = Cli(here)(*words)
-    assert result.code == 0, result.stderr
-    assert (tmp_path / "data_report.html").is_file()
-
-
 def test_the_doctor_counts_boxes_that_are_not_seen(tmp_path: Path) -> None:
     values, rare = coco_values(compose(24)), {"id": 77, "name": "rare"}
     write_coco(tmp_path / "set", {"train": compose(24)})
@@ -334,46 +284,19 @@ def test_the_doctor_counts_boxes_that_are_not_seen(tmp_path: Path) -> None:
     assert small["boxes_unseen"].endswith("shows no box: rare")
 
 
-@pytest.mark.parametrize("write", [write_coco, write_yolo])
 def test_new_proposes_detection(
-    tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from jaxtrain.plugins.plan import estimate
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
-    write(tmp_path / "set", made())
-    result = Cli(tmp_path)("new", "--data", "set", "--out", "new.py")
-    assert result.code == 0, result.stderr
+    write_yolo(tmp_path / "set", made())
+    Cli(tmp_path).done("new", "--data", "set", "--out", "new.py")
     text = (tmp_path / "new.py").read_text()
     assert 'task="detection"' in text
     assert 'name="fcos"' in text
     assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text
-
-
-@pytest.mark.slow
-def test_it_begins_with_the_weights_of_a_classifier(here: Path, tmp_path: Path) -> None:
-    (tmp_path / "set").symlink_to(here / "set")
-    classifying = recipe(
-        data='DataConfig(source="synthetic:32x32x3/4/64", batch_size=16)',
-        model='ModelConfig(name="convnet", width=0.25)',
-        train="TrainConfig(steps=4)",
-    )
-    write_recipe(tmp_path / "recipe.py", classifying)
-    result = Cli(tmp_path)(*["--config", "recipe.py", "--workdir", "classes"])
-    assert result.code == 0, result.stderr
-    rate = 'OptimizerConfig(name="sgd", learning_rate=1e-9)'
-    write_recipe(
-        tmp_path / "recipe.py", detecting(optimizer=rate, train="TrainConfig(steps=1)")
-    )
-    train(tmp_path, "--model.pretrained classes")
-    found, begun = (load_model(tmp_path / name) for name in ("run", "classes"))
-    same = found.params.keys() & begun.params.keys()
-    assert len(same) >= 4
-    for name in same:
-        for path, x in begun.params[name].items():
-            ours = np.asarray(found.params[name][path])
-            np.testing.assert_allclose(ours, np.asarray(x), atol=1e-6)
 
 
 # --- slow ----------------------------------------------------------------------------
@@ -414,19 +337,12 @@ def assert_same(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, np.array(tests[1][name], float), TOLERANCE)
 
 
-@pytest.mark.parametrize("mesh", thinned(2, MESHES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
 def test_on_eight_devices_the_losses_are_the_same(
     alone: Path, tmp_path: Path, mesh: str
 ) -> None:
     assert_same(alone, run_on(tmp_path, 8, MESHES[mesh]))
-
-
-@pytest.mark.slow
-def test_stopped_and_resumed_on_other_devices_it_ends_the_same(
-    alone: Path, tmp_path: Path
-) -> None:
-    run_on(tmp_path, 8, "--parallel.preset fsdp --train.stop-after-steps 5")
-    assert_same(alone, run_on(tmp_path, 2))
 
 
 MOSAICS = (
@@ -447,39 +363,23 @@ def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("devices", "words"),
-    thinned(
-        2,
-        [
-            (8, "--parallel.preset fsdp"),
-            (2, "--data.cache stream --data.workers 1"),
-        ],
-    ),
-)
-def test_mosaics_are_the_same_however_a_run_is_done(
-    with_mosaics: Path, tmp_path: Path, devices: int, words: str
+@pytest.mark.slow
+def test_mosaics_are_the_same_on_eight_devices_streamed(
+    with_mosaics: Path, tmp_path: Path
 ) -> None:
-    assert_same(with_mosaics, run_on(tmp_path, devices, f"{MOSAICS} {words}"))
+    words = "--parallel.preset fsdp --data.cache stream"
+    assert_same(with_mosaics, run_on(tmp_path, 8, f"{MOSAICS} {words}"))
 
 
 @pytest.mark.slow
-@each_row(
-    "words",
-    [
-        "--data.crop-mode border --data.repeats 2 --data.batch-size 32",
-        "--data.augment.random-resized-crop True --data.augment.rotation 20",
-        "--data.progressive-sizes 16 32 --train.steps 4 --data.augment.close-mosaic 1",
-        "--parallel.preset data_parallel --parallel.spatial 2",
-    ],
-)
 def test_boxes_in_mosaics_are_learnt_with_other_options(
-    here: Path, tmp_path: Path, words: str
+    here: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "set").symlink_to(here / "set")
     write_recipe(tmp_path / "recipe.py", detecting())
-    more = "--data.augment.mosaic 1.0 --train.steps 4 --train.eval-every-steps 4"
-    train(tmp_path, f"{more} {words}", JAX_NUM_CPU_DEVICES="4")
+    words = "--data.augment.mosaic 1.0 --train.steps 4 --train.eval-every-steps 4"
+    more = "--data.progressive-sizes 16 32 --data.augment.close-mosaic 1"
+    train(tmp_path, f"{words} {more}")
     losses = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     assert len(losses) == 4
     assert np.isfinite(losses).all()
@@ -492,13 +392,3 @@ def test_with_mosaics_a_run_resumes_where_they_end(
     for stop in (5, 6):
         run_on(tmp_path, 1, f"{MOSAICS} --train.stop-after-steps {stop}")
     assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))
-
-
-@pytest.mark.exhaustive
-def test_mosaics_do_not_depend_on_accumulation(tmp_path: Path) -> None:
-    # Without batch norm, whose statistics are those of micro-batches.
-    words = f"{MOSAICS} --model.backbone vgg11 --model.width 0.0625"
-    plain = run_on(tmp_path / "plain", 1, words)
-    assert_same(
-        plain, run_on(tmp_path / "parts", 1, f"{words} --train.accumulate-steps 4")
-    )

@@ -83,17 +83,6 @@ def test_places_learn_the_boxes_of_the_paper(seed: int) -> None:
     np.testing.assert_array_equal(found.ignored, inside & (np.array(labels) < 0))
 
 
-def test_distances_are_those_to_the_sides_again() -> None:
-    target = one_target(np.random.default_rng(0))
-    found = box_places.assign(jax.tree.map(jnp.asarray, target), places(), 1.5)
-    there = np.array(found.there)
-    boxes = np.array(fcos.to_boxes(found.distances, places()))[there]
-    classes = np.array(found.label)[there]
-    for box, kind in zip(boxes, classes, strict=True):
-        same = (target["boxes"] == box).all(-1) & (target["classes"] == kind)
-        assert same.any()
-
-
 def test_overlaps_are_those_of_torchvision() -> None:
     """Numbers of torchvision 0.28.0: generalized_box_iou, box_iou, in float64."""
     boxes = jnp.array([[0.0, 0, 10, 10], [2, 3, 7, 9], [20, 20, 24, 30]])
@@ -138,18 +127,15 @@ def test_losses_of_images_are_their_own() -> None:
         jnp.asarray(np.exp(rng.normal(size=(3, num, 4))) * 8, jnp.float32),
         jnp.asarray(rng.normal(size=(3, num)), jnp.float32),
     )
-    options = {"radius": 1.5, "alpha": 0.25, "gamma": 2.0}
-    every = fcos.losses(flat, target, places(), **options)
+    every = fcos.losses(flat, target, places())
     for i in range(3):
         own, its = jax.tree.map(lambda x, i=i: x[i : i + 1], (flat, target))
-        alone = fcos.losses(own, its, places(), **options)
+        alone = fcos.losses(own, its, places())
         for name, x in alone.items():
             np.testing.assert_allclose(x[0], every[name][i], rtol=1e-5)
     assert every["boxes"][2] == 0
     assert every["centerness"][2] == 0
-    grads = jax.grad(
-        lambda x: fcos.losses(x, target, places(), **options)["boxes"].sum()
-    )
+    grads = jax.grad(lambda x: fcos.losses(x, target, places())["boxes"].sum())
     assert all(np.isfinite(x).all() for x in grads(flat))
 
 
@@ -162,8 +148,7 @@ def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
     logits = jnp.log(middle / (1 - middle + 1e-6))
     flat = fcos.Flat(sure[None], found.distances[None], logits[None])
     batch = jax.tree.map(lambda x: jnp.asarray(x)[None], target)
-    options = {"radius": 1.5, "alpha": 0.25, "gamma": 2.0}
-    losses = fcos.losses(flat, batch, places(), **options)
+    losses = fcos.losses(flat, batch, places())
     assert losses["boxes"][0] < 1e-5
     assert losses["classes"][0] < 1e-5
     boxes, scores = fcos.candidates(flat, places(), (64, 64))

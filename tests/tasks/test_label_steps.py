@@ -48,8 +48,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     (tmp_path / "tiny.safetensors").write_bytes(weights)
     write_recipe(tmp_path / "recipe.py", text)
     words = "--config recipe.py --workdir run --precision fp64"
-    result = Cli(tmp_path)(*words.split(), **FP64)
-    assert result.code == 0, result.stderr
+    result = Cli(tmp_path).done(*words.split(), **FP64)
     assert "the last layer" not in result.stdout
     found = [line["loss"] for line in read_lines(tmp_path / "run", "train")]
     expected = json.loads((tiny.STORED / "labels.json").read_text())[loss]

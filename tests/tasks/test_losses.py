@@ -15,10 +15,7 @@ from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
-from tests.helpers.processes import Cli
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
-from tests.helpers.runs import read_summary
 
 CLASSES, COUNTS = 5, (4, 0, 1, 2, 3)
 RNG = np.random.default_rng(0)
@@ -111,27 +108,6 @@ def test_half_precision_is_widened_first():
     np.testing.assert_array_equal(
         found, binary_cross_entropy(logits.astype(jnp.float32), targets)
     )
-
-
-def test_a_threshold_without_the_loss_is_refused():
-    told = r"target_threshold = 0.2 has no effect with train.loss = 'cross_entropy'"
-    with pytest.raises(UserError, match=told):
-        TrainConfig(steps=1, target_threshold=0.2)
-
-
-@pytest.mark.slow
-def test_a_run_learns_with_it(tmp_path):
-    text = recipe(
-        data='DataConfig(source="digits", batch_size=64, '
-        "augment=AugmentConfig(mixup=0.2))",
-        optimizer='OptimizerConfig(name="lamb", learning_rate=0.05)',
-        train='TrainConfig(steps=40, loss="binary_cross_entropy", '
-        "label_smoothing=0.1, target_threshold=0.2, ema_decay=0.9)",
-    )
-    config = write_recipe(tmp_path / "recipe.py", text)
-    result = Cli(tmp_path)("--config", config, "--workdir", "run")
-    assert result.code == 0, result.stderr
-    assert read_summary(tmp_path / "run")["eval"]["accuracy"] > 0.5
 
 
 def test_labels_may_be_unknown_within_a_split():

@@ -1,10 +1,6 @@
 """Several labels an image: losses against formulas, metrics against scikit-learn."""
 
-import csv
-import json
 import math
-import re
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,15 +9,11 @@ import numpy as np
 import pytest
 from sklearn import metrics as oracle
 
-from jaxtrain.cli import main
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.multilabel import Multilabel
 from tests.helpers.command import float64
-from tests.helpers.composed import compose, write
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
-from tests.helpers.runs import read_summary
 
 NAMES = ("a", "b", "c", "d")
 SIGMOID = jax.jit(Multilabel.probabilities)
@@ -52,9 +44,8 @@ def formula(
     """Ridnik et al. 2021, equations 4 to 7, of each image, as they are written."""
     p = 1 / (1 + np.exp(-score))
     q = np.maximum(p - how.get("margin", 0), 0)
-    there = -((1 - p) ** how.get("gamma_positive", 0)) * np.log(p)
     absent = -(q ** how.get("gamma_negative", 0)) * np.log(1 - q)
-    return np.nanmean(weights * label * there + (1 - label) * absent, axis=1)
+    return np.nanmean(-weights * label * np.log(p) + (1 - label) * absent, axis=1)
 
 
 @each_row(
@@ -63,8 +54,6 @@ def formula(
         {},
         {"positive_weights": (1.0, 2.0, 0.5, 0.0)},
         {"loss": "asymmetric"},
-        {"loss": "asymmetric", "gamma_positive": 1.0, "gamma_negative": 2.0},
-        {"loss": "asymmetric", "gamma_negative": 0.0, "margin": 0.0},
         {"loss": "asymmetric", "positive_weights": (1.0, 2.0, 0.5, 3.0)},
     ],
 )
@@ -73,7 +62,7 @@ def test_losses_and_gradients_are_those_of_the_formula(options: dict[str, Any]):
     label[:, 0] = np.where(np.isnan(label[:, 0]), 0.3, label[:, 0])  # mixed
     how = {}
     if options.get("loss") == "asymmetric":
-        how = {"gamma_positive": 0.0, "gamma_negative": 4.0, "margin": 0.05, **options}
+        how = {"gamma_negative": 4.0, "margin": 0.05}
     weights = np.array(options.get("positive_weights", [1.0] * 4))
     expected = formula(score, label, weights, **how)
     with float64(True):
@@ -212,11 +201,6 @@ def test_a_label_that_no_image_has():
     assert mean(kept, 5) == 0.2
 
 
-def test_what_metrics_keep_is_kept_once():
-    kept = task_of().kept(jnp.zeros((2, 4)), jnp.zeros((2, 4)))
-    assert list(kept) == ["mean_average_precision"]
-
-
 # --- wrong input ---------------------------------------------------------------------
 
 
@@ -239,8 +223,6 @@ def test_what_is_no_label(column: list[float], message: str):
 @each_row(
     ("options", "message"),
     [
-        ({"margin": 0.1}, "no effect with loss"),
-        ({"loss": "asymmetric", "gamma_negative": 0.5}, "0, or 1 or more"),
         ({"positive_weights": (1.0, 2.0)}, "2 weights for 4 labels"),
     ],
 )
@@ -248,81 +230,3 @@ def test_options_that_are_refused(options: dict[str, Any], message: str):
     label = np.array([[0.0] * 4, [1.0] * 4])
     with pytest.raises(UserError, match=message):
         task_of(label, **options)
-
-
-# --- a run ---------------------------------------------------------------------------
-
-
-def composed(folder: Path, num: int = 60) -> str:
-    """Write composed digits, and return the section `data` of a recipe for them."""
-    made = {"train": compose(num), "test": compose(num // 3, split="test")}
-    table = write(folder, made)
-    return (
-        f'DataConfig(source="csv:{table}", targets={made["train"].names}, '
-        "image_size=16, channels=1, batch_size=16, validation_fraction=0.2)"
-    )
-
-
-def read_rows(table: Path) -> list[dict[str, str]]:
-    with table.open() as lines:
-        return list(csv.DictReader(lines))
-
-
-@pytest.mark.plugins
-def test_a_run_and_what_is_made_of_it(tmp_path: Path, capsys: Any):
-    """Train, evaluate, predict and export: the thresholds of validation go along."""
-    from jaxtrain.plugins.report.collect import examples_of
-    from jaxtrain.plugins.report.history import read_history
-
-    expression = recipe(
-        task='"multilabel"',
-        data=composed(tmp_path / "set"),
-        train="TrainConfig(steps=6, eval_every_steps=3)",
-        checkpoint="CheckpointConfig(every_steps=3)",
-    )
-    config, run = write_recipe(tmp_path / "recipe.py", expression), tmp_path / "run"
-    assert main(["--config", str(config), "--workdir", str(run)]) == 0
-    tested = read_summary(run)["eval"]
-    assert len(tested["thresholds"]) == 10 and 0 < tested["mean_average_precision"] < 1
-    out = tmp_path / "evaluation.json"
-    assert main(["evaluate", "--workdir", str(run), "--out", str(out)]) == 0
-    found = json.loads(out.read_text())
-    assert found["metrics"]["thresholds"] == tested["thresholds"]
-    assert found["metrics"]["macro_f1"] == tested["macro_f1"]
-    low, high = found["intervals"]["metrics"]["mean_average_precision"]
-    assert low <= tested["mean_average_precision"] <= high
-    capsys.readouterr()
-    table = tmp_path / "predictions.csv"
-    images = str(tmp_path / "set" / "test")
-    given = ["--workdir", str(run), images]
-    assert main(["predict", *given, "--out", str(table)]) == 0
-    lines = table.read_text().splitlines()
-    names = lines[0].split(",")
-    assert names[:3] == ["filename", "labels", "prob_digit-0"]
-    first = dict(zip(names, lines[1].split(","), strict=True))
-    chances = [float(first[f"prob_digit-{i}"]) for i in range(10)]
-    labels = [
-        f"digit-{i}"
-        for i, (chance, least) in enumerate(
-            zip(chances, tested["thresholds"], strict=True)
-        )
-        if chance >= least
-    ]
-    assert first["labels"] == ";".join(labels)
-    assert labels
-    capsys.readouterr()
-    assert main(["predict", *given]) == 0
-    lines = capsys.readouterr().out.splitlines()[3:13]
-    cells = [[cell.strip() for cell in line.split("│")[2:4]] for line in lines]
-    assert [label for label, _ in cells] == labels + [""] * (10 - len(labels))
-    named = [f"digit-{i} {chance:.4f}" for i, chance in enumerate(chances)]
-    assert [prob for _, prob in cells] == named
-    # The report draws examples by the same thresholds.
-    predicted = {Path(row["filename"]).name: row["labels"] for row in read_rows(table)}
-    drawn = examples_of(read_history(run)).drawn
-    assert len(drawn) == 12
-    for one in drawn:
-        told = re.findall(r"digit-\d", one.texts["predicted"])
-        assert ";".join(sorted(told)) == predicted[Path(one.name).name]
-    assert main(["predict", *given, "--topk", "2"]) == 2
-    assert "probability of its own" in capsys.readouterr().err

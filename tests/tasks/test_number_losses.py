@@ -50,8 +50,8 @@ def test_losses_of_the_error_are_the_formulas():
     error = OUTPUTS[..., 0] - TARGET
     np.testing.assert_allclose(losses(1), error**2, rtol=1e-5)
     np.testing.assert_allclose(losses(1, loss="l1"), abs(error), rtol=1e-5, atol=1e-6)
-    expected = special.huber(0.7, error)
-    found = losses(1, loss="huber", delta=0.7)
+    expected = special.huber(1, error)
+    found = losses(1, loss="huber")
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -260,7 +260,7 @@ def test_mixed_targets_are_means_by_their_shares():
         (np.array([[1, 2.0], [1, 3]]), {}, "column 'size' is 1 in all 2 training"),
         (np.array([[np.nan, 2.0], [np.nan, 3]]), {}, "column 'size' has no number"),
         (np.array([[0, np.inf], [1, 3]]), {}, "column 'age' is inf for 1 example"),
-        (np.eye(2), {"delta": 2.0}, "delta = 2.0 has no effect on loss = 'mse'"),
+        (np.eye(2), {"level": 0.8}, "level = 0.8 has no effect on loss = 'mse'"),
         (np.eye(2), {"loss": "gaussian", "level": 1.0}, "level = 1.0: expected"),
         (np.eye(2), {"mean": (1.0, 2.0)}, "give both, or neither"),
         (np.eye(2), {"mean": (1.0,), "std": (1.0,)}, "1 value, the data set has 2"),

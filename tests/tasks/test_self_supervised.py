@@ -12,31 +12,29 @@ import pytest
 from flax import nnx
 
 from jaxtrain import keys, own
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import Config, OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.embedding_losses import agreement_losses
 from jaxtrain.tasks.self_supervised import SelfSupervised, spread
-from jaxtrain.training import precision
 from jaxtrain.training.averages import make_average
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.update import Update
 from tests.helpers import views
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.tiers import diagonal
 from tests.helpers.trial import LAYOUT, as_given
 
 STORED = Path(__file__).parents[1] / "stored" / "torch" / "views.json"
@@ -93,12 +91,8 @@ def take_steps(loss: str) -> np.ndarray:
         task="self_supervised", task_options=options, optimizer=optimizer, train=train
     )
     task = build_task(config, (*views.PIXELS, 1), {})
-    blueprint = Blueprint(
-        config=ModelConfig(name=MODEL),
-        policy=precision.parse("fp64"),
-        image_shape=(*views.PIXELS, 1),
-        num_outputs=task.num_outputs,
-        projection=task.projection,
+    blueprint = make_blueprint(
+        MODEL, (*views.PIXELS, 1), task.num_outputs, "fp64", projection=task.projection
     )
     model = blueprint.abstract()
     schedule: Any = optax.constant_schedule(views.RATE)
@@ -163,8 +157,7 @@ def run_text(loss: str, **changes: str) -> str:
 
 def train(folder: Path, words: str = "", run: str = "run", **env: Any) -> Path:
     config = ("--config", "recipe.py", "--workdir", run)
-    result = Cli(folder)(*config, *words.split(), **env)
-    assert result.code == 0, result.stderr
+    Cli(folder).done(*config, *words.split(), **env)
     return folder / run
 
 
@@ -212,33 +205,16 @@ def test_a_linear_probe_trains_the_last_layer_alone(here: Path):
 
 
 @pytest.mark.slow
-def test_views_can_begin_with_a_classifier(here: Path):
-    folder = here / "classifier"
-    folder.mkdir()
-    text = recipe(
-        data='DataConfig(source="digits", batch_size=32)',
-        model='ModelConfig(name="convnet", width=0.125)',
-        train="TrainConfig(steps=2)",
-    )
-    write_recipe(folder / "recipe.py", text)
-    train(folder)
-    write_recipe(folder / "recipe.py", run_text("simclr"))
-    train(folder, "--model.pretrained run", run="views")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_run_resumes_exactly(loss: str, tmp_path: Path):
-    write_recipe(tmp_path / "recipe.py", run_text(loss))
+def test_a_run_resumes_exactly(tmp_path: Path):
+    write_recipe(tmp_path / "recipe.py", run_text("byol"))
     train(tmp_path, run="whole")
     train(tmp_path, "--train.stop-after-steps 4", run="cut")
     train(tmp_path, run="cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut", STEPS)
 
 
-@pytest.mark.parametrize(
-    ("loss", "preset"), diagonal(LOSSES, ["data_parallel", "fsdp", "2d"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "preset"), [("simclr", "2d"), ("byol", "fsdp")])
 def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
     text = run_text(loss, precision='"fp64"')
     write_recipe(tmp_path / "recipe.py", text)
@@ -251,9 +227,8 @@ def test_devices_do_not_matter(loss: str, preset: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-def test_half_precisions_have_about_the_losses_of_float32(loss: str, tmp_path: Path):
-    found = {}
+def test_half_precisions_have_about_the_losses_of_float32(tmp_path: Path):
+    found, loss = {}, "simclr"
     for policy in ("fp32", "bf16", "fp16"):
         write_recipe(tmp_path / "recipe.py", run_text(loss, precision=repr(policy)))
         lines = read_lines(train(tmp_path, run=policy), "train")

@@ -17,7 +17,7 @@ from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
 from jaxtrain.training.frozen import with_told_rate
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.schedules import Schedule, with_swa_cycles
+from jaxtrain.training.schedules import Schedule, with_constant_end
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import close, same
@@ -135,13 +135,11 @@ BAD_STEPS: tuple[tuple[int, ...], ...] = ((), (1, 2), (5,), (11,), (2, 7, 11, 12
 
 
 @each_row("bad", BAD_STEPS)
-def test_swa_is_the_mean_of_the_ends_of_the_cycles_of_the_rate(bad: tuple[int, ...]):
+def test_swa_is_the_mean_of_the_weights_after_each_period(bad: tuple[int, ...]):
     """Both count the steps that are taken, here as loops over them in NumPy."""
     start, cycle = 3, 4
     first, target = stored("first"), flat(stored("target"))
-    rate = with_swa_cycles(
-        lambda step: jnp.float32(0.5), start=start, cycle=cycle, first=0.4, last=0.1
-    )
+    rate = with_constant_end(lambda step: jnp.float32(0.5), start, 0.4)
     sgd = {"name": "sgd", "learning_rate": 0.5, "momentum": 0.0}
     steps = Steps(first, sgd, average=Swa(start, cycle), schedule=rate)
     params, taken, ends = flat(first), 0, []
@@ -149,11 +147,10 @@ def test_swa_is_the_mean_of_the_ends_of_the_cycles_of_the_rate(bad: tuple[int, .
         noise, loss = stored("noise", step), np.nan if step in bad else 1.0
         state = steps(noise, stored("target"), loss)
         if step not in bad:
-            part = ((taken - start) % cycle + 1) / cycle
-            now = 0.5 if taken < start else 0.4 + part * (0.1 - 0.4)
+            now = 0.5 if taken < start else 0.4
             params = params - now * (0.3 * (params - target) + flat(noise))
             taken += 1
-            if taken == start or (taken > start and part == 1):
+            if taken >= start and (taken - start) % cycle == 0:
                 ends.append(params)
         expected = params if taken < start else np.mean(ends, 0)
         np.testing.assert_allclose(flat(state.params), params, atol=1e-5)
@@ -194,16 +191,6 @@ def test_a_phase_with_rates_of_its_own_takes_none_from_before():
         if count is not None:
             params = params - (0.3 * (params - target) + flat(noise)) / (1 + count)
         np.testing.assert_allclose(flat(state.params), params, atol=1e-5)
-
-
-def test_the_rate_of_swa_falls_in_each_cycle():
-    """t(i) = ((i - 1) mod c + 1) / c; the rate is (1 - t) first + t last."""
-    rate = with_swa_cycles(
-        lambda step: jnp.float32(1), start=2, cycle=4, first=0.5, last=0.1
-    )
-    found = [float(rate(step)) for step in range(11)]
-    cycle = [0.4, 0.3, 0.2, 0.1]
-    np.testing.assert_allclose(found, [1, 1, *cycle, *cycle, 0.4], rtol=1e-6)
 
 
 def test_slow_weights_of_lookahead_follow_the_two_loops_of_the_paper():

@@ -513,8 +513,6 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(
     assert_same_with(train)
     # Asked in each step, of images that are augmented.
     assert_same_with(train, augment=FLIP)
-    members = [{"meshes": [{"members": 2, "fsdp": 2}]}]
-    assert_same_with({**train, "ensemble": 2}, groups=members)
 
 
 def array_recipe(task: str, targets: str) -> str:

@@ -22,7 +22,7 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.words import quoted
 
 AT_FIRST: dict[str, Any] = {"freeze": ("backbone",), "freeze_epochs": 1}
-BY_LAYER: dict[str, Any] = {"layer_decay": 0.5, "rate_factors": {"head": 0.5}}
+BY_LAYER: dict[str, Any] = {"layer_decay": 0.5}
 
 # Name -> `train`, `optimizer`, and other sections beside those above.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
@@ -223,9 +223,8 @@ def test_lbfgs_searches_among_the_trained_layers_alone():
     assert changed == {"params/head/linear/kernel", "params/head/linear/bias"}
     with pytest.raises(UserError, match="memory of past gradients"):
         take_steps(layered({**AT_FIRST}, optimizer, data=whole))
-    for field, value in (("layer_decay", 0.5), ("rate_factors", {"head": 2.0})):
-        with pytest.raises(UserError, match="takes no options"):
-            take_steps(layered({}, {**optimizer, field: value}, data=whole))
+    with pytest.raises(UserError, match="takes no options"):
+        take_steps(layered({}, {**optimizer, "layer_decay": 0.5}, data=whole))
 
 
 def write(folder: Path, config: Config) -> Path:

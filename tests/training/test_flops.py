@@ -103,8 +103,6 @@ COSTS: list[tuple[Method, float, float]] = [
     (Sam(), 2, 6),
     (Adversarial(steps=1, epsilon=0.1), 2, 5),
     (Adversarial(steps=3, epsilon=0.1), 4, 9),
-    # One forward pass more.
-    (Adversarial(steps=3, epsilon=0.1, statistics="clean"), 4 + 1 / 3, 10),
     # Once the clean outputs, the attack, and both kinds of images forward and back.
     (Trades(steps=4, epsilon=0.1), 4 + 2 + 1 / 3, 15),
 ]

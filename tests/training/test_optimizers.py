@@ -15,7 +15,6 @@ from jaxtrain.config.optimizer import DISTANCE_NAMES, SCHEDULE_FREE_NAMES
 from jaxtrain.errors import UserError
 from jaxtrain.training.optimizers import (
     OPTIMIZERS,
-    centralize,
     clip,
     clip_by_ratio,
     decay_mask,
@@ -216,8 +215,8 @@ CASES: dict[str, tuple[Callable[..., Array], list[dict[str, Any]]]] = {
     "lion": (lion, [{"b1": 0.5, "b2": 0.6}]),
     "rmsprop": (rmsprop, [{"b2": 0.8, "eps": 0.1}, {"momentum": 0.7}, NESTEROV]),
     "adagrad": (adagrad, [{"eps": 0.1}]),
-    "adan": (adan, [{**ADAM, "b3": 0.7}]),
-    "ademamix": (ademamix, [{**ADAM, "b3": 0.7}]),
+    "adan": (adan, [ADAM]),
+    "ademamix": (ademamix, [ADAM]),
     "adopt": (adopt, [ADAM]),
     "muon": (muon, [{"momentum": 0.7}, {"nesterov": False}]),
 }
@@ -356,16 +355,6 @@ def test_gradients_are_clipped_by_the_weights_of_each_output(dtype: Any) -> None
         expected = g * np.minimum(1, largest / g_norm)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         assert (largest < g_norm).any()
-
-
-def test_centralized_gradients_have_a_mean_of_zero_over_the_inputs() -> None:
-    grads = random_tree(1)
-    found = centralize(grads)
-    for layer in ("conv", "dense"):
-        g = np.asarray(grads[layer]["kernel"], np.float64)
-        expected = g - g.reshape(-1, g.shape[-1]).mean(0)
-        np.testing.assert_allclose(found[layer]["kernel"], expected, atol=1e-6)
-    np.testing.assert_array_equal(found["norm"]["scale"], grads["norm"]["scale"])
 
 
 @pytest.mark.slow

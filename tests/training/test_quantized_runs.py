@@ -20,11 +20,15 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
 QUANTIZED = ModelConfig(name=MODEL, quantize="int8")
+# A low rate for the last quarter of a run.
+DROP: dict[str, Any] = {"schedule": "step", "milestones": (0.75,)}
 LENGTH = "steps=8, ema_decay=0.9, eval_every_steps=4"
 SHORT = {
     "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
     "model": 'ModelConfig(name="convnet", width=0.0625, quantize="int8")',
-    "train": f"TrainConfig({LENGTH}, fix_ranges=0.75)",
+    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1, schedule="step", '
+    "milestones=(0.75,))",
+    "train": f"TrainConfig({LENGTH})",
     "checkpoint": "CheckpointConfig(every_steps=2)",
     "logging": "LoggingConfig(every_steps=4, tensorboard=False)",
 }
@@ -36,8 +40,8 @@ def is_statistic(path: str) -> bool:
 
 @pytest.mark.slow
 def test_ranges_and_statistics_stay_late_in_a_run():
-    """After 0.5 of six steps, while the weights go on."""
-    steps = take_steps(layered({"fix_ranges": 0.5}, model=QUANTIZED))
+    """After six of eight steps, while the weights go on."""
+    steps = take_steps(layered({"steps": 8}, DROP, model=QUANTIZED))
     states = [by_path(state) for state in steps.states]
     paths = [path for path in states[0] if is_statistic(path)]
     assert any(path.endswith("/low") for path in paths)
@@ -47,10 +51,10 @@ def test_ranges_and_statistics_stay_late_in_a_run():
             assert states[0][path] == 0 < states[1][path]
         if path.endswith(("/high", "/var")):
             assert (states[2][path] != states[3][path]).any(), path
-        for later in states[4:]:
-            np.testing.assert_array_equal(later[path], states[3][path])
+        for later in states[7:]:
+            np.testing.assert_array_equal(later[path], states[6][path])
     kernel = next(path for path in states[0] if path.endswith("stem/kernel"))
-    assert (states[6][kernel] != states[3][kernel]).any()
+    assert (states[8][kernel] != states[6][kernel]).any()
     assert np.isfinite(steps.metrics["loss"]).all()
 
 
@@ -58,10 +62,9 @@ def test_ranges_and_statistics_stay_late_in_a_run():
 def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     """Skipped steps put the schedule back: here to before its drop, where they stay."""
     train = {"spike_sigma": 1e-9, "spike_window": 10}
-    drop = {"schedule": "step", "milestones": (0.75,), "momentum": 0.0}
     config = layered(
-        {**train, "fix_ranges": 0.75, "steps": 24},
-        {**drop, "learning_rate": 1e-6},
+        {**train, "steps": 24},
+        {**DROP, "momentum": 0.0, "learning_rate": 1e-6},
         model=QUANTIZED,
     )
     found = take_steps(config)
@@ -79,8 +82,7 @@ def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
 
 def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return the last state of a run on some devices."""
-    train = {"fix_ranges": 0.75, **train}
-    config = layered(train, model=QUANTIZED, parallel=ParallelConfig(**parallel))
+    config = layered(train, DROP, model=QUANTIZED, parallel=ParallelConfig(**parallel))
     return by_path(take_steps(config).states[-1])
 
 
@@ -178,13 +180,7 @@ def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
     ("words", "message"),
     [
         (["--train.freeze", "conv1*"], "never meet a batch"),
-        (["--model.quantize", "None", "--train.fix-ranges", "0.5"], "has no effect"),
-        (["--train.fix-ranges", "0"], "0 < value <= 1"),
         (["--model.transform", "a.py:b"], "other weights than those"),
-        (
-            ["--train.fine-tune", "True", "--train.fix-ranges", "0.1"],
-            "theirs would never be set",
-        ),
     ],
 )
 def test_what_is_refused(cli: Cli, write_config: Any, words: list[str], message: str):

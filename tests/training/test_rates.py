@@ -1,26 +1,19 @@
 """Learning rates by layer and the two cycles of `fine_tune`, by their formulas."""
 
-import shlex
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tyro
 
 from jaxtrain.config import (
     Config,
     ModelConfig,
     OptimizerConfig,
     TrainConfig,
-    from_json,
-    to_json,
 )
-from jaxtrain.config.recipe import parse
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.frozen import Frozen, two_phases
@@ -30,18 +23,14 @@ from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
 from tests.helpers.layered import by_path
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import thinned
-from tests.helpers.words import quoted
 
 
-def rates_of(
-    layer_decay: float | None, factors: dict[str, float], name: str = "resnet18"
-) -> dict[str, float]:
-    config = Config(model=ModelConfig(name=name, width=0.125))
+def rates_of(layer_decay: float | None) -> dict[str, float]:
+    config = Config(model=ModelConfig(name="resnet18", width=0.125))
     policy = precision.parse("fp32")
     model = make_blueprint(config, policy, (32, 32, 3), 5).abstract()
-    return make_rates(model, layer_decay, factors, Frozen())
+    return make_rates(model, layer_decay)
 
 
 def test_layer_decay_is_timms():
@@ -50,7 +39,7 @@ def test_layer_decay_is_timms():
     Its groups: `conv1` and `bn1` (0), the blocks `layer1.0` to `layer4.1` (1 to 8) and
     `fc` (9), each with 0.7**(9 - group).
     """
-    rates = rates_of(0.7, {})
+    rates = rates_of(0.7)
     groups = ["stem", *(f"stage{s}_block{b}" for s in (1, 2, 3, 4) for b in (1, 2))]
     theirs = (0.04035360699999998, 0.05764800999999997, 0.08235429999999996)
     theirs += (0.11764899999999996, 0.16806999999999994, 0.24009999999999995)
@@ -59,16 +48,7 @@ def test_layer_decay_is_timms():
         (group,) = [i for i, g in enumerate([*groups, "head"]) if path.startswith(g)]
         assert rate == pytest.approx(theirs[group], rel=1e-12), path
     assert len(rates) == 62
-
-
-def test_factors_multiply():
-    factors = {"stage4*": 0.5, "*/conv1": 3.0, "head": 10.0, "backbone": 2.0}
-    rates = rates_of(0.5, factors)
-    assert rates["stage4_block1/conv1/kernel"] == 0.5**2 * 0.5 * 3 * 2
-    assert rates["stage4_block2/norm1/scale"] == 0.5**1 * 0.5 * 2
-    assert rates["stem_conv/kernel"] == 0.5**9 * 2
-    assert rates["head/linear/bias"] == 10
-    assert rates_of(None, {}) == {}
+    assert rates_of(None) == {}
 
 
 def test_two_cycles_are_those_of_fastai():
@@ -149,20 +129,6 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
     for one in grads:
         params, opt_state = step(params, opt_state, one)
     return params
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    config: Path
-    overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
-
-
-def test_the_command_line_takes_factors(tmp_path: Path):
-    path = write_recipe(tmp_path / "run.py", recipe())
-    words = f"--config {quoted(path)} --optimizer.rate-factors head 10 backbone 0.5"
-    config = parse(Arguments, shlex.split(words), prog="").overrides
-    assert config.optimizer.rate_factors == {"head": 10.0, "backbone": 0.5}
-    assert from_json(to_json(config)) == config
 
 
 @pytest.mark.parametrize("name", thinned(4, sorted(OPTIMIZERS.keys() - {"lbfgs"})))

@@ -6,10 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxtrain.data.window_grid import WindowGrid, starts
-from jaxtrain.training.views import SlidingWindows
+from jaxtrain.training.views import sliding_windows
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 
@@ -17,27 +16,26 @@ from tests.helpers.rows import each_row
 @each_row(
     ("sides", "expected"),
     [
-        ((16, 16, 0.25), [0]),
-        ((17, 16, 0.25), [0, 1]),
-        ((40, 16, 0.25), [0, 12, 24]),
-        ((41, 16, 0.25), [0, 12, 24, 25]),
-        ((40, 16, 0.0), [0, 16, 24]),
-        ((20, 16, 0.99), [0, 1, 2, 3, 4]),
+        ((16, 16), [0]),
+        ((17, 16), [0, 1]),
+        ((40, 16), [0, 12, 24]),
+        ((41, 16), [0, 12, 24, 25]),
+        ((3, 1), [0, 1, 2]),
     ],
 )
 def test_windows_cover_a_side(sides: Any, expected: list[int]):
-    whole, part, overlap = sides
-    found = starts(whole, part, overlap)
+    whole, part = sides
+    found = starts(whole, part)
     assert found == expected
     # As MMSegmentation numbers them.
-    stride = max(1, round(part * (1 - overlap)))
+    stride = max(1, round(part * 0.75))
     assert len(found) == max(whole - part + stride - 1, 0) // stride + 1
     gaps = np.diff(found)
     assert found[-1] == whole - part and (gaps <= stride).all()
 
 
 def test_windows_are_chosen_of_all_images_and_places_in_turn():
-    grid = WindowGrid((40, 28), (16, 16), 0.25)
+    grid = WindowGrid((40, 28), (16, 16))
     assert grid.corners.tolist() == [[y, x] for y in (0, 12, 24) for x in (0, 12)]
     image, window = grid.choose(4, 100)
     assert sorted(zip(image, window, strict=True)) == [
@@ -66,10 +64,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def plain_loop(function: Any, image: np.ndarray, size: int, overlap: float):
+def plain_loop(function: Any, image: np.ndarray, size: int):
     """Return the mean probabilities of windows, one after the other, of one image."""
     height, width, _ = image.shape
-    stride = round(size * (1 - overlap))
+    stride = round(size * 0.75)
     total, counts = 0.0, np.zeros((height, width, 1))
     for i in range(math.ceil((height - size) / stride) + 1):
         for j in range(math.ceil((width - size) / stride) + 1):
@@ -90,13 +88,11 @@ def net(windows: Any) -> Any:
     return jnp.concatenate([windows, jnp.sin(3 * ramp), ramp / 7], -1)
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.25, 0.6])
-def test_probabilities_are_averaged_as_in_a_plain_loop(overlap: float):
+def test_probabilities_are_averaged_as_in_a_plain_loop():
     images = np.random.default_rng(0).normal(size=(3, 21, 30, 1))
-    view = SlidingWindows(overlap)
     with float64(True):
-        found = np.asarray(jax.jit(lambda x: view(net, x, (8, 8)))(images))
-        expected = np.stack([plain_loop(net, x, 8, overlap) for x in images])
+        found = np.asarray(jax.jit(lambda x: sliding_windows(net, x, (8, 8)))(images))
+        expected = np.stack([plain_loop(net, x, 8) for x in images])
     # Sums of a few logarithms and exponentials in float64.
     np.testing.assert_allclose(np.exp(found), expected, rtol=1e-12)
     np.testing.assert_allclose(np.exp(found).sum(-1), 1, rtol=1e-12)
@@ -104,7 +100,7 @@ def test_probabilities_are_averaged_as_in_a_plain_loop(overlap: float):
 
 def test_an_image_of_one_window_keeps_its_logits():
     images = np.random.default_rng(0).normal(size=(2, 8, 8, 1)).astype(np.float32)
-    found = SlidingWindows(0.25)(net, jnp.asarray(images), (8, 8))
+    found = sliding_windows(net, jnp.asarray(images), (8, 8))
     np.testing.assert_array_equal(found, net(jnp.asarray(images)))
 
 
@@ -115,7 +111,7 @@ def test_a_window_that_is_sure_leaves_no_number_infinite():
         return jnp.concatenate([200 + windows, -200 - windows], -1)
 
     def of_other(image: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = SlidingWindows(0.5)(sure, image, (8, 8))
+        found = sliding_windows(sure, image, (8, 8))
         return found[..., 1].sum(), found
 
     both = jax.jit(jax.value_and_grad(of_other, has_aux=True))

@@ -20,11 +20,9 @@ from sklearn.metrics import roc_auc_score
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig
-from jaxtrain.data.slices import stratified_split
-from jaxtrain.data.stores import ArrayStore, open_digits
 from jaxtrain.tasks.pictures import overlay
-from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.digits import read_test
+from tests.helpers.numerics import FP64
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
@@ -84,15 +82,6 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_every_part_has_an_example_under_30_lines():
-    """But for a task with its source and its model in one file."""
-    assert len(FILES) == 14 and FILES.keys() == COMMANDS.keys()
-    lines = {name: len(text.splitlines()) for name, text in FILES.items()}
-    assert lines.pop("my_segmentation.py") < 120
-    assert lines.pop("my_quantised.py") < 60
-    assert max(lines.values()) < 30
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -148,8 +137,7 @@ def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
     command = [*COMMANDS["my_auroc.py"], *words.split(), "--workdir", "run"]
     assert main([*command, "--data.eval-batch-size", "100"]) == 0
     tested = read_summary(Path("run"))["eval"]
-    store, splits = open_digits("", DataConfig())
-    images, labels = store.read(splits["test"][0])
+    images, labels = read_test()
     scores = load_model("run").predict(images)
     expected = roc_auc_score(labels, scores, multi_class="ovr", average="macro")
     assert 0.5 < expected < 0.999
@@ -241,24 +229,6 @@ def check_report(run: Path, mean_loss: float) -> None:
     assert drawn[2].shape == (32, 32, 3) and (drawn[2] != drawn[1]).any()
 
 
-@pytest.mark.slow
-def test_maps_are_the_same_on_devices(folder: Path):
-    def losses(name: str, devices: int, *words: str) -> list[float]:
-        command = [*COMMANDS["my_segmentation.py"], "--precision", "fp64", *words]
-        command += ["--train.steps", "3", "--logging.every-steps", "1"]
-        command += ["--workdir", name]
-        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        result = Cli(folder).process(*command, **env)
-        assert result.code == 0, result.stderr
-        lines = read_lines(folder / name)
-        return [line["loss"] for line in lines if line["kind"] in ("train", "eval")]
-
-    one = losses("one", 1)
-    for mesh in ("fsdp 2 --parallel.spatial 2", "pipeline-stages 2"):
-        many = losses(f"many, {mesh}", 4, *f"--parallel.{mesh}".split())
-        np.testing.assert_allclose(many, one, rtol=TOLERANCE)
-
-
 @pytest.mark.plugins
 @pytest.mark.slow
 def test_a_transformed_model_is_evaluated_put_out_and_exported(
@@ -275,8 +245,7 @@ def test_a_transformed_model_is_evaluated_put_out_and_exported(
     evaluated = json.loads(Path("run/evaluation.json").read_text())["metrics"]
     assert evaluated["loss"] == pytest.approx(tested["loss"], rel=1e-2)
     model = load_model("run", trust=True)
-    store, splits = open_digits("", DataConfig())
-    images, labels = store.read(splits["test"][0])
+    images, labels = read_test()
     logits = model.logits(images)
     accuracy = np.mean(logits.argmax(-1) == labels)
     assert accuracy == pytest.approx(tested["accuracy"], abs=0.01)
@@ -486,26 +455,6 @@ def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
     assert main(words.split()) == 0
     value = read_summary(Path("run"))["eval"][name]
     assert value is None if name == "none" else 0 < value <= 1
-
-
-@pytest.mark.slow
-def test_what_a_task_shows_may_be_missing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-):
-    (folder / "traps.py").write_text(TRAPS)
-    words = f"--config configs/digits.py --workdir run --task traps.py:Quiet {SHORT}"
-    assert main(words.split()) == 0
-    told = capsys.readouterr().out
-    assert "test loss" in told and "nothing" not in told
-
-
-def test_targets_that_are_no_groups_are_held_out_at_random():
-    """Of numbers like 0.1, each another, the lowest are not a validation split."""
-    target = np.linspace(0, 1, 200, dtype=np.float32)
-    store = ArrayStore(np.zeros((200, 8, 8, 1), np.uint8), target, {})
-    strata = store.strata(np.arange(200))
-    _, held_out = stratified_split(strata, 0.1, seed=0)
-    assert len(held_out) == 20 and 0.3 < target[held_out].mean() < 0.7
 
 
 PARTS = "--model.name my_model.py:Small --data.source my_source.py:stripes "

@@ -10,13 +10,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
-from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.families import RESNET
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
 from tests.helpers import seeded
+from tests.helpers.blueprints import make_blueprint
 from tests.helpers.images import encode
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_summary
@@ -40,12 +38,7 @@ def write_photos(folder: Path) -> None:
 
 def write_resnet18(file: Path) -> None:
     """Write weights of a ResNet-18 as timm saves them."""
-    made = Blueprint(
-        config=ModelConfig(name="resnet18"),
-        policy=precision.parse("fp32"),
-        image_shape=(224, 224, 3),
-        num_outputs=1000,
-    )
+    made = make_blueprint("resnet18", (224, 224, 3), 1000)
     arrays = {}
     for path, array in by_path(split_model(made.abstract())[1:]).items():
         ours = path.partition("/")[2]

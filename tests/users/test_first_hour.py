@@ -29,8 +29,7 @@ def words_of(text: str) -> str:
 
 
 def follow(cli: Cli, *words: object) -> str:
-    result = cli(*words)
-    assert result.code == 0, result.stderr
+    result = cli.done(*words)
     return words_of(result.stdout)
 
 

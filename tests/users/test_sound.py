@@ -25,7 +25,7 @@ from tests.plugins.serve.running import LIMITS, Running
 
 pytest.importorskip("soundfile")
 SOUND = "SoundConfig(sample_rate=8000, seconds=0.3, window=128, hop=64, mels=16{})"
-MASKS = "AugmentConfig(time_masks=1, time_mask_frames=4, frequency_masks=1)"
+MASKS = "AugmentConfig(time_masks=1, frequency_masks=1)"
 
 
 def tones(sound: str = "", **changes: str) -> str:
@@ -42,10 +42,7 @@ def tones(sound: str = "", **changes: str) -> str:
 
 
 def train(folder: Path, words: str = "", run: str = "run", **env: str) -> None:
-    result = Cli(folder)(
-        "--config", "recipe.py", "--workdir", run, *words.split(), **env
-    )
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", "recipe.py", "--workdir", run, *words.split(), **env)
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +72,11 @@ def test_a_run_learns_the_tones(here: Path):
 def test_evaluate_predict_and_export_agree(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     cli, model = Cli(here), load_model(here / "run")
-    result = cli("evaluate", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    cli.done("evaluate", "--workdir", "run")
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
     assert found["accuracy"] == read_summary(here / "run")["eval"]["accuracy"]
     words = "predict --workdir run --out out.jsonl tones/test recipe.py"
-    result = cli(*words.split())
-    assert result.code == 0, result.stderr
+    cli.done(*words.split())
     *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
     assert bad["error"] == "it is no sound of a known format (WAV, FLAC)"
     right = [row["label"] == row["filename"].split("/")[2] for row in rows]
@@ -91,8 +86,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     likeliest = [row["prob"] for row in rows]
     np.testing.assert_allclose(probabilities.max(1), likeliest, rtol=1e-4)
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
-    result = cli(*words.split())
-    assert result.code == 0, result.stderr
+    cli.done(*words.split())
     session = onnxruntime.InferenceSession(here / "m.onnx")
     assert session.get_inputs()[0].shape[1:] == [2400, 1, 1]
     about = json.loads(session.get_modelmeta().custom_metadata_map["jaxtrain"])
@@ -109,15 +103,12 @@ def test_a_server_answers_sounds(here: Path):
     model, place = load_model(here / "run"), here / "tones" / "test" / "high"
     names = sorted(place.iterdir())[:2]
     assert {name.suffix for name in names} == {".wav", ".flac"}
-    server = Running(model, LIMITS)
-    try:
+    with Running(model, LIMITS) as server:
         answers = [server.ask(name.read_bytes()) for name in names]
         bad = [server.ask(body) for body in (b"no sound", b"")]
         _, health = server.ask(None, "/health")
         page = urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=300)
         assert b"Drop a sound here" in page.read()
-    finally:
-        server.stop()
     for (status, answer), expected in zip(answers, model.predict(names), strict=True):
         (found,) = answer["predictions"]
         assert (status, found["filename"]) == (200, "sound")
@@ -131,8 +122,8 @@ def test_a_server_answers_sounds(here: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sound", ["", ", random_crop=True"])
-def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
+def test_a_run_resumes_exactly(here: Path, tmp_path: Path):
+    sound = ", random_crop=True"
     (tmp_path / "tones").symlink_to(here / "tones")
     write_recipe(tmp_path / "recipe.py", tones(sound))
     bad = "--data.max-bad-fraction 0.1"
@@ -143,8 +134,8 @@ def test_a_run_resumes_exactly(here: Path, tmp_path: Path, sound: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sound", ["", ", random_crop=True"])
-def test_devices_do_not_change_a_run(here: Path, tmp_path: Path, sound: str):
+def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
+    sound = ", random_crop=True"
     (tmp_path / "tones").symlink_to(here / "tones")
     write_recipe(tmp_path / "recipe.py", tones(sound, precision='"fp64"'))
     bad = "--data.max-bad-fraction 0.1"
@@ -189,8 +180,7 @@ def test_the_recipe_trains_on_what_its_script_makes(tmp_path: Path):
         missing("espeak-ng is not installed: apt-get install espeak-ng")
     spoken.write(tmp_path / "spoken", num=6)
     words = "--train.epochs 1 --data.batch-size 12 --workdir run"
-    result = Cli(tmp_path)("--config", ROOT / "configs/sound.py", *words.split())
-    assert result.code == 0, result.stderr
+    Cli(tmp_path).done("--config", ROOT / "configs/sound.py", *words.split())
     assert read_summary(tmp_path / "run")["num_params"] == 66_522
 
 
@@ -201,8 +191,7 @@ def test_new_writes_a_recipe_that_trains(
 
     monkeypatch.setattr(estimate, "estimate", lambda config: "not timed here")
     write_tones(tmp_path / "tones")
-    result = Cli(tmp_path)("new", "--data", "tones", "--out", "new.py")
-    assert result.code == 0, result.stderr
+    result = Cli(tmp_path).done("new", "--data", "tones", "--out", "new.py")
     assert "0.1" in result.stdout and "8,000 Hz" in result.stdout
     text = (tmp_path / "new.py").read_text()
     assert 'source="audio:tones"' in text and "after a look at its sounds" in text
@@ -212,18 +201,7 @@ def test_new_writes_a_recipe_that_trains(
 
 
 @pytest.mark.slow
-def test_a_new_recipe_trains(tmp_path: Path):
-    write_tones(tmp_path / "tones")
-    for words in (
-        "new --data tones --out new.py",
-        "--config new.py --train.epochs 1 --model.width 0.1 --workdir run",
-    ):
-        result = Cli(tmp_path)(*words.split())
-        assert result.code == 0, result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["labels", "numbers", "classes"])
+@pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
     place, rng = write_tones(tmp_path / "tones", num=16), np.random.default_rng(0)
     heights, rows = {"low": 3, "middle": 9, "high": 21}, []
@@ -233,7 +211,6 @@ def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
         targets = {
             "labels": f"{name};{'flac' if file.suffix == '.flac' else 'wav'}",
             "numbers": f"{heights[name]},{rng.integers(9)}",
-            "classes": name,
         }
         rows.append(f"{file.relative_to(place)},{targets[kind]},{split}")
     columns = "pitch,luck" if kind == "numbers" else "label"
@@ -242,7 +219,6 @@ def test_a_table_of_sounds_has_any_targets(tmp_path: Path, kind: str):
     more, task = {
         "labels": ('label_separator=";", ', "multilabel"),
         "numbers": ('targets=("pitch", "luck"), ', "regression"),
-        "classes": ("", "classification"),
     }[kind]
     data = (
         f'DataConfig(source="audio:tones/list.csv", batch_size=16, {more}'

@@ -23,6 +23,8 @@ Join = Callable[[Any, Any, jax.Array], Any]
 Paste = Callable[[Any, Any, jax.Array], Any]
 # Steps of the table of quantiles; between them lies a straight line.
 STEPS = 4096
+# Of a step with both: probability that it is cutmix and not mixup.
+CUTMIX_PROBABILITY = 0.5
 
 
 def mix_pairs(
@@ -90,7 +92,7 @@ def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
     """Return an image's share of each mixed pixel, (H, W), and of the target, ()."""
-    chosen, cut, share, box = jax.random.split(key, 4)
+    _, cut, share, box = jax.random.split(key, 4)
     own, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
         weight = draw_beta(share, config.mixup, config.mixup)
@@ -98,11 +100,10 @@ def _share(
     if config.cutmix:
         kept = _outside(box, height, width, config.cutmix)
         # Of both the one that is drawn; mixup has no part where it is not asked for.
-        probability = np.float32(config.cutmix_probability if config.mixup else 1)
+        probability = np.float32(CUTMIX_PROBABILITY if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
         own, weight = jnp.where(cuts, kept, own), jnp.where(cuts, kept.mean(), weight)
-    mixes = jax.random.bernoulli(chosen, np.float32(config.mix_probability))
-    return jnp.where(mixes, own, 1), jnp.where(mixes, weight, 1)
+    return own, weight
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:

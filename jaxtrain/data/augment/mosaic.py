@@ -24,6 +24,8 @@ from jaxtrain.data.augment.resize import resample, resample_linear, weights
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).
 NUMBER = 13
+# Smallest and largest factor that its images are scaled by.
+MOSAIC_SCALE = 0.5, 1.5
 # Whether an image lies right of the point, and below it: that of the example is first.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
@@ -97,7 +99,7 @@ def mosaics(
     Args:
       batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
       keys: One key an example, (B,).
-      config: How probable they are, and how scaled.
+      config: How probable they are.
       fill: The mean colour in 0..255, (C,), where no image lies.
       join: What the task makes of the four targets; its result may have another shape,
         as it also is that of an example that is left as it is.
@@ -129,7 +131,7 @@ def draw_tiles(
     """Draw where the four images lie; all of the first alone, if it is no mosaic."""
     chosen, scale_key, point_key = jax.random.split(key, 3)
     applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
-    least, most = config.mosaic_scale
+    least, most = MOSAIC_SCALE
     draw = jax.random.uniform(scale_key, (), jnp.float32)
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)

@@ -10,8 +10,9 @@ from jaxtrain.data.augment.geometry import Affine, Geometry
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
-# Of a chain of AugMix whose depth is drawn (arXiv:1912.02781, figure 4).
-MAX_DEPTH = 3
+# AugMix: chains, most operations of each, and the parameter of the distributions of the
+# weights (arXiv:1912.02781, figure 4).
+WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 
 
 def rand_augment(
@@ -79,18 +80,17 @@ def aug_mix(
     The weights of the chains are drawn from Dirichlet(alpha), that of all of them from
     Beta(alpha, alpha).
     """
-    width, alpha = config.augmix_width, config.augmix_alpha
     height, columns, _ = image.shape
     strengths = operations.mix_levels(height, columns, config.augmix)
     tables = operations.make_tables(strengths, height, columns)
     chain_key, weight_key, part_key = jax.random.split(key, 3)
 
     def chain(key: jax.Array) -> jax.Array:
-        return _chain(key, image, tables, config.augmix_depth)
+        return _chain(key, image, tables)
 
-    chains = jax.vmap(chain)(jax.random.split(chain_key, width))
-    weights = _dirichlet(weight_key, alpha, width)
-    part = draw_beta(part_key, alpha, alpha)
+    chains = jax.vmap(chain)(jax.random.split(chain_key, WIDTH))
+    weights = _dirichlet(weight_key, ALPHA, WIDTH)
+    part = draw_beta(part_key, ALPHA, ALPHA)
     # One after the other, in single precision, as torchvision does.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
@@ -98,11 +98,9 @@ def aug_mix(
     return jnp.clip(mixed, 0, 255).astype(image.dtype)
 
 
-def _chain(
-    key: jax.Array, image: jax.Array, tables: Tables, depth: int | None
-) -> jax.Array:
+def _chain(key: jax.Array, image: jax.Array, tables: Tables) -> jax.Array:
     depth_key, key = jax.random.split(key)
-    drawn_depth = jax.random.randint(depth_key, (), 1, MAX_DEPTH + 1, jnp.int32)
+    depth = jax.random.randint(depth_key, (), 1, MAX_DEPTH + 1, jnp.int32)
 
     def apply(
         image: jax.Array, step: tuple[jax.Array, jax.Array]
@@ -110,9 +108,9 @@ def _chain(
         number, key = step
         drawn = operations.draw(key, tables)
         after = operations.apply(image, drawn, tables, smooth=True)
-        return jnp.where((depth or drawn_depth) > number, after, image), None
+        return jnp.where(depth > number, after, image), None
 
-    numbers = jnp.arange(depth or MAX_DEPTH, dtype=jnp.int32)
+    numbers = jnp.arange(MAX_DEPTH, dtype=jnp.int32)
     return jax.lax.scan(apply, image, (numbers, fold_each(key, numbers)))[0]
 
 

@@ -15,6 +15,8 @@ from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 # Height and width of an image.
 Shape = tuple[int, int]
 ERASING_TRIES = 10
+# Smallest and largest part of the area, and aspect, height / width, of a rectangle.
+ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
@@ -92,9 +94,9 @@ def erasing(
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)
     draws = jax.random.uniform(shape_key, (2 * ERASING_TRIES + 3,), jnp.float32)
-    least, most = config.erasing_scale
+    least, most = ERASING_SCALE
     area = height * width * (least + (most - least) * draws[3::2])
-    ratio = jnp.log(jnp.array(config.erasing_ratio, jnp.float32))
+    ratio = jnp.log(jnp.array(ERASING_RATIO, jnp.float32))
     aspect = jnp.exp(ratio[0] + (ratio[1] - ratio[0]) * draws[4::2])
     h, w = jnp.round(jnp.sqrt(area * aspect)), jnp.round(jnp.sqrt(area / aspect))
     fits = (h < height) & (w < width)

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 
 from jaxtrain.config import AugmentConfig
 
+# Most frames, and most bands of the mel scale, of one mask.
+TIME_MASK_FRAMES, FREQUENCY_MASK_BANDS = 10, 8
+
 
 def time_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
     """Paint columns, which are frames, in the mean colour."""
-    num, most = config.time_masks, config.time_mask_frames
-    inside = _bands(key, image.shape[1], num, most)
+    inside = _bands(key, image.shape[1], config.time_masks, TIME_MASK_FRAMES)
     return jnp.where(inside[None, :, None], fill, image)
 
 
@@ -23,8 +25,7 @@ def frequency_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
     """Paint rows, which are bands of the mel scale, in the mean colour."""
-    num, most = config.frequency_masks, config.frequency_mask_bands
-    inside = _bands(key, image.shape[0], num, most)
+    inside = _bands(key, image.shape[0], config.frequency_masks, FREQUENCY_MASK_BANDS)
     return jnp.where(inside[:, None, None], fill, image)
 
 

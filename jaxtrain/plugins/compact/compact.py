@@ -67,6 +67,7 @@ def open_channels(about: Description) -> ChannelMap:
     Raises:
       UserError: they cannot be followed, or a user's own function changes the model.
     """
+    about.check_is_one("--workdir: this model")
     if about.model.transform is not None:
         raise UserError(
             f"model.transform = {about.model.transform!r} has changed the model, which "

@@ -21,7 +21,7 @@ from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import collectives
@@ -219,7 +219,7 @@ def _usable_bytes(device: Any) -> int | None:
 
 def _read(path: Path) -> Facts | None:
     try:
-        return read_json(path, Facts)
+        return read_of_run(path, Facts)
     except UserError:
         return None  # It is damaged, or of another version: it is made anew.
 

@@ -157,7 +157,7 @@ class Plan:
     @property
     def num_copies(self) -> int:
         """Checkpoints that may lie on the disk at once."""
-        return num_copies(self.config.checkpoint, self.timetable.total_steps)
+        return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
         """Return what plan.json holds; `price` is that of a device and an hour."""

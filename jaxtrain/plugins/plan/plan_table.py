@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 
-from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.plan.plan import Plan
@@ -140,11 +138,9 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
 
 def _describe_host(plan: Plan) -> dict[str, str]:
     save = plan.config.checkpoint
-    more = plan.num_copies - num_copies(replace(save, keep_every_steps=None), 0)
-    every = f"{more} of every {save.keep_every_steps} steps, " if more else ""
     rows = {
         "disk": f"{_decimal(plan.disk_bytes)}: {save.keep} newest checkpoints, "
-        f"{save.keep_best} best, {every}one read back, one being written, "
+        f"{save.keep_best} best, one read back, one being written, "
         f"{_decimal(plan.facts.checkpoint_bytes)} each"
     }
     speed = plan.images_per_second

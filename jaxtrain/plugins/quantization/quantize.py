@@ -93,11 +93,10 @@ def check(model: TrainedModel) -> None:
       UserError: It cannot.
     """
     about = model.description
+    about.check_is_one("--workdir: this model")
     why = None
     if about.model.quantize is not None:
         why = "computes with 8 bits already: export it"
-    elif about.members > 1:
-        why = "is an ensemble, whose members have ranges of their own: give one of them"
     elif about.model.transform is not None:
         why = f"has been changed by model.transform = {about.model.transform!r}"
     elif model.readout is not None or model.finder is not None:

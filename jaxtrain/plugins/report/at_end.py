@@ -43,8 +43,7 @@ def _write(job: Job) -> None:
     try:
         history = read_history(job.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)
-        order = job.programs.order.of_members()[0]
-        examples = collect_examples(job.setup, history, limits, order)
+        examples = collect_examples(job.setup, history, limits, job.programs.order)
         if stopped():
             tell(f"warning: no {path}, as a signal came; {how}")
             return

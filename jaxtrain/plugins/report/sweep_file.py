@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import read_json
+from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.records.workdir import write_digested
 
 SWEEP = "sweep.json"
@@ -66,7 +66,7 @@ def read_sweep(folder: Path) -> SweepRecord | None:
       UserError: The file is damaged.
     """
     advice = "run the command of the sweep again, which writes it"
-    record = read_json(folder / SWEEP, SweepRecord, advice=advice)
+    record = read_of_run(folder / SWEEP, SweepRecord, advice=advice)
     if record is not None and record["best"] is not None:
         known = {trial["number"] for trial in record["trials"]}
         if record["best"] not in known:

@@ -56,7 +56,7 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
 }
 # Fields that change the values of trials, though a run may go on with others.
 COMPARED = (
-    *("train.epochs", "train.steps", "train.examples"),
+    *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
     *("train.early_stop_patience", "train.early_stop_metric"),
     "checkpoint.best_metric",

@@ -10,8 +10,6 @@ import jax
 from jaxtrain import keys
 from jaxtrain.config.methods import AdversarialOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.errors import UserError
-from jaxtrain.tasks.base import Task
 from jaxtrain.training.attacks import Ball, Pgd
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
@@ -24,9 +22,8 @@ class Adversarial(Plain):
     """The gradients of the loss of images that an attack has changed.
 
     Each step starts at a random place near the images: one step is FGSM as in Wong et
-    al. 2020, several are PGD. As the authors do, by default the attack sees the model
-    in training mode, and running statistics are those of changed images; those of
-    clean ones take a forward pass more.
+    al. 2020, several are PGD. As the authors do, the attack sees the model in training
+    mode, and running statistics are those of changed images.
     """
 
     Options = AdversarialOptions
@@ -38,16 +35,6 @@ class Adversarial(Plain):
             size = FAST_STEP * options.epsilon
         ball = Ball(epsilon=options.epsilon, norm=options.norm)
         self.attack = Pgd(ball=ball, steps=options.steps, step_size=size)
-        self._trains = options.attack_mode == "training"
-        self._keeps_clean = options.statistics == "clean"
-
-    def check(self, task: Task, name: str) -> None:
-        if task.adds_in_training and not self._trains:
-            raise UserError(
-                f"train.method_options: attack_mode = 'evaluation' with task = {name!r}"
-                ": its loss is one of what the model puts out in training alone; set "
-                "attack_mode to training"
-            )
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         model_state, batch, key = given
@@ -57,13 +44,10 @@ class Adversarial(Plain):
 
         def losses(pixels: jax.Array) -> jax.Array:
             attacked = params, model_state, changed(pixels), key
-            return objective.losses(*attacked, training=self._trains)[0]
+            return objective.losses(*attacked)[0]
 
         pixels = objective.pixels(batch["image"])
         each = keys.of_examples(key, batch["index"])
         pixels = self.attack(losses, pixels, self.attack.ball.draw(pixels, each))
         attacked = model_state, changed(pixels), key
-        grads, after, metrics = super().gradients(objective, params, *attacked)
-        if self._keeps_clean:
-            after = objective.forward(params, model_state, batch["image"], key)[1]
-        return grads, after, metrics
+        return super().gradients(objective, params, *attacked)

@@ -29,8 +29,9 @@ class Trades(Plain):
     """The gradients of the loss of clean images and beta times a divergence.
 
     It is that of the outputs of attacked images from those of clean ones, which the
-    attack raises. As the authors do, by default the attack sees the model as it is
-    evaluated. Gradients go through the outputs of both.
+    attack raises. As the authors do, the attack sees the model as it is evaluated, and
+    running statistics are those of clean images. Gradients go through the outputs of
+    both.
     """
 
     Options = TradesOptions
@@ -41,8 +42,6 @@ class Trades(Plain):
         size = options.step_size
         self.attack = Pgd(ball=ball, steps=options.steps, step_size=size)
         self._beta = options.beta
-        self._trains = options.attack_mode == "training"
-        self._keeps_clean = options.statistics == "clean"
 
     def check(self, task: Task, name: str) -> None:
         if type(task).objective is not Task.objective or not task.one_class_an_image:
@@ -60,8 +59,8 @@ class Trades(Plain):
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
             given = params, model_state
-            outputs, of_clean = objective.forward(*given, batch["image"], key)
-            other, of_changed = objective.forward(*given, images, key)
+            outputs, after = objective.forward(*given, batch["image"], key)
+            other, _ = objective.forward(*given, images, key)
             clean, metrics = task.losses_and_metrics(outputs, task.target(batch))
             apart = kl_divergence(main_outputs(outputs), main_outputs(other))
             metrics = {
@@ -69,7 +68,6 @@ class Trades(Plain):
                 "clean_loss": clean.mean(),
                 "divergence": apart.mean(),
             }
-            after = of_clean if self._keeps_clean else of_changed
             return clean + self._beta * apart, metrics, after
 
         lowered = dataclasses.replace(objective, losses=losses)
@@ -87,7 +85,7 @@ class Trades(Plain):
 
         def outputs_of(images: jax.Array) -> jax.Array:
             given = params, model_state, images, key
-            return main_outputs(objective.forward(*given, training=self._trains)[0])
+            return main_outputs(objective.forward(*given, training=False)[0])
 
         outputs = outputs_of(batch["image"])
 

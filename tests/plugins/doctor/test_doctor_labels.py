@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import from_json, replace, to_json
-from jaxtrain.json_files.run_id import RunId
 from jaxtrain.plugins.doctor.labels import find_doubts
-from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.zoo import found, read_report
@@ -125,8 +122,7 @@ def test_a_run_finds_flipped_labels(
         )
     )
     assert cli("--config", config, "--workdir", "run").code == 0
-    result = cli("data", "--check", "--workdir", "run", "--trust")
-    assert result.code == 0, result.stderr
+    cli.done("data", "--check", "--workdir", "run", "--trust")
     report = read_report(cli.directory / "data_report")
     flipped = flipped_names(tmp_path, source)
     assert len(flipped) == 12
@@ -151,42 +147,3 @@ def flipped_names(folder: Path, source: str) -> set[str]:
     exec((folder / "flipped.py").read_text(), space)
     _, splits = space["open_flipped"]()
     return {f"{source}: example {i}" for i in splits["test"][0][::30]}
-
-
-@pytest.mark.slow
-def test_on_several_devices_the_labels_are_judged_as_on_one(
-    tmp_path: Path, cli: Cli, write_config: Callable[..., Path]
-):
-    # A process knows one file of a name.
-    (tmp_path / "flipped_too.py").write_text(FLIPPED)
-    source = f"{tmp_path / 'flipped_too.py'}:open_flipped"
-    config = write_config(
-        recipe(
-            data=f"DataConfig(source={source!r}, batch_size=64)",
-            model='ModelConfig(name="convnet", width=0.25)',
-            logging="LoggingConfig(tensorboard=False)",
-            checkpoint="CheckpointConfig()",
-            train="TrainConfig(steps=40)",
-            parallel="ParallelConfig(batch_norm=8)",
-            precision='"fp64"',
-        )
-    )
-    assert cli("--config", config, "--workdir", "run", **FP64).code == 0
-    place = cli.directory / "run" / "config.json"
-    run = RunId.read(place.parent)
-    reports = {}
-    # Eight devices cannot share a batch of 36.
-    for eval_size, devices in ((64, 1), (64, 8), (36, 8)):
-        trained = from_json(place.read_text())
-        trained = replace(trained, "data.eval_batch_size", eval_size)
-        place.write_text(to_json(trained, run))
-        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        result = cli("data", "--check", "--workdir", "run", "--trust", **env)
-        assert result.code == 0, result.stderr
-        report = read_report(cli.directory / "data_report")
-        assert len(found(report)["wrong_labels"]) >= 10
-        reports[eval_size, devices] = {**report, "seconds": 0}
-    one, *others = reports.values()
-    for other in others:
-        assert other["findings"] == one["findings"]
-        assert other["label_noise"] == pytest.approx(one["label_noise"], rel=TOLERANCE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.browser import DARK, LIGHT, Elements, browse, screenshot
+from tests.helpers.browser import Elements, browse
 from tests.helpers.processes import Cli
 from tests.helpers.zoo import HOSTILE, make_zoo
 
@@ -39,23 +39,3 @@ def test_a_browser_shows_every_defect_and_obeys_no_name(
     links = [attrs.get("href") or "" for tag, attrs in seen.tags if tag == "a"]
     assert links and all(link.startswith("#finding-") for link in links)
     assert not re.search(r"(https?:)?//", re.sub(r"base64,[^\"]*", "", dom))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_browser_paints_the_page(
-    tmp_path: Path,
-    cli: Cli,
-    write_config: Callable[..., Path],
-    dark: bool,
-):
-    zoo = make_zoo(tmp_path / "set")
-    assert cli("data", "--check", "--config", write_config(zoo.config())).code == 2
-    page = cli.directory / "data_report" / "data_report.html"
-    pixels = screenshot(page, 900, 1600, dark=dark)
-    assert pixels.shape == (1600, 900, 3)
-    colours = {tuple(c) for c in pixels.reshape(-1, 3).tolist()}
-    # Letters, edges and pictures; the background as the style says.
-    assert len(colours) > 1000
-    assert (DARK in colours) == dark
-    assert (LIGHT in colours) != dark

@@ -61,15 +61,6 @@ def test_it_finds_what_is_wrong(report: Any):
     assert not kinds & {"blank", "aspect", "sizes", "modes"}
 
 
-def test_titles_and_the_page_speak_of_sounds(report: Any):
-    titles = [one["title"] for one in report[0]["findings"]]
-    assert "1 sound of silence" in titles
-    assert not any("image" in title for title in titles)
-    assert report[0]["formats"].keys() == {"WAV", "FLAC"}
-    assert "sounds that can be read" in report[1]
-    assert "data:image/png" in report[1]
-
-
 def test_levels_at_the_end_of_the_scale_in_a_row_are_clipped(tmp_path: Path):
     def clipped(wave: Any, coding: str = "PCM_16") -> bool:
         soundfile.write(tmp_path / "x.wav", np.array(wave, float), RATE, subtype=coding)

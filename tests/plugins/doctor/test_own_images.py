@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_sample_images
 
 from jaxtrain.cli import main
 from jaxtrain.plugins.plan import estimate
@@ -110,25 +109,3 @@ def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
     assert summary["class_names"] == ["pullover", "trouser"]
     # An evaluation leaves it out; in training another takes its place.
     assert summary["eval"]["num_examples"] == 12 - (bad["split"] == "test")
-
-
-@pytest.mark.slow
-def test_tiles_of_photographs_train(here: Path):
-    """JPEGs of real photographs, whose windows the host cuts."""
-    for name, photo in zip(
-        ("china", "flower"), load_sample_images().images, strict=True
-    ):
-        folder = here / "tiles" / name
-        folder.mkdir(parents=True)
-        for i in range(30):
-            top, left = 60 * (i // 6), 90 * (i % 6)
-            tile = photo[top : top + 110 + i, left : left + 120]
-            Image.fromarray(tile).save(folder / f"{i}.jpg", quality=92)
-    assert main(["new", "--data", "folder:tiles", "--out", "mine.py"]) == 0
-    assert "random_resized_crop=True" in Path("mine.py").read_text()
-    words = "--model.width 0.125 --train.epochs 30 --optimizer.warmup-epochs 1"
-    command = f"--config mine.py --workdir run {words} --data.image-size 32"
-    assert main(shlex.split(command)) == 0
-    assert read_summary(Path("run"))["eval"]["accuracy"] >= 0.75
-    page = Path("run/report.html").read_text()
-    assert page.count("data:image/") > 30 and "Left out" not in page

@@ -9,7 +9,6 @@ from PIL import Image
 from jaxtrain.cli import main
 from jaxtrain.tools.preview import GAP, SIDE, TEXT_HEIGHT
 from tests.helpers.images import write_folder
-from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -61,26 +60,13 @@ def test_stored_images_stand_above_augmented_ones(
     assert (np.asarray(Image.open("preview.png")) == picture).all()
 
 
-@pytest.mark.slow
-def test_devices_that_cannot_share_a_batch_show_it(here: Path):
-    words = ["data", "--preview", "--config", "run.py", "--out"]
-    assert Cli(here)(*words, "one.png").code == 0
-    result = Cli(here)(*words, "eight.png", JAX_NUM_CPU_DEVICES="8")
-    assert result.code == 0, result.stderr
-    one, eight = (np.asarray(Image.open(f"{n}.png")) for n in ("one", "eight"))
-    assert (one == eight).all()
-
-
 @each_row(
     ("words", "message"),
     [
         ("--preview", "give the recipe, --config FILE"),
         ("--preview --config run.py --out there.gif", "the picture is a PNG file"),
         ("--preview --config run.py --size 3", "--size 3 has no effect with --preview"),
-        ("--preview --check --config run.py", "give one of"),
         ("--preview --config run.py --out run.py/there.png", "--out run.py/there.png"),
-        ("--pack digits --config run.py --out x", "--config run.py has no effect"),
-        ("--pack digits", "give the folder to pack into"),
     ],
 )
 def test_what_does_not_fit_is_refused(

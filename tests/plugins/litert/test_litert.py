@@ -11,25 +11,18 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig, ModelConfig
-from jaxtrain.data.stores import open_digits
+from jaxtrain.config import ModelConfig
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.request import Request
 from jaxtrain.plugins.litert import litert
 from jaxtrain.plugins.quantization.quantize import quantize
 from jaxtrain.trees import by_path
+from tests.helpers.digits import read_test
 from tests.helpers.needs import need
 from tests.helpers.processes import ROOT
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.untrained import untrained
 
-RUN = recipe(
-    data='DataConfig(source="digits", batch_size=64)',
-    train="TrainConfig(steps=20)",
-    checkpoint="CheckpointConfig(every_steps=20)",
-    logging="LoggingConfig(every_steps=20, tensorboard=False, report=False)",
-)
 # A family each, with what others lack: sums, groups, gates, joined channels, layer
 # norms.
 MODELS: dict[str, dict[str, Any]] = {
@@ -130,19 +123,16 @@ def operators(path: Path) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_export_writes_a_file_of_litert(tmp_path: Path, capsys: Any):
+def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys: Any):
     need(litert.LITERT)
-    path, out = write_recipe(tmp_path / "recipe.py", RUN), tmp_path / "model.tflite"
-    workdir = str(tmp_path / "run")
-    assert main(["--config", str(path), "--workdir", workdir]) == 0
+    out, workdir = tmp_path / "model.tflite", str(digits_run)
     words = ["export", "--workdir", workdir, "--format", "litert", "--out", str(out)]
     capsys.readouterr()
     assert main([*words, "--include-preprocessing"]) == 0
     shown = capsys.readouterr().out.replace("│", " ")
     assert "the same class for 100.0%" in " ".join(shown.split())
     model = load_model(workdir)
-    store, splits = open_digits("", DataConfig(source="digits"))
-    pixels = np.asarray(store.read(splits["test"][0][:8])[0])
+    pixels = read_test()[0][:8]
     run = litert.LiteRTFile().load(
         out, Request(model=model, batch=1, preprocessing=True)
     )

@@ -13,15 +13,15 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig, ModelConfig
-from jaxtrain.data.stores import open_digits
-from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.config import ModelConfig
+from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.fake_quantization import fake_quantize_kernel, integers_of
 from jaxtrain.plugins.onnx.onnx_file import emit
-from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
+from tests.helpers.blueprints import make_blueprint
+from tests.helpers.digits import read_test
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import thinned
 
@@ -62,11 +62,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return workdir
 
 
-def pixels_of(num: int) -> np.ndarray:
-    store, splits = open_digits("", DataConfig(source="digits"))
-    return np.asarray(store.read(splits["test"][0][:num])[0])
-
-
 class InTheFile(NamedTuple):
     """A model of random weights, and its file, on the same images.
 
@@ -84,11 +79,8 @@ class InTheFile(NamedTuple):
 
 
 def in_the_file(name: str, size: int, **options: Any) -> InTheFile:
-    made = Blueprint(
-        config=ModelConfig(name=name, quantize="int8", **options),
-        policy=precision.parse("fp32"),
-        image_shape=(size, size, 3),
-        num_outputs=10,
+    made = make_blueprint(
+        ModelConfig(name=name, quantize="int8", **options), (size, size, 3), 10
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
     rng = np.random.default_rng(0)
@@ -171,7 +163,7 @@ def test_the_file_computes_with_the_integers_of_the_model(
         sizes = np.abs(found[0].astype(int)).ravel()
         assert tuple(np.bincount(sizes)) in count, path
 
-    pixels = pixels_of(256)
+    pixels = read_test()[0][:256]
     expected = model.predict(pixels)
     session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
     outputs = np.asarray(session.run(None, {"images": pixels})[0])
@@ -196,8 +188,8 @@ def test_it_is_int8_in_onnx_alone(trained: Any, tmp_path: Path, capsys: Any):
     assert export(workdir, tmp_path / "file", "--format", "stablehlo") == 0
     given = load_model(workdir)
     read = jax.export.deserialize(bytearray((tmp_path / "file").read_bytes()))
-    images = np.asarray(given.prepare(jnp.asarray(pixels_of(8))))
-    logits = given.logits(pixels_of(8))
+    images = np.asarray(given.prepare(jnp.asarray(read_test()[0][:8])))
+    logits = given.logits(read_test()[0][:8])
     np.testing.assert_allclose(
         np.asarray(read.call(images)), logits, atol=2e-2 * np.abs(logits).max()
     )

@@ -57,28 +57,3 @@ def table(tmp_path: Path, status: str, printed: str) -> tuple[int, list[dict], s
     ended = subprocess.run(command, capture_output=True, text=True)
     rows = json.loads((out / "results.json").read_text())["rows"]
     return ended.returncode, rows, (out / "results.md").read_text()
-
-
-ROW = {"name": "memory: full", "ratio": 1.0, "ours": 2, "peer": 2, "unit": "MB"}
-PRINTED = json.dumps({**ROW, "spread": [1.0, 1.0]}) + "\n"
-
-
-def test_a_script_that_fails_keeps_its_rows_and_says_why(tmp_path: Path):
-    code, rows, text = table(tmp_path, "3 40", f"{PRINTED}ValueError: no memory\n")
-    assert code == 1
-    assert [row["name"] for row in rows] == ["memory: full", "memory"]
-    assert rows[1]["failed"] == "exit code 3: ValueError: no memory, after 40 s"
-    assert rows[1]["failed"] in text
-
-
-def test_a_script_that_hangs_says_that_its_time_was_up(tmp_path: Path):
-    code, rows, _ = table(tmp_path, "124 120", f'{PRINTED}{{"name": "mem')
-    assert code == 1
-    assert rows[1]["failed"] == "its time was up, after 120 s"
-
-
-def test_a_script_that_is_skipped_is_no_failure(tmp_path: Path):
-    code, rows, text = table(tmp_path, "skipped PyTorch is not installed", "")
-    assert code == 0
-    assert rows == [{"name": "memory", "skipped": "PyTorch is not installed"}]
-    assert "skipped: PyTorch is not installed" in text

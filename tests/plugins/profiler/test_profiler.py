@@ -73,8 +73,7 @@ def traces(folder: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: Cli):
     write_files(cli.directory)
-    result = cli("train", *TRAIN, "--profile")
-    assert result.code == 0, result.stderr
+    result = cli.done("train", *TRAIN, "--profile")
     profile = read(cli.directory)
     # Half of the run is left for the trace: ten steps do not fit.
     assert profile.steps == (3, 6) and traces(cli.directory) == ["steps_3_to_6"]
@@ -93,8 +92,7 @@ def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: C
     # Other steps, several a call: whole calls are profiled.
     longer = ("--train.steps", 10, "--train.steps-per-call", 2)
     later = ("--train.profile-steps", 8, 9)
-    result = cli("train", *TRAIN, *longer, *later)
-    assert result.code == 0, result.stderr
+    cli.done("train", *TRAIN, *longer, *later)
     assert read(cli.directory).steps == (7, 9)
     # They are past.
     longer = ("--train.steps", 11, "--train.profile-steps", 2, 4)

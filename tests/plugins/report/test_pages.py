@@ -1,13 +1,8 @@
 """Charts, axes, and the other pieces of pages, in numbers."""
 
-import base64
-import io
 import math
 import re
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
-from PIL import Image
 
 from jaxtrain.config import (
     AugmentConfig,
@@ -36,9 +30,6 @@ from jaxtrain.pages.charts import (
     short,
     thin,
 )
-from jaxtrain.pages.font import font
-from jaxtrain.pages.pictures import LARGE_SIDE, to_address
-from jaxtrain.pages.text import duration
 from jaxtrain.plugins.report.again import write_recipe
 from jaxtrain.plugins.report.compare import make_comparison
 from jaxtrain.plugins.report.examples import (
@@ -46,13 +37,12 @@ from jaxtrain.plugins.report.examples import (
     Examples,
     Predictions,
     Sample,
-    Shown,
 )
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.overview import subject
 from jaxtrain.plugins.report.page import make_page
 from jaxtrain.plugins.report.reliability import reliability
-from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST, confusion
+from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
@@ -229,54 +219,6 @@ def test_the_table_of_classes_and_what_is_confused(tmp_path: Path):
     assert re.findall(r">(\d+)</text>", page) == ["8", "2", "5"]
 
 
-def test_times_are_told_in_their_units():
-    told = [duration(x) for x in (3.14159, 119, 130, 7380, None, math.nan)]
-    assert told == ["3.1 s", "119.0 s", "2 min 10 s", "2 h 3 min", "-", "-"]
-
-
-def without_each(values: Any) -> Iterator[Any]:
-    """Yield values without each of their keys in turn, those of inner dicts, too."""
-    for name in values:
-        yield {n: v for n, v in values.items() if n != name}
-        yield {**values, name: None}
-        if isinstance(values[name], dict):
-            for inner in without_each(values[name]):
-                yield {**values, name: inner}
-
-
-@pytest.mark.parametrize("part", ["summary", "data", "model", "checkpoint"])
-def test_records_of_another_version_lack_something(tmp_path: Path, part: str):
-    best = {"step": 5, "metric": "loss", "value": 0.5}
-    parts: dict[str, Any] = {
-        "summary": {
-            **summary_of(3, matrix=True),
-            "best": best,
-            "train_seconds": 2.5,
-            "compile_seconds": 1.0,
-            "seconds": {"step": 300.0, "compile": 80.0, "lost": 0.0},
-            "examples_per_second": 100.0,
-            "device_kind": "cpu",
-            "num_devices": 1,
-            "num_params": 10,
-            "versions": {"jax": "1"},
-        },
-        "data": {"source": "x", "num_examples": {"train": 3}, "num_classes": 3},
-        "model": {"class_names": ["a", "b", "c"], "image_shape": [2, 2, 1]},
-        "checkpoint": {
-            "step": 9,
-            "progress": {"best": best, "train_seconds": 1.5, "seconds": {"step": 1.5}},
-        },
-    }
-    lines = [{"kind": "train", "step": 1, "loss": 1.0}]
-    for changed in without_each(parts[part]):
-        records = {**parts, part: changed}
-        if part == "checkpoint":
-            records |= {"summary": {}, part: {**changed, "step": 9}}
-        history = History(workdir=tmp_path, config=Config(), lines=lines, **records)
-        assert b"Curves" in make_page(history, Examples())
-        assert b"Results" in make_comparison([history, history])
-
-
 def test_the_page_tells_where_the_seconds_went(tmp_path: Path):
     seconds = {"setup": 30.0, "data_wait": 120.0, "step": 450.0, "lost": 0.0}
     history = a_run(tmp_path)
@@ -340,43 +282,6 @@ def test_no_run_is_the_best_on_other_data(
     assert "0.875 macro F1" in page
 
 
-def test_names_break_after_their_signs_and_pictures_are_enlarged_by_a_click(
-    tmp_path: Path,
-):
-    picture = np.random.default_rng(0).integers(0, 255, (500, 400, 3), np.uint8)
-    address = to_address(picture, LARGE_SIDE)
-    with Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as image:
-        assert image.size == (256, 320)
-    shown = Shown(
-        picture=address,
-        name="Bilder/Schlüssel_links/IMG_1.jpg",
-        true="Schlüssel_links",
-        predicted="<Kamera>",
-        confidence=0.75,
-        true_probability=0.25,
-        tiny=False,
-    )
-    found = Predictions(
-        split="test",
-        step=1,
-        num_split=1,
-        index=np.zeros(1, int),
-        label=np.zeros(1, int),
-        predicted=np.ones(1, int),
-        confidence=np.ones(1),
-        true_probability=np.zeros(1),
-    )
-    history = History(workdir=tmp_path, config=None)
-    examples = Examples(predictions=found, shown={"worst": [shown]})
-    page = make_page(history, examples).decode()
-    assert "Bilder/<wbr>Schlüssel_<wbr>links/<wbr>IMG_<wbr>1.<wbr>jpg" in page
-    assert "is Schlüssel_<wbr>links, 25.0%" in page
-    # The page has no script: the style enlarges what a checked box stands before.
-    box = '<label class="zoom"><input type="checkbox" aria-label="enlarge"><img'
-    assert page.count(box) == 1
-    assert ".zoom input:checked + img" in page
-
-
 def test_examples_are_shown_as_their_task_draws_them(tmp_path: Path):
     drawn = DrawnExample(
         picture="data:image/png;base64,AAAA",
@@ -418,24 +323,6 @@ def test_a_wheel_has_all_files_of_the_package():
     patterns = table["package-data"]["jaxtrain"]
     packed = {path for pattern in patterns for path in folder.glob(pattern)}
     assert {path for path in files if path.suffix not in (".py", ".pyc")} == packed
-
-
-def test_only_what_writes_a_page_imports_jinja():
-    program = (
-        "import sys\nfrom jaxtrain.pages import charts, templates\n"
-        "assert 'jinja2' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-
-
-def test_names_beside_a_matrix_are_cut_by_their_width():
-    names = ["W" * 30, "i" * 30, "Gebrauchtwagen"]
-    drawn = confusion(np.eye(3, dtype=int), names).picture
-    words = re.findall(r'text-anchor="end">(.*?)</text>', drawn)
-    margin = float(re.findall(r'd="M([\d.]+) ', drawn)[0])
-    assert words[0].startswith("WWWWW") and words[0].endswith("…")
-    assert words[1:] == ["i" * 30, "Gebrauchtwagen"]
-    assert all(font().getlength(word) < margin - 6 for word in words)
 
 
 def test_names_of_what_is_found_are_whole(tmp_path: Path):

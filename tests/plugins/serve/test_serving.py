@@ -32,37 +32,21 @@ from jaxtrain.tasks.base import Readout
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.images import encode
 from tests.helpers.processes import Cli
-from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.waiting import wait_until
 from tests.helpers.words import quoted
 from tests.plugins.serve.running import LIMITS, Running, png
 
-RUN = recipe(
-    train="TrainConfig(steps=2)",
-    checkpoint="CheckpointConfig()",
-    logging="LoggingConfig(tensorboard=False)",
-)
-
 
 @pytest.fixture(scope="module")
-def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("serving")
-    path = write_recipe(root / "recipe.py", RUN)
-    assert main(["--config", str(path), "--workdir", str(root / "run")]) == 0
-    return root / "run"
-
-
-@pytest.fixture(scope="module")
-def model(workdir: Path) -> TrainedModel:
-    return load_model(workdir)
+def model(digits_run: Path) -> TrainedModel:
+    return load_model(digits_run)
 
 
 @pytest.fixture(scope="module")
 def server(model: TrainedModel) -> Iterator[Running]:
-    running = Running(model, LIMITS)
-    yield running
-    running.stop()
+    with Running(model, LIMITS) as running:
+        yield running
 
 
 def form(**files: bytes) -> tuple[bytes, str]:
@@ -122,7 +106,7 @@ def test_health_and_the_page(server: Running, model: TrainedModel):
     assert "Drop an image" in page
     assert "http" not in page
     # It says what answers.
-    assert "<h1>" + model.description.model.name in page and "step 2." in page
+    assert "<h1>" + model.description.model.name in page and "step 20." in page
     assert "10 classes" in page and ", ".join(map(str, range(10))) in page
 
 
@@ -211,16 +195,13 @@ def test_outputs_that_are_not_finite_are_no_answer(model: TrainedModel):
             good = pixels.mean((1, 2, 3)) < 255
             return found._replace(finite=np.resize(good, len(found.finite)))
 
-    server = Running(cast(Any, Half(model)), LIMITS)
-    try:
+    with Running(cast(Any, Half(model)), LIMITS) as server:
         white = encode(np.full((8, 8), 255, np.uint8))
         body, kind = form(**{"good.png": png(1), "white.png": white})
         status, answer = server.ask(body, **{"content-type": kind})
         assert (status, answer["error"]) == (500, f"white.png: {NOT_FINITE}")
         assert server.ask(png(2))[0] == 200
         assert server.ask(None, "/health")[1]["status"] == "ok"
-    finally:
-        server.stop()
 
 
 def test_numbers_of_classes_are_checked(server: Running):
@@ -368,19 +349,19 @@ WRONG = {
 
 @each_row("message", WRONG)
 def test_what_is_wrong_is_told_before_it_starts(
-    workdir: Path, capsys: pytest.CaptureFixture[str], message: str
+    digits_run: Path, capsys: pytest.CaptureFixture[str], message: str
 ):
-    words = f"serve --workdir {quoted(workdir)} --port 0 {WRONG[message]}"
+    words = f"serve --workdir {quoted(digits_run)} --port 0 {WRONG[message]}"
     assert main(shlex.split(words)) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_stopped(
-    workdir: Path, cli: Cli, tmp_path: Path
+    digits_run: Path, cli: Cli, tmp_path: Path
 ):
     run = tmp_path / "run"
-    shutil.copytree(workdir, run)
+    shutil.copytree(digits_run, run)
     model = load_model(run)
     fitted = {"run_id": model.origin["run"], "temperature": 2.5}
     (run / "temperature.json").write_text(json.dumps(fitted))
@@ -404,8 +385,8 @@ def test_the_command_serves_until_it_is_stopped(
 
 
 @pytest.mark.slow
-def test_memory_stays_flat_over_thousands_of_requests(workdir: Path, cli: Cli):
-    process = cli.start("serve", "--workdir", str(workdir), "--port", "0", anew=True)
+def test_memory_stays_flat_over_thousands_of_requests(digits_run: Path, cli: Cli):
+    process = cli.start("serve", "--workdir", str(digits_run), "--port", "0", anew=True)
     assert process.stdout is not None
     port = int(process.stdout.readline().rsplit(":", 1)[1])
     images = [png(i) for i in range(20)]

@@ -68,9 +68,8 @@ def status(server: Running, source: str = "127.0.0.1", image: bytes = b"") -> in
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Running]:
-    server = start(grace_seconds=0.2)
-    yield server
-    server.stop()
+    with start(grace_seconds=0.2) as server:
+        yield server
 
 
 @pytest.mark.parametrize("sent", [b"", HALF_A_LINE, NO_BODY, NO_BODY + b"a part"])
@@ -179,8 +178,7 @@ def test_a_body_may_take_long_at_some_rate(part: int, kept: bool):
 
 
 def test_a_client_loses_what_has_stalled_before_others_wait():
-    server = start(max_per_client=3, stalled_seconds=0)
-    try:
+    with start(max_per_client=3, stalled_seconds=0) as server:
         for sent in (b"", HALF_A_LINE, NO_BODY):
             stalled = [connect(server, sent) for _ in range(3)]
             assert status(server) == 200
@@ -190,13 +188,10 @@ def test_a_client_loses_what_has_stalled_before_others_wait():
             assert answer(ended[0]).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
             for connection in stalled:
                 connection.close()
-    finally:
-        server.stop()
 
 
 def test_a_client_has_so_many_connections_and_others_are_answered():
-    server = start(max_per_client=3, stalled_seconds=PATIENCE)
-    try:
+    with start(max_per_client=3, stalled_seconds=PATIENCE) as server:
         with ExitStack() as kept:
             for _ in range(3):
                 kept.enter_context(connect(server, NO_BODY))
@@ -206,20 +201,14 @@ def test_a_client_has_so_many_connections_and_others_are_answered():
             assert status(server, "127.0.0.2") == 200
         # A place is given back with its connection.
         wait_until(lambda: status(server) == 200)
-    finally:
-        server.stop()
 
 
 def test_all_clients_have_so_many_connections():
-    server = start(max_open=4, stalled_seconds=PATIENCE)
-    try:
-        with ExitStack() as kept:
-            for i in range(4):
-                kept.enter_context(connect(server, NO_BODY, f"127.0.0.{i + 1}"))
-            refused = answer(connect(server, source="127.0.0.5"))
-            assert refused.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-    finally:
-        server.stop()
+    with start(max_open=4, stalled_seconds=PATIENCE) as server, ExitStack() as kept:
+        for i in range(4):
+            kept.enter_context(connect(server, NO_BODY, f"127.0.0.{i + 1}"))
+        refused = answer(connect(server, source="127.0.0.5"))
+        assert refused.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
 
 
 @pytest.mark.parametrize(
@@ -228,20 +217,21 @@ def test_all_clients_have_so_many_connections():
 )
 def test_hundreds_of_connections_do_not_keep_others_out(sent: bytes, num: int):
     """With the limits of the command, but without an end to a request."""
-    server = start(max_per_client=256, max_open=most_connections(), max_waiting=512)
-    try:
-        with ExitStack() as kept:
-            for _ in range(num):
-                connection = connect(server)
-                kept.enter_context(connection)
-                # It may have been refused already.
-                with suppress(OSError):
-                    connection.sendall(sent)
-            assert status(server, "127.0.0.2", png(0)) == 200
-            # Once what holds its own places has stalled for a second.
-            wait_until(lambda: status(server, image=png(0)) == 200)
-    finally:
-        server.stop()
+    with (
+        start(
+            max_per_client=256, max_open=most_connections(), max_waiting=512
+        ) as server,
+        ExitStack() as kept,
+    ):
+        for _ in range(num):
+            connection = connect(server)
+            kept.enter_context(connection)
+            # It may have been refused already.
+            with suppress(OSError):
+                connection.sendall(sent)
+        assert status(server, "127.0.0.2", png(0)) == 200
+        # Once what holds its own places has stalled for a second.
+        wait_until(lambda: status(server, image=png(0)) == 200)
 
 
 @each_row(

@@ -1,0 +1,104 @@
+"""Ensemble of trained models: one model whose prediction is the mean of theirs.
+
+Deep ensembles: Lakshminarayanan et al. 2017, arXiv:1612.01474.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.inference.description import Description
+from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble(TrainedModel):
+    """Trained models of one description, used as one.
+
+    `params` and `model_state` are dicts with those of each model, by its number: "0",
+    "1" and so on.
+    """
+
+    def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
+        return self._mean(super().forward, params, model_state, images)
+
+    def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
+        return self._mean(super().portable_forward, params, model_state, images)
+
+    def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
+        return self._mean(super().folded_forward, params, model_state, images)
+
+    def features_of(
+        self, params: Any, model_state: Any, images: jax.Array
+    ) -> jax.Array:
+        """Return the features of each model, concatenated: (B, models * features)."""
+        each = self._each(super().features_of, params, model_state, images)
+        return jnp.concatenate(each, -1)
+
+    def _each(self, function: Callable[..., Any], params: Any, *rest: Any) -> list[Any]:
+        model_state, images = rest
+        names = _names(self.description)
+        return [function(params[n], model_state[n], images) for n in names]
+
+    def _mean(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # `jnp.stack`, of operations that ONNX has.
+        stacked = jax.tree.map(
+            lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
+            *self._each(function, *arguments),
+        )
+        return self.task.mean_outputs(stacked)
+
+
+def join(models: Sequence[TrainedModel]) -> Ensemble:
+    """Return the ensemble of models that differ in their weights alone."""
+    about = dataclasses.replace(models[0].description, members=len(models), chosen={})
+    step = max(model.origin["step"] for model in models)
+    return _ensemble(about, models, {"step": step, "run": None})
+
+
+def abstract(about: Description) -> tuple[Any, Any]:
+    """Return shapes and dtypes of the weights of a model, or of an ensemble."""
+    weights = abstract_weights(about)
+    if about.members == 1:
+        return weights
+    params, model_state = (dict.fromkeys(_names(about), x) for x in weights)
+    return params, model_state
+
+
+def make(
+    about: Description,
+    params: Any,
+    model_state: Any,
+    origin: dict[str, Any],
+    where: str,
+) -> TrainedModel:
+    """Return a model, or an ensemble, with such weights: see `make_model`.
+
+    Raises:
+      UserError: they are of another model.
+    """
+    if about.members == 1:
+        return make_model(about, params, model_state, origin, where)
+    models = [
+        make_model(about, params.get(n, {}), model_state.get(n, {}), origin, where)
+        for n in _names(about)
+    ]
+    return _ensemble(about, models, origin)
+
+
+def _ensemble(
+    about: Description, models: Sequence[TrainedModel], origin: dict[str, Any]
+) -> Ensemble:
+    params, model_state = (
+        {n: getattr(x, name) for n, x in zip(_names(about), models, strict=True)}
+        for name in ("params", "model_state")
+    )
+    return Ensemble(about, params, model_state, origin)
+
+
+def _names(about: Description) -> list[str]:
+    return [str(number) for number in range(about.members)]

@@ -1,0 +1,47 @@
+"""Mean predictions of several models, as logits of their mean probabilities."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.dtypes import widen
+
+
+def mean_softmax(outputs: jax.Array) -> jax.Array:
+    """Return the logarithm of the mean probabilities of classes.
+
+    They are logits of the mean: a softmax returns the mean probabilities
+    (Lakshminarayanan et al. 2017, arXiv:1612.01474).
+
+    Args:
+      outputs: Logits of each model, (models, ..., classes).
+
+    Returns:
+      (..., classes), in at least float32.
+    """
+    shifted = widen(outputs) - jnp.max(widen(outputs), -1, keepdims=True)
+    logs = shifted - jnp.log(jnp.sum(jnp.exp(shifted), -1, keepdims=True))
+    return _log_mean_exp(logs)
+
+
+def mean_sigmoid(outputs: jax.Array) -> jax.Array:
+    """Return the logits of the mean probabilities of labels.
+
+    Args:
+      outputs: Logits of each model, (models, ...).
+
+    Returns:
+      (...), in at least float32.
+    """
+    outputs = widen(outputs)
+    yes, no = (_log_mean_exp(_log_sigmoid(x)) for x in (outputs, -outputs))
+    return yes - no
+
+
+def _log_sigmoid(x: jax.Array) -> jax.Array:
+    return jnp.minimum(x, 0) - jnp.log(1 + jnp.exp(-jnp.abs(x)))
+
+
+def _log_mean_exp(x: jax.Array) -> jax.Array:
+    """Return the logarithm of the mean over the first dim of exp(x)."""
+    largest = jnp.max(x, 0)
+    return largest + jnp.log(jnp.mean(jnp.exp(x - largest), 0))
