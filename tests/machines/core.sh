@@ -4,16 +4,16 @@
 #     tests/machines/core.sh [TEST...]     such as: tests/config tests/run
 #
 # The files of the checkout without `jaxtrain/plugins` and `tests/plugins` are copied
-# into a folder, which is thrown away afterwards. There a run takes a few steps, all test
-# files must be collected, and the TESTs, or those below, are run, but for tests that
-# are marked `plugins`. `make .venv/.installed` comes before.
+# into a folder, which is thrown away afterwards. There a short run reaches its end, all
+# test files must be collected, and the TESTs, or those below, are run, but for tests
+# that are marked `plugins`. `make .venv/.installed` comes before.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 umask 022
 
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-export place python=$PWD/.venv/bin/python
+python=$PWD/.venv/bin/python
 tests=("$@")
 if ((! $#)); then
   tests=(
@@ -37,10 +37,26 @@ git ls-files -z --cached --others --exclude-standard -- \
 mkdir "$place/jaxtrain"
 tar --create --null --files-from="$place/files" | tar --extract --directory "$place/jaxtrain"
 cd "$place/jaxtrain"
-[[ ! -e jaxtrain/plugins && ! -e tests/plugins ]]
+
+# The finder of an editable installation would find the plug-ins of the checkout.
+mkdir "$place/site"
+cat > "$place/site/sitecustomize.py" << 'END'
+import sys
+
+sys.meta_path[:] = [
+    finder
+    for finder in sys.meta_path
+    if not getattr(finder, "__module__", "").startswith("__editable__")
+]
+END
+export PYTHONPATH=$place/site
+"$python" -c '
+import importlib.util, jaxtrain
+assert importlib.util.find_spec("jaxtrain.plugins") is None, jaxtrain.__file__
+'
 
 "$python" main.py --config configs/digits.py --workdir "$place/run" \
-  --train.stop-after-steps 20
+  --train.epochs 2 --optimizer.warmup-epochs 1
 
 marks="not plugins and not slow and not exhaustive and not gpu_compiler"
 pytest=("$python" -m pytest -q -p no:cacheprovider)
