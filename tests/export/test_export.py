@@ -327,6 +327,7 @@ def test_each_column_of_numbers_is_judged_by_its_spread():
         check.check(request, rounded, images, timed=False)
 
 
+@pytest.mark.plugins
 def test_numbers_in_8_bits_are_refused(tmp_path: Path):
     request = Request(model=of_numbers(), precision="int8")
     with pytest.raises(UserError, match=r"--precision int8: .*256 steps"):
@@ -337,11 +338,6 @@ def test_numbers_in_8_bits_are_refused(tmp_path: Path):
 @each_row(
     ("words", "message"),
     [
-        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
-        (
-            ["--format", "saved", "--precision", "int4_weights"],
-            "only --format onnx has",
-        ),
         (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
         (["--format", "stablehlo", "--batch", "0"], "--batch 0: expected dynamic"),
         (["--format", "stablehlo", "--batch", "²"], "--batch ²: expected dynamic"),
@@ -352,6 +348,25 @@ def test_numbers_in_8_bits_are_refused(tmp_path: Path):
     ],
 )
 def test_what_is_refused(
+    words: list[str], message: str, digits_run: Path, tmp_path: Path, capsys: Any
+):
+    assert export(digits_run, tmp_path / "out", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.plugins
+@each_row(
+    ("words", "message"),
+    [
+        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
+        (
+            ["--format", "saved", "--precision", "int4_weights"],
+            "only --format onnx has",
+        ),
+    ],
+)
+def test_a_precision_of_another_format_is_named(
     words: list[str], message: str, digits_run: Path, tmp_path: Path, capsys: Any
 ):
     assert export(digits_run, tmp_path / "out", *words) == 2
