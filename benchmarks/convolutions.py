@@ -27,7 +27,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.parallel import devices
-from jaxtrain.plugins.plan.measure import compile_step, create_inputs
+from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training import step as step_lib
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.helpers import gpu_baseline as baseline
+from tests.plugins.plan import gpu_baseline as baseline
 
 
 def main() -> None:

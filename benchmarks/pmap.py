@@ -37,8 +37,8 @@ from jaxtrain.config import (
 from jaxtrain.models.small import ConvNet
 from jaxtrain.parallel import devices
 from jaxtrain.performance.collectives import summarize
+from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.performance.program import read_program
-from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training.state import split_model
 

@@ -13,7 +13,7 @@ from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
-from jaxtrain.processes.hooks import Hooks
+from jaxtrain.processes.hooks import make_hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.run import train as run
@@ -56,12 +56,12 @@ def train(
     allow_own(config)
     if trust:
         trust_pretrained(config)
-    parallel, steps = config.parallel, config.train.profile_steps
+    parallel, hooks = config.parallel, make_hooks(config)
     devices.start(
         "auto",
         flags=parallel.xla_flags,
         cpus=parallel.cpu_devices,
-        profiles=steps is not None,
+        profiles=hooks.profiles,
     )
     folder = Path(workdir)
     try:
@@ -76,7 +76,7 @@ def train(
                 folder,
                 fresh=fresh,
                 resume_step=resume_step,
-                hooks=_hooks(steps),
+                hooks=hooks,
                 signals=signals,
                 began=began,
             )
@@ -84,11 +84,3 @@ def train(
         if stopped.signum != signal.SIGINT:
             raise
         raise KeyboardInterrupt(str(stopped)) from None
-
-
-def _hooks(profile_steps: tuple[int, int] | None) -> Hooks:
-    if profile_steps is None:
-        return Hooks()
-    from jaxtrain.performance.profiler import Profiler  # Few runs need it.
-
-    return Profiler(profile_steps)

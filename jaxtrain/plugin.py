@@ -33,6 +33,10 @@ class Plugin:
         which returns a `jaxtrain.inference.sinks.BoxFile`.
       callbacks: Name -> "module:function", called at the end of a run with its
         `jaxtrain.run.attempt.Job`.
+      hooks: Name -> "module:function" that makes the hooks of a run (see
+        `jaxtrain.processes.hooks`).
+      writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
+        `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
@@ -52,6 +56,8 @@ class Plugin:
     requires: tuple[str, ...] = ()
     box_files: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    writers: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)

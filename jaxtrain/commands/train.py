@@ -73,7 +73,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.processes import distributed
-        from jaxtrain.processes.hooks import Hooks
+        from jaxtrain.processes.hooks import make_hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.run.train import train
 
@@ -87,16 +87,11 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    steps, hooks = arguments.overrides.train.profile_steps, Hooks()
-    profiles = arguments.profile or steps is not None
-    if profiles:
-        from jaxtrain.performance.profiler import Profiler
-
-        hooks = Profiler(steps)
+    hooks = make_hooks(arguments.overrides, profile=arguments.profile)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
-        profiles=profiles,
+        profiles=hooks.profiles,
         cpus=parallel.cpu_devices,
         connect=connect,
     )

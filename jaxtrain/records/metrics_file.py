@@ -12,7 +12,7 @@ from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
 from jaxtrain.records.workdir import METRICS, finite
-from jaxtrain.records.writer import APPEND, Appended, LoggedRun, MetricWriter
+from jaxtrain.records.writer import APPEND, Appended, ConfiguredWriter, LoggedRun
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
@@ -33,7 +33,7 @@ class MetricsLine(TypedDict):
     event: NotRequired[str]
 
 
-class JsonLinesWriter(MetricWriter):
+class JsonLinesWriter(ConfiguredWriter):
     """Appends records; those of evaluations without vectors and matrices."""
 
     def __init__(self, run: LoggedRun):

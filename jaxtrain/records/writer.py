@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtrain import links
-from jaxtrain.config import Config
+from jaxtrain.config import Config, LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.tasks.base import Task, Values
 
@@ -71,6 +71,37 @@ class MetricWriter(Protocol):
 
     def close(self) -> None:
         """Write what is pending and release resources; no record follows."""
+
+
+class ConfiguredWriter(MetricWriter):
+    """A writer of `jaxtrain.records.writers.WRITERS`, which the config enables.
+
+    Attributes:
+      may_fail: Field of the config whose writer may fail, with one warning; None: a
+        failure ends the run.
+    """
+
+    may_fail: ClassVar[str | None] = None
+
+    def __init__(self, run: LoggedRun):
+        """Start the writer.
+
+        Raises:
+          UserError: It does not start.
+        """
+
+    @classmethod
+    def enabled(cls, config: LoggingConfig) -> bool:
+        """Whether a run has this writer."""
+        return True
+
+    @classmethod
+    def check(cls, config: LoggingConfig) -> None:
+        """Check the writer, which is enabled, before the run starts.
+
+        Raises:
+          UserError: What it needs is not installed.
+        """
 
 
 class Appended:

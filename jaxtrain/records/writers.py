@@ -1,44 +1,29 @@
-"""Metric writers: JSON lines, TensorBoard, W&B, and the user's own.
+"""Metric writers: JSON lines, those of plug-ins, and the user's own.
 
-To add one, write a subclass of `MetricWriter` in a file of its own, its row in
-`WRITERS`, and the field of `LoggingConfig` that enables it.
+To add one, write a subclass of `ConfiguredWriter` in a plug-in, its row among the
+`writers` of the plug-in, and the field of `LoggingConfig` that enables it.
 """
 
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
-from jaxtrain.records.metrics_file import JsonLinesWriter
-from jaxtrain.records.tensorboard import TensorBoardWriter
-from jaxtrain.records.weights_and_biases import WandbWriter, check_installed
-from jaxtrain.records.writer import LoggedRun, MetricWriter
+from jaxtrain.plugin import Table
+from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, MetricWriter
 from jaxtrain.registry import call_own, check_call
 from jaxtrain.tasks.base import Values
 
 OWN = "logging.writers"
 
 
-class WriterRow(NamedTuple):
-    """How a writer is made, and whether the config enables it."""
-
-    build: Callable[[LoggedRun], MetricWriter]
-    enabled: Callable[[LoggingConfig], bool] = lambda config: True
-
-
-# W&B may fail to start: before the others open files.
-WRITERS: dict[str, WriterRow] = {
-    "wandb": WriterRow(
-        lambda run: Guarded("logging.wandb_project", WandbWriter(run)),
-        lambda config: config.wandb_project is not None,
-    ),
-    "json_lines": WriterRow(JsonLinesWriter),
-    "tensorboard": WriterRow(TensorBoardWriter, lambda config: config.tensorboard),
-}
+WRITERS: Table[type[ConfiguredWriter]] = Table(
+    "writers", {"json_lines": "jaxtrain.records.metrics_file:JsonLinesWriter"}
+)
 
 
 def check(config: LoggingConfig) -> None:
@@ -47,8 +32,8 @@ def check(config: LoggingConfig) -> None:
     Raises:
       UserError: One is not installed, is not found, or takes other options.
     """
-    if WRITERS["wandb"].enabled(config):
-        check_installed(config)
+    for writer in _enabled(config):
+        writer.check(config)
     for name in config.writers:
         if not own.is_own(name):
             raise UserError(f"{OWN} = {name!r}: expected {own.FORMS}")
@@ -63,7 +48,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
     """
     config = run.config.logging
     own_parts = [functools.partial(_build_own, name=name) for name in config.writers]
-    enabled = [row.build for row in WRITERS.values() if row.enabled(config)]
+    enabled = [functools.partial(_build_row, row=row) for row in _enabled(config)]
     with contextlib.ExitStack() as started:
         writers = [
             started.enter_context(contextlib.closing(make(run)))
@@ -71,6 +56,17 @@ def build(run: LoggedRun) -> list[MetricWriter]:
         ]
         started.pop_all()
     return writers
+
+
+def _enabled(config: LoggingConfig) -> list[type[ConfiguredWriter]]:
+    enabled = [row for row in WRITERS.values() if row.enabled(config)]
+    # Those that may fail start before the others open files.
+    return sorted(enabled, key=lambda row: row.may_fail is None)
+
+
+def _build_row(run: LoggedRun, row: type[ConfiguredWriter]) -> MetricWriter:
+    writer = row(run)
+    return writer if row.may_fail is None else Guarded(row.may_fail, writer)
 
 
 def _build_own(run: LoggedRun, name: str) -> MetricWriter:

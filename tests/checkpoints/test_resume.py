@@ -181,6 +181,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
 
 
+@pytest.mark.plugins
 def test_tensorboard_gets_the_metrics_of_each_split(undisturbed: Path):
     (events,) = (undisturbed / "run" / "tensorboard").iterdir()
     written = events.read_bytes()

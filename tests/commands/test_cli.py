@@ -24,6 +24,7 @@ from jaxtrain.training.optimizers import OPTIMIZERS
 from jaxtrain.training.precision import POLICIES
 from jaxtrain.training.schedules import SCHEDULES
 from tests.helpers.edited import edit
+from tests.helpers.installed import installed
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
@@ -353,14 +354,13 @@ BAD_INPUT = [
         ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],
         ["steps_per_call = 32", "20 steps by train.eval_every_epochs;", "most 20"],
     ),
-    (["{digits}", "--logging.wandb-project", "p"], ["wandb", "pip install"]),
     (["{digits}", "--optimizer.warmup-epochs", "999"], ["warmup"]),
     (["data", "--prepare", "mnist"], ["mnist", "tfds:"]),
     (["data", "--prepare", "tfds:mnist", "--data-dir", "x"], ["pip install"]),
 ]
 
 
-@each_row(("words", "named"), BAD_INPUT)
+@each_row(("words", "named"), installed(BAD_INPUT))
 def test_bad_input_ends_with_one_message(
     words: list[str],
     named: list[str],

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.forked import ROOT
+from tests.helpers.installed import installed
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.tiers import thinned
@@ -31,6 +32,7 @@ COMMANDS = {
     "report": "report --workdir {run} --out {new}.html",
     "mistake": "--config {recipe} --workdir {new} --model.name nothing",
 }
+NAMES = [name for name, words in COMMANDS.items() if installed([words])]
 # What each of them writes, in the folder or beside it.
 WRITES = {
     "train": "/summary.json",
@@ -67,7 +69,7 @@ HOME = {
     "bad home": "os.environ.update(HOME='/proc/x', XDG_CACHE_HOME='/proc/y', "
     "TMPDIR='/proc/z')",
 }
-PROPERTIES = (COMMANDS, OUTPUT, FOLDER, LIMIT, HOME)
+PROPERTIES = (NAMES, OUTPUT, FOLDER, LIMIT, HOME)
 
 
 def covering() -> list[tuple[str, ...]]:

@@ -12,6 +12,7 @@ from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
 from tests.helpers.disks import fill
 from tests.helpers.images import write_folder
+from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -58,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@each_row("words", COMMANDS)
+@each_row("words", installed(COMMANDS))
 def test_a_full_disk_is_named(
     words: str,
     runs: Path,

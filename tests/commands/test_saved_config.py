@@ -11,6 +11,7 @@ from jaxtrain.config import Config, ModelConfig, TrainConfig, to_json
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UntrustedError
 from jaxtrain.json_files.run_id import RunId
+from tests.helpers.installed import installed
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.rows import each_row
@@ -36,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @each_row("words", ["--workdir {}", "--config {}/config.json"])
 def test_a_run_goes_on_with_its_own_config(words: str, run: Path):
     given = shlex.split(words.format(quoted(run)))
-    for name in ("train", "sweep"):
+    for name in installed(("train", "sweep")):
         more = [] if name == "train" else ["--space", "space.py"]
         arguments = parse(name, [*given, "--seed", "3", *more])
         assert arguments.overrides.train == TrainConfig(steps=9)

@@ -21,8 +21,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.plugins.packed.writer import pack
-from jaxtrain.plugins.plan.measure import abstract_inputs, create_inputs
+from jaxtrain.performance.measure import abstract_inputs, create_inputs
 from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.preview import draw_preview
 from tests.helpers.images import encode, load_images, on_canvases, read_all
@@ -201,7 +200,10 @@ def assert_same_batches(some: list[Any], others: list[Any]) -> None:
         assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
 
 
+@pytest.mark.plugins
 def test_packed_files_give_the_same(here: Path):
+    from jaxtrain.plugins.packed.writer import pack
+
     pack(DataConfig(source="folder:photos"), here / "packed")
     assert_same_batches(batches(source="packed:packed"), batches())
 
@@ -267,7 +269,10 @@ ONE_SIZE = (
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 def test_on_any_devices_and_by_workers_a_run_is_the_same(here: Path):
+    from jaxtrain.plugins.packed.writer import pack
+
     write_recipe(here / "run.py", ONE_SIZE)
     pack(DataConfig(source="folder:photos"), here / "packed")
 

@@ -12,8 +12,6 @@ from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.errors import UserError
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.plugins.doctor.check import check
-from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.run.setup import build_setup
 from jaxtrain.run.tables import describe
 from tests.helpers.deep_images import png, tiff
@@ -67,7 +65,10 @@ def test_a_white_level_has_no_effect_on_8_bits(tmp_path: Path):
         lost_detail(train, config)
 
 
+@pytest.mark.plugins
 def test_a_white_level_goes_to_all_that_reads_images(tmp_path: Path):
+    from jaxtrain.plugins.packed.writer import pack
+
     values = deep_of(1)
     fields: dict[str, Any] = {"white_level": 4095, "channels": 1}
     fields |= write_set(tmp_path, png(values))
@@ -84,6 +85,7 @@ FIVE = np.arange(16 * 16 * 5, dtype=np.uint8).reshape(16, 16, 5)
 WIDE = encode(np.zeros((48, 240), np.uint8))
 
 
+@pytest.mark.plugins
 @each_row(
     ("data", "fields", "title", "told"),
     [
@@ -120,6 +122,8 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
 def test_what_images_lose_is_told_with_the_option(
     data: bytes, fields: dict[str, Any], title: str | None, told: str, tmp_path: Path
 ):
+    from jaxtrain.plugins.doctor.check import check
+
     (tmp_path / "set").mkdir()
     given = write_set(tmp_path / "set", data) | fields
     config = DataConfig(**given, test_fraction=0.1, validation_fraction=0)

@@ -15,7 +15,6 @@ from jaxtrain.data.folder import open_folder
 from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.regular_file import check_folder
 from tests.helpers.images import grey, load_images, read_all, write_folder
 from tests.helpers.rows import each_row
@@ -365,7 +364,10 @@ def test_images_to_test_without_folders_of_classes_are_no_split(tmp_path: Path):
     assert "2 images in no folder of a class: test/1.png, test/2.png" in remark.text
 
 
+@pytest.mark.plugins
 def test_images_of_one_size_need_no_size(tmp_path: Path):
+    from jaxtrain.plugins.packed.writer import pack
+
     write_folder(tmp_path / "set", {f"{c}/{i}.png": i for c in "ab" for i in range(9)})
     fields: dict[str, Any] = {"source": f"folder:{tmp_path / 'set'}", "channels": 1}
     splits = load_images(**fields)

@@ -16,7 +16,6 @@ from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.detection.box_geometry import MIN_SHARE, in_mosaic
 from jaxtrain.run.periods import make_timetable
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.processes import Cli
@@ -42,6 +41,8 @@ ALL = AugmentConfig(mosaic=1.0)
 @functools.partial(jax.jit, static_argnames="config")
 def made(config: AugmentConfig, seeds: Any) -> Any:
     """Return the mosaics of the batch, and where their images lie: for each seed."""
+    from jaxtrain.plugins.detection.box_geometry import in_mosaic
+
 
     def join(targets: Any, tiles: Any) -> Any:
         boxes, masks, number = zip(*targets, strict=True)
@@ -128,7 +129,10 @@ def test_masks_are_taken_below_the_middles(drawn: Any):
         assert differ.mean() < 0.02 or scale == 1
 
 
+@pytest.mark.plugins
 def test_boxes_go_along_are_cut_and_dropped(drawn: Any):
+    from jaxtrain.plugins.detection.box_geometry import MIN_SHARE
+
     target, dropped, cut = drawn[1][0], 0, 0
     assert target["boxes"].shape == (40, BATCH, 4 * BOXES, 4)
     for (seed, example, n), number, corner, scale, _ in places(drawn):
@@ -203,8 +207,11 @@ def test_images_of_their_own_size_stay_exact_as_do_those_in_no_mosaic(
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 def test_a_mosaic_does_not_depend_on_what_else_is_in_the_batch():
     """Nor on how the batch is shared: each four are by themselves."""
+    from jaxtrain.plugins.detection.box_geometry import in_mosaic
+
     prepare = jax.jit(
         make_preprocess(
             (0.5,) * 3,

@@ -20,7 +20,7 @@ from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.batch import eval_spec
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.plan.measure import abstract_inputs
+from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.programs import augmented, unaugmented
 from jaxtrain.run.setup import build_setup
 from tests.helpers.pooled import POOLED

@@ -26,7 +26,7 @@ from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.plugins.plan.measure import compile_step
+from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
 from tests.helpers.images import load_images
 from tests.helpers.tiers import thinned

@@ -18,9 +18,6 @@ from jaxtrain.data.sources import load_splits, open_split, open_store
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.embedding.task import KEPT
-from jaxtrain.plugins.packed.writer import pack
-from jaxtrain.plugins.self_supervised.task import SelfSupervised
 from jaxtrain.tasks.classification import Classification, MixedLabels
 from tests.helpers.images import grey, write_folder, write_tfds
 from tests.helpers.rows import each_row
@@ -57,6 +54,8 @@ def write_hf_classes(folder: Path, labels: Sequence[Any]) -> str:
 
 def write_packed(folder: Path, labels: Sequence[Any]) -> str:
     """Pack a set of a user's own, which may use -1 as it likes."""
+    from jaxtrain.plugins.packed.writer import pack
+
     module = folder / f"made_{abs(hash(folder))}.py"
     module.write_text(
         "import numpy as np\n"
@@ -180,7 +179,11 @@ def test_balanced_sampling_and_held_out_classes_leave_them_out():
         assert 4 in kept and len(held_out) == 2
 
 
+@pytest.mark.plugins
 def test_a_task_without_labels_takes_them():
+    from jaxtrain.plugins.embedding.task import KEPT
+    from jaxtrain.plugins.self_supervised.task import SelfSupervised
+
     targets = np.full(3, -1, np.int32)
     with pytest.raises(UserError, match="has no labels"):
         Classification((4, 4, 1), {"num_classes": 2}).check_targets(targets, "train")

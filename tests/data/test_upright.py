@@ -18,7 +18,6 @@ from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.upright import TITLE, stored_boxes, upright_boxes, upright_pixels
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.doctor.check import check
 
 # A thing of stored pixels, in an image of 60x40.
 LEFT, TOP, RIGHT, BOTTOM = BOX = (2, 2, 22, 14)
@@ -200,7 +199,10 @@ def test_without_the_option_they_are_of_the_upright_image(
         assert not remarks_of(sources.open_store(known)[0])
 
 
+@pytest.mark.plugins
 def test_the_doctor_warns_of_all_that_are_turned(tmp_path: Path) -> None:
+    from jaxtrain.plugins.doctor.check import check
+
     source = write(tmp_path, "yolo", 3)
     for i in range(20):
         path = tmp_path / "images" / "train" / f"{i}.png"

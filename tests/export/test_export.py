@@ -28,8 +28,6 @@ from jaxtrain.export.check import padded
 from jaxtrain.export.exporter import EXPORTERS, find_exporter
 from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.model import TrainedModel, abstract_weights
-from jaxtrain.plugins.onnx.emitter.write import OPSET
-from jaxtrain.plugins.onnx.onnx_file import emit
 from tests.helpers.digits import read_test
 from tests.helpers.rows import each_row
 from tests.helpers.untrained import untrained
@@ -43,6 +41,7 @@ def export(workdir: Path, out: Path, *words: str) -> int:
     return main(["export", "--workdir", str(workdir), "--out", str(out), *words])
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(("name", "options"), SMALL.items())
 def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
     count = assert_same_in_onnx(untrained(ModelConfig(name=name, **options)))
@@ -54,6 +53,8 @@ def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
 
 def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
     """Compare the logits of a model and of its ONNX file; return its operators."""
+    from jaxtrain.plugins.onnx.onnx_file import emit
+
     file = emit(Request(model=model).function(), model.image_shape, dtype=np.float32)
     onnx.checker.check_model(file, full_check=True)
     pixels = np.random.default_rng(1).integers(0, 256, (3, 34, 32, 3), dtype=np.uint8)
@@ -69,7 +70,10 @@ def assert_same_in_onnx(model: TrainedModel) -> Counter[str]:
     return Counter(node.op_type for node in file.graph.node)
 
 
+@pytest.mark.plugins
 def test_onnx_of_a_run(digits_run: Path, tmp_path: Path, capsys: Any):
+    from jaxtrain.plugins.onnx.emitter.write import OPSET
+
     out = tmp_path / "digits.onnx"
     assert export(digits_run, out, "--format", "onnx", "--include-preprocessing") == 0
     assert "on 64 images" in capsys.readouterr().out
@@ -95,6 +99,7 @@ KERNELS |= {"int8_weights": "INT8", "fp8_weights": "FLOAT8E4M3FN"}
 KERNELS |= {"int4_weights": "INT4"}
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("precision", KERNELS)
 def test_onnx_in_less_precision(precision: str, digits_run: Path, tmp_path: Path):
     out = tmp_path / f"{precision}.onnx"
@@ -193,6 +198,7 @@ def test_the_folder_holds_halves(digits_run: Path, tmp_path: Path):
     assert kinds == {True: "bfloat16", False: "float32"}
 
 
+@pytest.mark.plugins
 def test_an_exported_folder_is_exported_again(digits_run: Path, tmp_path: Path):
     weights, out = tmp_path / "weights", tmp_path / "digits.onnx"
     assert export(digits_run, weights, "--format", "safetensors") == 0
@@ -205,6 +211,7 @@ def test_an_exported_folder_is_exported_again(digits_run: Path, tmp_path: Path):
     assert out.exists()
 
 
+@pytest.mark.plugins
 def test_a_file_that_is_not_the_model_is_not_written(
     digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
@@ -284,6 +291,7 @@ def of_numbers() -> TrainedModel:
     return TrainedModel(about, params, state, {})
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("precision", HALF)
 def test_numbers_keep_their_units_in_16_bits(
     precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -319,6 +327,7 @@ def test_each_column_of_numbers_is_judged_by_its_spread():
         check.check(request, rounded, images, timed=False)
 
 
+@pytest.mark.plugins
 def test_numbers_in_8_bits_are_refused(tmp_path: Path):
     request = Request(model=of_numbers(), precision="int8")
     with pytest.raises(UserError, match=r"--precision int8: .*256 steps"):
@@ -329,15 +338,13 @@ def test_numbers_in_8_bits_are_refused(tmp_path: Path):
 @each_row(
     ("words", "message"),
     [
-        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
-        (
-            ["--format", "saved", "--precision", "int4_weights"],
-            "only --format onnx has",
-        ),
         (["--format", "safetensors", "--batch", "2"], "--batch has no effect"),
-        (["--format", "onnx", "--batch", "0"], "--batch 0: expected dynamic"),
-        (["--format", "onnx", "--batch", "²"], "--batch ²: expected dynamic"),
-        (["--format", "onnx", "--images", "/nowhere"], "--images /nowhere: no such"),
+        (["--format", "stablehlo", "--batch", "0"], "--batch 0: expected dynamic"),
+        (["--format", "stablehlo", "--batch", "²"], "--batch ²: expected dynamic"),
+        (
+            ["--format", "stablehlo", "--images", "/nowhere"],
+            "--images /nowhere: no such",
+        ),
     ],
 )
 def test_what_is_refused(
@@ -348,15 +355,35 @@ def test_what_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.plugins
+@each_row(
+    ("words", "message"),
+    [
+        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
+        (
+            ["--format", "saved", "--precision", "int4_weights"],
+            "only --format onnx has",
+        ),
+    ],
+)
+def test_a_precision_of_another_format_is_named(
+    words: list[str], message: str, digits_run: Path, tmp_path: Path, capsys: Any
+):
+    assert export(digits_run, tmp_path / "out", *words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_there_stays(digits_run: Path, tmp_path: Path, capsys: Any):
     out = tmp_path / "out"
     out.write_text("mine")
-    for kind in ("onnx", "safetensors", "saved"):
+    for kind in ("stablehlo", "safetensors", "saved"):
         assert export(digits_run, out, "--format", kind) == 2
         assert "is there already" in capsys.readouterr().err
     assert out.read_text() == "mine"
 
 
+@pytest.mark.plugins
 def test_a_library_that_is_missing(
     digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):

@@ -7,9 +7,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxtrain.models.dense import resized
-from jaxtrain.plugins.segmentation.deeplab import RATES
 from tests.helpers.command import float64
 
+# Dilations of a DeepLab (Chen et al. 2017).
+RATES = (12, 24, 36)
 # Rows and columns: more than the largest dilation, and less than it on each device.
 SIZE = 48
 

@@ -18,7 +18,6 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.folder import open_folder
 from jaxtrain.inference.cells import from_cell, to_cell
 from jaxtrain.inference.tables import csv_table, json_lines, parquet_table
-from jaxtrain.plugins.doctor.check import clean_names
 from jaxtrain.records.run_log import show_table
 from jaxtrain.records.workdir import open_workdir
 from tests.helpers.images import encode
@@ -96,9 +95,12 @@ def test_parquet_has_the_text_itself(tmp_path: Path):
 NAMES = [b"=1+1.png", b"@a.png", b"-b.png", b"\x1b[31mc.png", b"'d.png", b"e\\n.png"]
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("more", [[], [b"f\ng.png"]])
 def test_clean_list_names_files_exactly_and_is_read_back(more, tmp_path: Path):
     """It is a list for programs: each name is the file's own, byte for byte."""
+    from jaxtrain.plugins.doctor.check import clean_names
+
     for folder in ("train/cat", "train/dog", "test/cat", "test/dog"):
         (tmp_path / folder).mkdir(parents=True)
         for name in [*NAMES, *more]:

@@ -10,6 +10,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from tests.helpers import tiny
 from tests.helpers.images import grey, write_folder
+from tests.helpers.installed import installed
 from tests.helpers.rows import each_row
 
 
@@ -90,7 +91,7 @@ COMMANDS = ("predict cat.JPG", "evaluate", "serve --port 0", "report")
 COMMANDS += ("export --format onnx --out none.onnx",)
 
 
-@each_row("command", COMMANDS)
+@each_row("command", installed(COMMANDS))
 @each_row("name", ["ONNX", "images", "saved"])
 def test_every_command_tells_it(
     command: str,

@@ -31,6 +31,7 @@ from jaxtrain.records.workdir import (
     write_json,
 )
 from tests.helpers import described
+from tests.helpers.installed import HAS_PLUGINS, installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -144,7 +145,7 @@ RUN = {
     "data --check --workdir run": (*OF_EVALUATION, "data.augment.own"),
     "report --workdir run": tuple(FIELDS),
 }
-CASES = [(words, field) for words, fields in RUN.items() for field in fields]
+CASES = [(words, field) for words in installed(RUN) for field in RUN[words]]
 
 
 def refused(words: str, field: str, part: str, capsys: pytest.CaptureFixture) -> None:
@@ -164,6 +165,7 @@ def test_run_does_not_run_a_file(words: str, field: str, capsys):
     assert not Path("new").exists() and not Path("run/report.html").exists()
 
 
+@pytest.mark.plugins
 @each_row("field", FIELDS)
 def test_run_does_not_run_a_module(field: str, capsys):
     forget()
@@ -187,7 +189,7 @@ def on_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_row("part", [FILE, MODULE])
-@each_row("words", EXPORTED)
+@each_row("words", installed(EXPORTED))
 def test_exported_model_does_not_run(words: str, part: str, on_hub, capsys):
     forget()
     write_exported(describe(part))
@@ -195,7 +197,7 @@ def test_exported_model_does_not_run(words: str, part: str, on_hub, capsys):
 
 
 @each_row("part", [FILE, MODULE])
-@each_row("words", EXPORTED)
+@each_row("words", installed(EXPORTED))
 def test_trust_runs_the_model_of_an_exported_folder(
     words: str, part: str, on_hub, capsys
 ):
@@ -225,7 +227,7 @@ PRETRAINED = [
 ]
 
 
-@pytest.mark.parametrize("words", PRETRAINED)
+@pytest.mark.parametrize("words", installed(PRETRAINED))
 def test_weights_to_begin_with_do_not_run(words: str, capsys):
     write_run("model.name", FILE)
     model = 'ModelConfig(name="lenet", pretrained="run")'
@@ -236,6 +238,7 @@ def test_weights_to_begin_with_do_not_run(words: str, capsys):
     assert f"model.name = {FILE!r} is allowed" in told and "no checkpoint" in told
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("place", ["run", "exported"])
 def test_new_recipe_names_no_part_of_the_weights(place: str, capsys):
     """What a recipe names is loaded: it would be allowed from there on."""
@@ -251,24 +254,30 @@ def test_trust_without_a_folder_has_no_effect(capsys):
     words = ["--config recipe.py", "plan --target cpu --config recipe.py"]
     words += ["data --check --source digits", "find-lr --config recipe.py"]
     words += ["report --workdir run --compare run", "new --data digits --out new.py"]
-    for each in words:
+    for each in installed(words):
         assert main([*each.split(), "--trust"]) == 2
         assert "--trust has no effect with" in capsys.readouterr().err
-    assert main(["data", "--verify", "x", "--trust"]) == 2
-    assert "--trust has no effect with --verify" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
     assert "exported names no parts of your own" in capsys.readouterr().err
 
 
+@pytest.mark.plugins
+def test_trust_has_no_effect_where_files_are_verified(capsys):
+    assert main(["data", "--verify", "x", "--trust"]) == 2
+    assert "--trust has no effect with --verify" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
-    [
-        "serve --workdir nowhere",
-        "new --data digits --out new.py --pretrained nowhere",
-        "data --check --workdir nowhere",
-        "--config recipe.py --model.pretrained nowhere",
-    ],
+    installed(
+        [
+            "serve --workdir nowhere",
+            "new --data digits --out new.py --pretrained nowhere",
+            "data --check --workdir nowhere",
+            "--config recipe.py --model.pretrained nowhere",
+        ]
+    ),
 )
 def test_trust_of_a_path_that_is_not_there(words: str, capsys):
     write_recipe(Path("recipe.py"), recipe())
@@ -314,13 +323,16 @@ def test_what_the_user_names_runs(capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "data --check --source trust_payload.py:part",
-        "data --pack trust_payload.py:part --out new",
-        "evaluate --workdir run --data.source ./trust_payload.py:part",
-        "evaluate --workdir run --data.source=trust_payload.py:part",
-        "train --config recipe.py --workdir new --data.source trust_payload.py:part",
-    ],
+    installed(
+        [
+            "data --check --source trust_payload.py:part",
+            "data --pack trust_payload.py:part --out new",
+            "evaluate --workdir run --data.source ./trust_payload.py:part",
+            "evaluate --workdir run --data.source=trust_payload.py:part",
+            "train --config recipe.py --workdir new "
+            "--data.source trust_payload.py:part",
+        ]
+    ),
 )
 def test_an_option_allows_the_part_that_it_names(words: str):
     write_run("data.source", FILE)
@@ -443,16 +455,15 @@ def test_module_without_a_file_is_refused():
 MAKES_CODE = {
     "import_module": {
         *("own", "plugin", "__init__"),
-        # Of a constant: where rows that have options are.
-        "config.names",
         # Of the library that reads sounds, which may not be there.
         "data.sound_files",
     },
     # And what it has just written itself, to check it.
     "run_path": {"config.recipe", "export.stablehlo"},
-    # The standard input and output of its own processes.
-    "loads pickle": {"plugins.plan.gpu_compiler"},
 }
+if HAS_PLUGINS:
+    # The standard input and output of its own processes.
+    MAKES_CODE["loads pickle"] = {"plugins.plan.gpu_compiler"}
 NAMES = {"eval", "exec", "compile", "__import__"}
 PACKAGE = Path(jaxtrain.__file__).parent
 
@@ -477,6 +488,6 @@ def test_no_other_module_makes_code_of_data():
             if of in ("pickle", "dill", "cloudpickle") and name in ("load", "loads"):
                 name = "loads pickle"
             builtin = name in NAMES and not of
-            if builtin or name in MAKES_CODE or name == "run_module":
+            if builtin or name in MAKES_CODE or name in ("run_module", "loads pickle"):
                 found.setdefault(name, set()).add(module)
     assert found == MAKES_CODE

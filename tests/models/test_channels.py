@@ -21,7 +21,6 @@ from jaxtrain.models.channels.cut import first_units, take
 from jaxtrain.models.channels.follow import follow
 from jaxtrain.models.channels.groups import ChannelMap, channels_of
 from jaxtrain.models.layers import Layers
-from jaxtrain.plugins.detection.task import output_spec
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model
@@ -53,7 +52,14 @@ RESIZING = ("deeplabv3_resnet50",)
 SPECS: dict[str, Any] = {
     "unet": (64, 64, 3),
     "deeplabv3_resnet50": (32, 32, 3),
-    "fcos": output_spec((64, 64, 3), (8, 16, 32), 2),
+    "fcos": tuple(
+        {
+            "boxes": (side, side, 4),
+            "centerness": (side, side, 1),
+            "classes": (side, side, 2),
+        }
+        for side in (8, 4, 2)
+    ),
 }
 
 

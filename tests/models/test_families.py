@@ -14,7 +14,6 @@ from jax.sharding import AbstractMesh
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
-from jaxtrain.plugins.onnx.onnx_file import emit
 from jaxtrain.run import checks
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
@@ -158,8 +157,11 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
         checks.check_groups(whole, mesh)
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("name", thinned(3, SHORT))
 def test_onnx_computes_the_same(name: str) -> None:
+    from jaxtrain.plugins.onnx.onnx_file import emit
+
     made = blueprint(name, "fp32")
     graphdef, *abstract = split_model(made.abstract())
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ BOTTLENECKS = 3 + 4 + 6 + 3
 PROGRAM = """
 import json, sys
 from jaxtrain.config import *
-from jaxtrain.plugins.plan.measure import compile_step
+from jaxtrain.performance.measure import compile_step
 from jaxtrain.performance.program import read_program
 from jaxtrain.run.setup import build_setup
 

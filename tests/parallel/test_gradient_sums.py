@@ -32,7 +32,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.plugins.plan.measure import abstract_inputs
+from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.training import precision

@@ -14,7 +14,6 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
-from jaxtrain.plugins.doctor.recipes import recipe_text
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
@@ -43,22 +42,33 @@ def missing_packed(folder: Path) -> str:
 
 
 def new_recipe(folder: Path) -> str:
+    from jaxtrain.plugins.doctor.recipes import recipe_text
+
     return recipe_text({}, "classification", "digits", folder, [])
 
 
 MESSAGES = {
     "--workdir": missing_temperature,
     "--data-dir": missing_tfds,
-    "--out": missing_packed,
-    "--config": new_recipe,
 }
+OF_PLUGINS = {"--out": missing_packed, "--config": new_recipe}
 
 
 @each_row("option", MESSAGES)
 def test_a_path_is_one_word(option: str, tmp_path: Path):
+    check_path(option, MESSAGES[option], tmp_path)
+
+
+@pytest.mark.plugins
+@each_row("option", OF_PLUGINS)
+def test_a_path_in_a_message_of_a_plugin_is_one_word(option: str, tmp_path: Path):
+    check_path(option, OF_PLUGINS[option], tmp_path)
+
+
+def check_path(option: str, message: Callable[[Path], str], tmp_path: Path) -> None:
     folder = tmp_path / "my photos & more"
     folder.mkdir(exist_ok=True)
-    told = MESSAGES[option](folder)
+    told = message(folder)
     (command,) = re.findall(r"python main\.py .*", told)
     words = shlex.split(command)
     assert words[words.index(option) + 1] == str(folder)

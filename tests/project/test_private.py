@@ -31,7 +31,7 @@ class Interface(NamedTuple):
 
 DISTRIBUTED = "jaxtrain/processes/distributed.py"
 CONNECTIONS = "jaxtrain/plugins/serve/connections.py"
-TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/records/tensorboard.py"
+TFDS, TENSORBOARD = "jaxtrain/data/tfds.py", "jaxtrain/plugins/trackers/tensorboard.py"
 USED = [
     *(
         Interface(

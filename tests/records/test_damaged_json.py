@@ -24,12 +24,6 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.plugins.report.compare import make_comparison
-from jaxtrain.plugins.report.examples import Examples
-from jaxtrain.plugins.report.history import read_history
-from jaxtrain.plugins.report.page import make_page
-from jaxtrain.plugins.robustness.corruption_errors import read_baseline
-from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
 from tests.helpers import tiny
@@ -91,6 +85,8 @@ LINES = [
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder `run` as a run leaves it, and `model`, as it is exported."""
+    from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS
+
     root = tmp_path_factory.mktemp("damaged")
     run = root / "run"
     run.mkdir()
@@ -122,6 +118,12 @@ def read_exported(root: Path) -> Any:
     return found.about, found.origin, sorted(found.read())
 
 
+def baseline(root: Path) -> Any:
+    from jaxtrain.plugins.robustness.corruption_errors import read_baseline
+
+    return read_baseline(root / "run" / "evaluation.json", "ImageNet-C", "accuracy")
+
+
 def summary(root: Path) -> Any:
     found = read_summary(root / "run", 8, None) or {}
     # A damaged name of the digest is a field that nobody reads.
@@ -141,9 +143,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/temperature.json": lambda root: temperature.read(
         root / "run", {"step": 8, "run": RunId.read(root / "run").value}
     ),
-    "run/evaluation.json": lambda root: read_baseline(
-        root / "run" / "evaluation.json", "ImageNet-C", "accuracy"
-    ),
+    "run/evaluation.json": baseline,
     "model/config.json": read_exported,
 }
 
@@ -283,7 +283,12 @@ def test_what_json_may_not_hold_is_told(
     assert name in str(caught.value) and len(str(caught.value)) < 1500
 
 
+@pytest.mark.plugins
 def test_hostile_lines_of_metrics_are_left_out(whole: Path, tmp_path: Path):
+    from jaxtrain.plugins.report.examples import Examples
+    from jaxtrain.plugins.report.history import read_history
+    from jaxtrain.plugins.report.page import make_page
+
     run = copied(whole, tmp_path) / "run"
     with (run / "metrics.jsonl").open("a") as file:
         for value, _ in HOSTILE.values():
@@ -294,8 +299,14 @@ def test_hostile_lines_of_metrics_are_left_out(whole: Path, tmp_path: Path):
     assert b"<h1>run</h1>" in make_page(history, Examples())
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("times", [12, pytest.param(300, marks=pytest.mark.exhaustive)])
 def test_a_report_leaves_out_what_is_damaged(times: int, whole: Path, tmp_path: Path):
+    from jaxtrain.plugins.report.compare import make_comparison
+    from jaxtrain.plugins.report.examples import Examples
+    from jaxtrain.plugins.report.history import read_history
+    from jaxtrain.plugins.report.page import make_page
+
     root, draw = copied(whole, tmp_path), random.Random(0)
     run = root / "run"
     names = [name for name in READERS if name.startswith("run/")]

@@ -16,6 +16,7 @@ from PIL import Image
 
 from jaxtrain.cli import main
 from jaxtrain.records.held_folder import LOCK
+from tests.helpers.installed import installed
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import diagonal
@@ -142,7 +143,8 @@ def restore(path: Path, start: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "command"), diagonal(["file", "hard link", "folder", "dangling"], COMMANDS)
+    ("kind", "command"),
+    diagonal(["file", "hard link", "folder", "dangling"], installed(COMMANDS)),
 )
 def test_links_of_a_foreign_workdir_are_not_followed(
     command: str, kind: str, made: Path, cli: Cli

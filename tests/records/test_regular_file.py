@@ -16,7 +16,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import folder, temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.plugins.report.history import read_history
 from jaxtrain.records.workdir import open_workdir, read_summary, write_json
 from tests.helpers.waiting import PATIENCE
 
@@ -167,7 +166,10 @@ def test_model_of_a_run_needs_its_config(put, run: Path):
         RunId.read(run)
 
 
+@pytest.mark.plugins
 def test_report_tells_of_pipes(run: Path):
+    from jaxtrain.plugins.report.history import read_history
+
     put_pipe(run / "metrics.jsonl")
     put_pipe(run / "summary.json")
     told = [

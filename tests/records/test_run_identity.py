@@ -36,6 +36,7 @@ from jaxtrain.run.progress import Progress
 from jaxtrain.run.setup import build_setup
 from jaxtrain.run.summary import describe_data
 from tests.helpers.edited import edit
+from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run
 
@@ -146,8 +147,8 @@ def swap(name: str) -> None:
 @pytest.mark.parametrize(
     ("here", "commands"),
     [
-        ("written", QUICK),
-        pytest.param("runs", COMMANDS, marks=pytest.mark.slow),
+        ("written", installed(QUICK)),
+        pytest.param("runs", installed(COMMANDS), marks=pytest.mark.slow),
     ],
     indirect=["here"],
 )
@@ -220,6 +221,7 @@ def test_run_keeps_its_id_until_it_begins_anew(tmp_path: Path):
         read_summary(tmp_path, 9, None)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @pytest.mark.parametrize("here", ["runs"], indirect=True)
 def test_what_was_fitted_to_another_run_is_refused(

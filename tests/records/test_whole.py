@@ -162,6 +162,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
     assert {p.name for p in run.iterdir()} == {"config.json"}
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_preview_that_cannot_be_written_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.records import writers
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.writer import MetricWriter
+from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, MetricWriter
 from tests.helpers.logged import logged_run
 
 CODE = """
@@ -71,8 +71,13 @@ def test_a_row_of_the_table_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     recorder = Recorder()
-    row = writers.WriterRow(lambda run: recorder)
-    monkeypatch.setitem(writers.WRITERS, "recorder", row)
+
+    class Row(ConfiguredWriter):
+        def __new__(cls, run: LoggedRun) -> Any:
+            return recorder
+
+    rows = {**writers.WRITERS, "recorder": Row}
+    monkeypatch.setattr(writers, "WRITERS", rows)
     log = RunLog(logged_run(tmp_path), lambda: 1.5)
     log.write("train", 2, loss=1.0, examples_per_second=1.0)
     log.finish({"step": 2})

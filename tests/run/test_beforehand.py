@@ -1,6 +1,5 @@
 """What a save and the end of a run need is known before the first step."""
 
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -65,33 +64,3 @@ def test_library_that_is_replaced_meanwhile(
     set_versions(monkeypatch, version)
     assert main(words) == 0
     assert read_summary(run)["versions"]["jax"] == "1"
-
-
-def test_folder_that_wandb_has_left_is_not_wandb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "wandb").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main(["--config", DIGITS, "--logging.wandb-project", "p"]) == 2
-    assert "needs the extra wandb" in capsys.readouterr().err
-
-
-def test_wandb_that_does_not_start(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    (tmp_path / "wandb.py").write_text(
-        "def init(**options):\n    raise RuntimeError('api_key not configured')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        assert main([*words, "--logging.wandb-project", "p"]) == 2
-    finally:
-        del sys.modules["wandb"]
-    error = capsys.readouterr().err
-    for text in ("= 'p'", "api_key not configured", "wandb login"):
-        assert text in error
-    assert "Traceback" not in error

@@ -11,6 +11,7 @@ from tests.helpers.runs import read_summary
 from tests.helpers.waiting import PATIENCE
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_digits(cli: Cli, tmp_path: Path):

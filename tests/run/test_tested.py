@@ -77,6 +77,7 @@ def evaluated(run: Path) -> dict[str, Any]:
     return json.loads((run.parent / "found.json").read_text())
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_summary_screen_and_report_are_of_the_model_that_evaluate_takes(run: Path):
     summary, found = read_summary(run), evaluated(run)

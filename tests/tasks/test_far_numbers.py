@@ -16,7 +16,6 @@ from jaxtrain.data import columns
 from jaxtrain.data.columns import NAMES, ORIGIN, centred, original
 from jaxtrain.data.slices import groups_of
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.packed.writer import pack
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
 from tests.helpers.counted import SIZE, counting, squares, write_table
@@ -117,7 +116,10 @@ def write_hf(folder: Path, values: np.ndarray) -> str:
 
 
 @each_row("write", [write_csv, write_arrays, write_hf])
+@pytest.mark.plugins
 def test_sources_keep_numbers_apart(tmp_path: Path, write: Any):
+    from jaxtrain.plugins.packed.writer import pack
+
     found: dict[str, Any] = {}
     for name, values in (
         ("far", NUMBERS),

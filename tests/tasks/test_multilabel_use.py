@@ -14,15 +14,12 @@ from jaxtrain.cli import main
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.plugins.report.collect import examples_of
-from jaxtrain.plugins.report.history import read_history
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
 from tests.helpers.composed import compose, write
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_summary
-from tests.plugins.serve.running import LIMITS, Running
 
 MODEL = 'ModelConfig(name="convnet", width=0.125)'
 
@@ -67,8 +64,13 @@ def read_rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.plugins
 def test_thresholds_of_validation_go_along(here: Path, tmp_path: Path, capsys: Any):
     """Into evaluations, predictions and the report."""
+    from jaxtrain.plugins.report.collect import examples_of
+    from jaxtrain.plugins.report.history import read_history
+
+
     run = here / "run"
     tested = read_summary(run)["eval"]
     assert len(tested["thresholds"]) == 10 and 0 < tested["mean_average_precision"] < 1
@@ -116,8 +118,11 @@ def test_thresholds_of_validation_go_along(here: Path, tmp_path: Path, capsys: A
     assert "probability of its own" in capsys.readouterr().err
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
+    from tests.plugins.serve.running import LIMITS, Running
+
     model, files = load_model(here / "run"), images(here)
     chances = np.asarray(model.predict(files))
     expected = found_labels(model, chances)

@@ -12,8 +12,6 @@ from jaxtrain import load_model
 from jaxtrain.config import AugmentConfig
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
-from jaxtrain.plugins.packed.writer import pack
-from jaxtrain.plugins.plan import estimate
 from jaxtrain.run.pretrained import plan_start
 from jaxtrain.run.setup import build_setup
 from tests.helpers.counted import COLUMNS, counting, squares, write_table
@@ -23,7 +21,6 @@ from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.words import quoted
-from tests.plugins.serve.running import LIMITS, Running
 
 GAUSSIAN = '{"loss": "gaussian"}'
 # Cells of other numbers in a column of the same name.
@@ -98,6 +95,8 @@ def test_evaluate_predict_and_export_agree(here: Path):
 
 def pack_table(here: Path, out: Path) -> str:
     """Pack the table; return the words that choose it."""
+    from jaxtrain.plugins.packed.writer import pack
+
     with contextlib.chdir(here):
         config = load_config(here / "recipe.py").data
         pack(config, out, format="raw", size=config.image_size)
@@ -127,7 +126,10 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
     assert "name the same columns, in the same order" in cli(*shlex.split(words)).stderr
 
 
+@pytest.mark.plugins
 def test_a_server_answers_with_numbers_by_their_names(here: Path):
+    from tests.plugins.serve.running import LIMITS, Running
+
     model, image = load_model(here / "run"), (here / "000.png").read_bytes()
     with Running(model, LIMITS) as server:
         status, answer = server.ask(image)
@@ -138,6 +140,7 @@ def test_a_server_answers_with_numbers_by_their_names(here: Path):
     np.testing.assert_allclose([*found["values"].values()], expected, rtol=1e-5)
 
 
+@pytest.mark.plugins
 def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     assert Cli(here)("report", "--workdir", "run").code == 0
     page = (here / "run" / "report.html").read_text()
@@ -169,6 +172,7 @@ def test_bad_input_is_named_before_the_first_step(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.plugins
 def test_the_doctor_names_what_is_wrong_with_numbers(tmp_path: Path):
     cells = {(i, "count"): "" for i in range(5)} | {(9, "x"): "1e5"}
     write_table(tmp_path, cells=cells)
@@ -184,9 +188,12 @@ def test_the_doctor_names_what_is_wrong_with_numbers(tmp_path: Path):
     assert "the column 'x' is 2 in all 54 training examples" in result.stderr
 
 
+@pytest.mark.plugins
 def test_new_writes_a_recipe_that_keeps_the_numbers_true(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    from jaxtrain.plugins.plan import estimate
+
     # What it tells of the time is compiled and timed in `test_first_hour.py`.
     monkeypatch.setattr(estimate, "estimate", lambda config: "as of another test")
     write_table(tmp_path)

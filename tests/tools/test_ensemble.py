@@ -66,6 +66,7 @@ def test_joined_runs_put_out_the_mean_of_their_probabilities(runs: Path):
     assert summary["members"] == wanted
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_commands_take_a_joined_ensemble_as_a_run(runs: Path):
     cli = Cli(runs)

@@ -13,7 +13,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.plan.measure import compile_step
+from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training import precision
 from jaxtrain.training.precision import (

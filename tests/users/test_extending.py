@@ -20,7 +20,6 @@ from sklearn.metrics import roc_auc_score
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.plugins.report.sample import NUM_WORST
 from jaxtrain.tasks.pictures import overlay
 from tests.helpers.digits import read_test
 from tests.helpers.numerics import FP64
@@ -161,6 +160,7 @@ def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
         assert other == pytest.approx(tested["auroc"], abs=1e-3)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_maps_are_learnt_evaluated_and_put_out(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -203,6 +203,8 @@ def test_maps_are_learnt_evaluated_and_put_out(
 
 def check_report(run: Path, mean_loss: float) -> None:
     """The report of maps has the worst images, with masks over them."""
+    from jaxtrain.plugins.report.sample import NUM_WORST
+
     assert main(["report", "--workdir", str(run), "--trust"]) == 0
     page = (run / "report.html").read_text()
     losses = [float(x) for x in re.findall(r"<b>loss (.*?)</b>", page)]
@@ -227,6 +229,7 @@ def check_report(run: Path, mean_loss: float) -> None:
     assert drawn[2].shape == (32, 32, 3) and (drawn[2] != drawn[1]).any()
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_transformed_model_is_evaluated_put_out_and_exported(
     folder: Path, capsys: pytest.CaptureFixture[str]

@@ -65,6 +65,7 @@ def check_predictions(path: Path, messy: Messy) -> None:
     assert sum(row["filename"].endswith(".HEIC") for row in good) >= 12
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_from_a_messy_folder_to_a_report(tmp_path: Path, cli: Cli):

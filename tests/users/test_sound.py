@@ -99,7 +99,9 @@ def test_evaluate_predict_and_export_agree(here: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 def test_a_server_answers_sounds(here: Path):
+
     model, place = load_model(here / "run"), here / "tones" / "test" / "high"
     names = sorted(place.iterdir())[:2]
     assert {name.suffix for name in names} == {".wav", ".flac"}

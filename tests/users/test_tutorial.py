@@ -55,6 +55,7 @@ def serve_one_request(cli: Cli, words: list[str]) -> None:
     assert process.wait(timeout=PATIENCE) == 143
 
 
+@pytest.mark.plugins
 @pytest.mark.exhaustive
 def test_the_commands_of_the_tutorial(
     tmp_path: Path,

@@ -34,6 +34,7 @@ def onnx_accuracy(path: Path, images: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(np.concatenate(outputs).argmax(axis=1) == labels))
 
 
+@pytest.mark.plugins
 @pytest.mark.exhaustive
 def test_five_commands_from_data_to_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fashion_mnist_dir: str

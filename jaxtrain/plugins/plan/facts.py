@@ -26,13 +26,13 @@ from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import cache_folder
 from jaxtrain.performance import collectives
 from jaxtrain.performance.collectives import Collective
-from jaxtrain.performance.program import read_program
-from jaxtrain.plugins.plan import gpu_compiler
-from jaxtrain.plugins.plan.measure import (
+from jaxtrain.performance.measure import (
     bytes_per_device,
     compile_step,
     enough_memory,
 )
+from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.records.workdir import write_digested
 from jaxtrain.run.setup import Setup, build_setup

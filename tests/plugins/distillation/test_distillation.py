@@ -33,8 +33,8 @@ from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
+from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
-from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.run.settle import check_kept, open_weights, settle
 from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
 from jaxtrain.tasks.base import Task

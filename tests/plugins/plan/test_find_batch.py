@@ -29,10 +29,10 @@ from jaxtrain.plugins.plan.batch_search import (
     with_micro_batches,
 )
 from jaxtrain.plugins.plan.memory import parse_bytes
-from tests.helpers.fake_plans import use_fake_compiler
 from tests.helpers.needs import need
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
+from tests.plugins.plan.fake_plans import use_fake_compiler
 
 TINY = """Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),
@@ -140,7 +140,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(gpu_compiler, "call", lambda _, function, *job: function(*job))
     monkeypatch.setattr(batch_trial, "OOM_SCORE", tmp_path / "oom_score_adj")
-    monkeypatch.setattr("jaxtrain.plugins.plan.measure.TIMED_SECONDS", 0.0)
+    monkeypatch.setattr("jaxtrain.performance.measure.TIMED_SECONDS", 0.0)
 
 
 @pytest.mark.slow

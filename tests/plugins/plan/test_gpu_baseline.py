@@ -4,8 +4,8 @@ import jax
 import pytest
 
 from jaxtrain.plugins.plan import gpu_compiler
-from tests.helpers import gpu_baseline as baseline
 from tests.helpers.needs import need
+from tests.plugins.plan import gpu_baseline as baseline
 
 
 @pytest.mark.gpu_compiler

@@ -19,8 +19,8 @@ from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import parse_target
-from tests.helpers.gpu_programs import Step, compile_evaluations, compile_steps
 from tests.helpers.needs import need
+from tests.plugins.plan.gpu_programs import Step, compile_evaluations, compile_steps
 
 pytestmark = pytest.mark.gpu_compiler
 

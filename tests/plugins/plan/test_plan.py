@@ -36,10 +36,10 @@ from jaxtrain.plugins.plan.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.plugins.plan.facts import compile_facts
 from jaxtrain.plugins.plan.plan import Plan, make_planner, usable_bytes
 from jaxtrain.plugins.plan.targets import Target, parse_target
-from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.needs import need
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
+from tests.plugins.plan.fake_plans import facts, use_fake_compiler
 
 TINY = """Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),

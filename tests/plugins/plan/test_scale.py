@@ -21,7 +21,7 @@ from jaxtrain.config import (
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.plan import measure
+from jaxtrain.performance import measure
 from jaxtrain.plugins.plan.scale import (
     Mode,
     at_devices,
@@ -30,10 +30,10 @@ from jaxtrain.plugins.plan.scale import (
 )
 from jaxtrain.run.programs import make_programs
 from jaxtrain.run.setup import Setup, build_setup
-from tests.helpers.fake_plans import facts, use_fake_compiler
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
+from tests.plugins.plan.fake_plans import facts, use_fake_compiler
 
 DIGITS = str(ROOT / "configs" / "digits.py")
 TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from jaxtrain import scopes
 from jaxtrain.performance.collectives import KINDS
-from jaxtrain.performance.device_trace import DeviceOp, Span, divide_time
 from jaxtrain.performance.program import HloProgram, Instruction, read_program
+from jaxtrain.plugins.profiler.device_trace import DeviceOp, Span, divide_time
 from jaxtrain.records.profile import LayerTime, StepProfile
 
 Direction = Literal["forward", "backward"] | None

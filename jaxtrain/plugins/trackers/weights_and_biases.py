@@ -11,23 +11,13 @@ from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
 from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.workdir import finite
-from jaxtrain.records.writer import LoggedRun, MetricWriter, scalars_by_split
+from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, scalars_by_split
 from jaxtrain.tasks.base import Values
 
 # The metric that is the horizontal axis of the charts.
 AXIS = "step"
 # Characters of an id at most.
 MAX_ID = 128
-
-
-def check_installed(config: LoggingConfig) -> None:
-    """Raise UserError if the package is missing."""
-    # W&B itself makes a folder of that name where a run starts.
-    if extras.missing("wandb"):
-        raise UserError(
-            f"logging.wandb_project = {config.wandb_project!r} needs the extra wandb: "
-            f"{extras.install('wandb')}"
-        )
 
 
 def _read_id(path: Path) -> str:
@@ -39,12 +29,14 @@ def _read_id(path: Path) -> str:
         return file.read(MAX_ID)
 
 
-class WandbWriter(MetricWriter):
+class WandbWriter(ConfiguredWriter):
     """A run of W&B, with the config and the summary, whose charts have our steps.
 
     W&B's own step, which counts its records, may only rise: it drops a record of an
     earlier one, as after a rewind or a kill.
     """
+
+    may_fail = "logging.wandb_project"
 
     def __init__(self, run: LoggedRun):
         import wandb  # pyright: ignore[reportMissingImports]
@@ -73,6 +65,19 @@ class WandbWriter(MetricWriter):
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
                 "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
             ) from error
+
+    @classmethod
+    def enabled(cls, config: LoggingConfig) -> bool:
+        return config.wandb_project is not None
+
+    @classmethod
+    def check(cls, config: LoggingConfig) -> None:
+        # W&B itself makes a folder of that name where a run starts.
+        if extras.missing("wandb"):
+            raise UserError(
+                f"logging.wandb_project = {config.wandb_project!r} needs the extra "
+                f"wandb: {extras.install('wandb')}"
+            )
 
     def write(self, kind: str, step: int, values: Values) -> None:
         self._run.log({AXIS: step, **scalars_by_split(kind, values)})

@@ -13,9 +13,9 @@ import jax
 from jaxtrain import links
 from jaxtrain.checkpoints.folder import unused
 from jaxtrain.console import tell
-from jaxtrain.performance.device_trace import read_trace
-from jaxtrain.performance.layer_times import tabulate
-from jaxtrain.performance.profile_table import describe_files, profile_table
+from jaxtrain.plugins.profiler.device_trace import read_trace
+from jaxtrain.plugins.profiler.layer_times import tabulate
+from jaxtrain.plugins.profiler.profile_table import describe_files, profile_table
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records.profile import PROFILE, write_profile
 from jaxtrain.records.workdir import TENSORBOARD
@@ -29,6 +29,8 @@ ERRORS = (OSError, RuntimeError, ValueError)
 
 class Profiler(Hooks):
     """Traces some steps of an attempt, once, and tells where their time went."""
+
+    profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
         """Take `train.profile_steps`; None: the first warm ones."""

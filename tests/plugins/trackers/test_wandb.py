@@ -2,16 +2,22 @@
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jaxtrain.cli import main
 from jaxtrain.config import LoggingConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.records.run_log import RunLog
 from tests.helpers.logged import logged_run
+from tests.helpers.processes import ROOT
+from tests.helpers.recipes import recipe
+
+DIGITS = str(ROOT / "configs" / "digits.py")
 
 
 class FakeRun:
@@ -108,3 +114,37 @@ def test_the_id_is_no_link(tmp_path: Path, runs: dict[str, FakeRun]):
             write(run, 0, range(2, 9, 2))
         assert [p.name for p in run.parent.iterdir() if p != run] == ["secret"]
     assert not runs
+
+
+def test_folder_that_wandb_has_left_is_not_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["--config", DIGITS, "--logging.wandb-project", "p"]) == 2
+    told = capsys.readouterr().err
+    assert "needs the extra wandb" in told and "pip install" in told
+    assert "Traceback" not in told and not (tmp_path / "runs").exists()
+
+
+def test_wandb_that_does_not_start(
+    tmp_path: Path,
+    write_config: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    config = write_config(recipe(train="TrainConfig(steps=4)"))
+    words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
+    (tmp_path / "wandb.py").write_text(
+        "def init(**options):\n    raise RuntimeError('api_key not configured')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert main([*words, "--logging.wandb-project", "p"]) == 2
+    finally:
+        del sys.modules["wandb"]
+    error = capsys.readouterr().err
+    for text in ("= 'p'", "api_key not configured", "wandb login"):
+        assert text in error
+    assert "Traceback" not in error

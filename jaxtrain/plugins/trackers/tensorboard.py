@@ -15,12 +15,13 @@ from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import image, scalar
 
 from jaxtrain import links
+from jaxtrain.config import LoggingConfig
 from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.workdir import TENSORBOARD
 from jaxtrain.records.writer import (
     Appended,
+    ConfiguredWriter,
     LoggedRun,
-    MetricWriter,
     scalars_by_split,
 )
 from jaxtrain.tasks.base import Values
@@ -30,7 +31,7 @@ Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
 SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
 
-class TensorBoardWriter(MetricWriter):
+class TensorBoardWriter(ConfiguredWriter):
     """Writes the numbers of each record, and the pictures of evaluations."""
 
     def __init__(self, run: LoggedRun):
@@ -47,6 +48,10 @@ class TensorBoardWriter(MetricWriter):
         # From this step on TensorBoard hides what older files in the folder hold.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)
+
+    @classmethod
+    def enabled(cls, config: LoggingConfig) -> bool:
+        return config.tensorboard
 
     def write(self, kind: str, step: int, values: Values) -> None:
         for name, value in scalars_by_split(kind, values).items():

@@ -1,0 +1,11 @@
+"""Metric writers of other programs: TensorBoard and Weights & Biases."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="trackers",
+    writers={
+        "wandb": "jaxtrain.plugins.trackers.weights_and_biases:WandbWriter",
+        "tensorboard": "jaxtrain.plugins.trackers.tensorboard:TensorBoardWriter",
+    },
+)
