@@ -43,7 +43,6 @@ def made(config: AugmentConfig, seeds: Any) -> Any:
     """Return the mosaics of the batch, and where their images lie: for each seed."""
     from jaxtrain.plugins.detection.box_geometry import in_mosaic
 
-
     def join(targets: Any, tiles: Any) -> Any:
         boxes, masks, number = zip(*targets, strict=True)
         where = [(tile.corner, tile.scale, tile.covers()) for tile in tiles]

@@ -70,7 +70,6 @@ def test_thresholds_of_validation_go_along(here: Path, tmp_path: Path, capsys: A
     from jaxtrain.plugins.report.collect import examples_of
     from jaxtrain.plugins.report.history import read_history
 
-
     run = here / "run"
     tested = read_summary(run)["eval"]
     assert len(tested["thresholds"]) == 10 and 0 < tested["mean_average_precision"] < 1
