@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -228,15 +227,3 @@ def test_a_state_that_is_not_finite_is_never_given_to_the_writer(
             wait_until(saved.committed)
     assert not writer.started.is_set()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_arrays_that_earlier_versions_wrote_from_devices_are_read(tmp_path: Path):
-    with opened(tmp_path) as saved:
-        saved.save(1, STATE, {}, None)
-    folder = tmp_path / "1" / "state"
-    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False, use_zarr3=True)
-    ocp.Checkpointer(handler).save(folder, args=ocp.args.PyTreeSave(STATE), force=True)
-    assert "jax.Array" in (folder / "_METADATA").read_text()
-    assert_saved(tmp_path, 1)
-    with opened(tmp_path) as saved:
-        assert saved.verify(1)

@@ -160,7 +160,7 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
             "has no effect with data.source = 'synthetic:",
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
-        ("export --workdir run --format saved --out x", "choose stablehlo or onnx"),
+        ("export --workdir run --format saved --out x", "choose another --format"),
         ("data --pack audio:tones --out x", "data --pack is for pictures"),
         ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
         ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
