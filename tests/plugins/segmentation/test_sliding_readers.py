@@ -109,8 +109,11 @@ def pixels_of(folder: Path) -> np.ndarray:
     return np.stack([np.asarray(Image.open(folder / "set" / name)) for name in names])
 
 
-def windows_in_turn(images: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield batches: a window of each image, of other places, then the next of each."""
+def windows_in_turn(images: np.ndarray, *, rest: bool = False) -> Iterator[np.ndarray]:
+    """Yield batches: a window of each image, of other places, then the next of each.
+
+    The last batch is left out if it is not whole, unless `rest` is True.
+    """
     places = [(y, x) for y in PLACES for x in PLACES]
     order, found = epoch_order(0, 0, len(images)), []
     for turn in range(len(places)):
@@ -120,6 +123,8 @@ def windows_in_turn(images: np.ndarray) -> Iterator[np.ndarray]:
             if len(found) == BATCH:
                 yield np.stack(found)
                 found = []
+    if rest and found:
+        yield np.stack(found)
 
 
 def check_statistics(model: TrainedModel, images: np.ndarray) -> None:
@@ -178,7 +183,7 @@ def test_first_kernels_are_computed_from_windows(kind: str, tmp_path: Path):
     call(tmp_path, f"{words} --optimizer.learning-rate 1e-12")
     trust.trust(tmp_path / "run")
     model = load_model(tmp_path / "run", "latest")
-    windows = np.concatenate(list(windows_in_turn(pixels_of(tmp_path))))
+    windows = np.concatenate(list(windows_in_turn(pixels_of(tmp_path), rest=True)))
     images = (windows / 255 - model.description.mean) / model.description.std
     kernel = model.params["conv1"]["kernel"]
     # Means of 150,000 numbers of float32.
