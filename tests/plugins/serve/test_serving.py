@@ -363,7 +363,8 @@ def test_the_command_serves_until_it_is_stopped(
     run = tmp_path / "run"
     shutil.copytree(digits_run, run)
     model = load_model(run)
-    fitted = {"run_id": model.origin["run"], "temperature": 2.5}
+    run_id, step = model.origin["run"], model.origin["step"]
+    fitted = {"run_id": run_id, "temperature": 2.5, "step": step, "tta": None}
     (run / "temperature.json").write_text(json.dumps(fitted))
     process = cli.start("serve", "--workdir", run, "--calibrated", "--port", 0)
     assert process.stdout is not None
