@@ -160,8 +160,8 @@ def test_the_rate_falls_where_evaluations_do_not_improve(whole):
             factors[line["step"]] = line["learning_rate"] / 0.01
             assert line["step"] <= 2 or factors[line["step"]] == pytest.approx(factor)
         elif line["kind"] == "eval" and line["split"] == "validation":
-            if best is None or line["accuracy"] > best:
-                best, waited = line["accuracy"], 0
+            if best is None or line["loss"] < best:
+                best, waited = line["loss"], 0
             elif waited < 1:
                 waited += 1
             else:
