@@ -101,7 +101,8 @@ def make_hooks(config: Config, *, profile: bool = False) -> Hooks:
       UserError: Steps are to be profiled, and no plug-in does it.
     """
     made = [make(config, profile) for make in HOOKS.values()]
-    hooks = JoinedHooks([one for one in made if one is not None])
+    each = [one for one in made if one is not None]
+    hooks = JoinedHooks(each) if len(each) > 1 else next(iter(each), Hooks())
     steps = config.train.profile_steps
     if (profile or steps is not None) and not hooks.profiles:
         what = "--profile" if profile else f"train.profile_steps = {steps}"

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.checkpoints import store
-from jaxtrain.processes.hooks import Hooks, JoinedHooks
+from jaxtrain.processes.hooks import Hooks
 from jaxtrain.run.programs import Programs
 
 
@@ -85,8 +85,7 @@ def install(faults: str, replace: Any = setattr) -> None:
         save(saved, *args, **given)
         saved.wait()
 
-    for kind in (Hooks, JoinedHooks):
-        replace(kind, "before_call", strike)
+    replace(Hooks, "before_call", strike)
     if "nan" in at:
         replace(Programs, "train_at", spoiled_at)
     if "enospc" in at:

@@ -117,8 +117,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = Cli(folder)("--config", config, "--workdir", folder / "run")
     assert result.code == 0, result.stderr
     assert "whose ranges stay from step 6 on" in result.stdout
-    # The rate is constant.
-    assert "the learning rate is 1.00 of its peak" in " ".join(result.stdout.split())
     return folder
 
 
