@@ -23,6 +23,8 @@ BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
 # Strips, or tiles, of a TIFF: 64 million pixels in tiles of 16x16 have as many.
 MAX_STRIPS = 2**18
+# Place in a file beyond which nothing lies: more cannot be sought.
+MAX_OFFSET = 2**40
 # Tags of TIFF: offsets and byte counts of strips, and of tiles.
 STRIP_TAGS = (273, 279, 324, 325)
 # The first bytes of a TIFF -> the byte order, and whether it is a BigTIFF.
@@ -146,7 +148,10 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
     # Sizes of an offset, of the number of entries, and of an entry.
     offset, counted, entry = (8, 8, 20) if is_big else (4, 2, 12)
     file.seek(8 if is_big else 4)
-    file.seek(number(file.read(offset)))
+    place = number(file.read(offset))
+    if place > MAX_OFFSET:
+        return
+    file.seek(place)
     # A tag has 16 bits: more entries would be some twice.
     for _ in range(min(number(file.read(counted)), 2**16)):
         data = file.read(entry)

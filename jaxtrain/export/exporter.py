@@ -75,7 +75,7 @@ def check_precision(format: str, precision: Precision) -> None:
     known = find_exporter(format).precisions
     if precision not in known:
         others = [name for name in EXPORTERS if precision in EXPORTERS[name].precisions]
-        have = f"only --format {' and '.join(others)} has it; " if others else ""
+        have = f"; {precision} is of {', '.join(others)}" if others else ""
         raise UserError(
-            f"--precision {precision}: {have}--format {format} has {', '.join(known)}"
+            f"--precision {precision}: --format {format} has {', '.join(known)}{have}"
         )

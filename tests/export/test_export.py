@@ -359,10 +359,10 @@ def test_what_is_refused(
 @each_row(
     ("words", "message"),
     [
-        (["--format", "stablehlo", "--precision", "int8"], "only --format onnx"),
+        (["--format", "stablehlo", "--precision", "int8"], "; int8 is of onnx"),
         (
             ["--format", "saved", "--precision", "int4_weights"],
-            "only --format onnx has",
+            "; int4_weights is of onnx",
         ),
     ],
 )

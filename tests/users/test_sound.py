@@ -21,7 +21,6 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 from tests.helpers.waves import write_tones
-from tests.plugins.serve.running import LIMITS, Running
 
 pytest.importorskip("soundfile")
 SOUND = "SoundConfig(sample_rate=8000, seconds=0.3, window=128, hop=64, mels=16{})"
@@ -101,6 +100,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
 @pytest.mark.slow
 @pytest.mark.plugins
 def test_a_server_answers_sounds(here: Path):
+    from tests.plugins.serve.running import LIMITS, Running
 
     model, place = load_model(here / "run"), here / "tones" / "test" / "high"
     names = sorted(place.iterdir())[:2]

@@ -41,7 +41,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
 from tests.helpers.zoo import make_zoo, read_report, texture
 
-DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
+DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
 MULTILABEL: dict[str, Any] = {"task": "multilabel"}
 UNIT = {"mean": "0,0", "std": "1,1"}
 Kinds = dict[str, str]
