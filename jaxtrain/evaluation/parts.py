@@ -72,7 +72,7 @@ class EvaluationPart:
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
-        """Return what is kept of each example, (B, ...) each; None: nothing. Traced."""
+        """Return arrays to keep, (B, ...) each, traced; None keeps nothing."""
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain import tasks
+from jaxtrain import own, tasks
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data import log_mel
 from jaxtrain.data.audio import SOUNDS
@@ -454,8 +454,13 @@ def make_model(
     takes them.
 
     Raises:
-      UserError: they are of another model.
+      UserError: they are of another model, or its task is of a plug-in that is missing.
     """
+    if about.task not in tasks.TASKS and not own.is_own(about.task):
+        raise UserError(
+            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
+            "install the package whose plug-in has it"
+        )
     wanted = abstract_weights(about)
     found, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}

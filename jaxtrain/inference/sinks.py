@@ -1,4 +1,4 @@
-"""Where predictions go, batch by batch: each target is written whole or not at all.
+"""Files of predictions, written batch by batch, each whole or not at all.
 
 They get their names when `renames` ends, which all of them share.
 """
@@ -128,7 +128,7 @@ def of_each(
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Return what writes a file of each image, placed as it is below all of them."""
+    """Return a sink: a file for each image, at its path below the common folder."""
     partial = renames.enter_context(whole(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 

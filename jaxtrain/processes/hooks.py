@@ -1,4 +1,4 @@
-"""What others may do around the calls of a run, such as a profiler."""
+"""Hooks around the calls of a run, such as a profiler."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Hooks:
     profiles: bool = False
 
     def during(self, attempt: Any) -> AbstractContextManager[Any]:
-        """Return what is entered before the first call, and left after the last.
+        """Return a context that is entered before the first call, left after the last.
 
         Args:
           attempt: `jaxtrain.run.attempt.Attempt` that takes the steps.

@@ -191,6 +191,11 @@ def other_model(run: Path) -> dict[str, Any]:
     return {}
 
 
+def other_task(run: Path) -> dict[str, Any]:
+    edit(run / "model.json", task="of_a_plugin")
+    return {}
+
+
 def other_step(run: Path) -> dict[str, Any]:
     return {"checkpoint": 5}
 
@@ -200,6 +205,7 @@ BROKEN = {
     "model.json is not there": no_description,
     "written by 9.9; differs in spectral": other_version,
     "does not fit model.name = 'convnet'": other_model,
+    "task = 'of_a_plugin' is none of classification, ": other_task,
     "has best, latest and the steps 10, 20, 30": other_step,
 }
 
