@@ -100,7 +100,11 @@ def of_run(folder: Path, config: Config) -> list[tuple[float, float]]:
     with contextlib.closing(saved):
         state, _ = saved.read(step)
     old = make_model(
-        new.description, state["ema_params"], state["model_state"], {}, str(workdir)
+        new.description,
+        state["extras"]["average"]["params"],
+        state["model_state"],
+        {},
+        str(workdir),
     )
     return [measure(model, config) for model in (old, new)]
 

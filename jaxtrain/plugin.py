@@ -49,6 +49,10 @@ class Plugin:
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
+      sections: Section of the config -> "module:Class" of a
+        `jaxtrain.config.base.Section`.
+      transforms: Transform of the step -> "module:function" that returns the
+        `StepTransform` a run asks for, or None (see `jaxtrain.run.transforms`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
     """
 
@@ -66,6 +70,8 @@ class Plugin:
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)
+    sections: Mapping[str, str] = field(default_factory=dict)
+    transforms: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
 
 

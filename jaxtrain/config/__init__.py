@@ -29,7 +29,6 @@ from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
-from jaxtrain.config.prune import PruneConfig
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.config.train import TrainConfig
@@ -49,7 +48,6 @@ __all__ = [
     "OptimizerConfig",
     "ParallelConfig",
     "Preset",
-    "PruneConfig",
     "SoundConfig",
     "TrainConfig",
     "allow_own",

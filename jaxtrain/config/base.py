@@ -104,6 +104,14 @@ class Section:
                     self._check(name, abs(number) <= MAX_FLOAT, expected)
         self.validate()
 
+    @classmethod
+    def combinations(cls) -> tuple[Any, ...]:
+        """Return what options of a plug-in's section exclude or need.
+
+        Rows of `jaxtrain.config.combinations`.
+        """
+        return ()
+
     def validate(self) -> None:
         """Raise UserError for values out of range."""
 

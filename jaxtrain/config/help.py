@@ -18,6 +18,7 @@ from rich.table import Table
 
 from jaxtrain.config.base import Section, shown_type
 from jaxtrain.config.names import rows_with_options
+from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
 
 SHORT, ALL = ("-h", "--help"), "--help-all"
@@ -79,6 +80,8 @@ def meanings(section: type) -> dict[str, str]:
     """Return the comment above each field of a dataclass, on one line."""
     found, comment = {}, list[str]()
     kinds = [kind for kind in section.__mro__ if kind.__module__ != "builtins"]
+    if Config in kinds:  # Of plug-ins' sections: in no file.
+        kinds.remove(Config)
     sources = (textwrap.dedent(inspect.getsource(kind)) for kind in reversed(kinds))
     for line in "\n".join(sources).splitlines():
         field = re.match(r"    (\w+)\s*:", line)

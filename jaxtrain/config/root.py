@@ -1,8 +1,8 @@
 """The root of the schema: the sections, and what one of them asks of another."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from operator import attrgetter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from jaxtrain.config import (
     augment,
@@ -11,7 +11,6 @@ from jaxtrain.config import (
     model,
     optimizer,
     parallel,
-    prune,
     train,
 )
 from jaxtrain.config.base import Options, Section
@@ -23,9 +22,9 @@ from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
-from jaxtrain.config.prune import PruneConfig
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
+from jaxtrain.plugin import Table
 
 # Of each group one member may be set; an override on the command line replaces the
 # member that the config file sets.
@@ -36,22 +35,25 @@ ONE_OF = (
     tuple(f"optimizer.{name}" for name in optimizer.WARMUPS),
 )
 
+# Sections of plug-ins, by name.
+SECTIONS: Table[type[Section]] = Table("sections", {})
+
 # What options exclude each other, or need each other, as each section declares it.
 COMBINATIONS = (
     *parallel.COMBINATIONS,
     *train.COMBINATIONS,
     *optimizer.COMBINATIONS,
-    *prune.COMBINATIONS,
     *model.COMBINATIONS,
     *data.COMBINATIONS,
     *augment.COMBINATIONS,
     *log.COMBINATIONS,
+    *(row for section in SECTIONS.values() for row in section.combinations()),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Section):
-    """A whole run: what `get_config()` of a recipe returns."""
+class CoreConfig(Section):
+    """A whole run, without the sections of plug-ins."""
 
     # Root of all randomness: initial weights, data order, augmentation, dropout.
     seed: int = 0
@@ -67,7 +69,6 @@ class Config(Section):
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
-    prune: PruneConfig = field(default_factory=PruneConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
@@ -108,3 +109,22 @@ class Config(Section):
         """Parts of a micro-batch that batch norm takes by themselves."""
         group = self.parallel.batch_norm
         return 1 if group == "global" else self.micro_batch_size // group
+
+
+if TYPE_CHECKING:
+    Config = CoreConfig
+else:
+    Config = make_dataclass(
+        "Config",
+        [
+            (name, section, field(default_factory=section))
+            for name, section in SECTIONS.items()
+        ],
+        bases=(CoreConfig,),
+        namespace={
+            "__doc__": "A whole run: the return value of a recipe's `get_config()`.",
+            "__module__": __name__,
+        },
+        frozen=True,
+        kw_only=True,
+    )

@@ -34,6 +34,7 @@ from jaxtrain.models.weights import hub
 from jaxtrain.models.weights.identify import parse_reference
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.training.state import eval_weights
 from jaxtrain.trees import by_path
 
 T = TypeVar("T")
@@ -179,8 +180,7 @@ def load_step(workdir: Path, step: int) -> TrainedModel:
 
 def _load_step(about: Description, saved: Checkpoints, step: int) -> TrainedModel:
     state, info = saved.read(step)
-    params = state["ema_params"] or state["params"]
-    model_state = state["ema_model_state"] or state["model_state"]
+    params, model_state = eval_weights(state)
     origin, where = _origin(saved, step), f"{saved.directory / str(step)}"
     about = about.with_chosen(info["progress"]["chosen"], where)
     return ensemble.make(about, params, model_state, origin, where)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,8 @@ class Layout:
       copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+      lies_as: Sharding of arrays of the state's `extras`, by transform/key: that of
+        `params` or of `opt_state`. Others are replicated.
     """
 
     mesh: Mesh
@@ -55,6 +57,7 @@ class Layout:
     copies: Copies | None = None
     grouped: frozenset[str] = frozenset()
     kernel_order: tuple[int, ...] | None = None
+    lies_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -69,17 +72,7 @@ class Layout:
 
     def state(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState."""
-        fields = {"opt_state", "ema_params"}
-        if self.shard_params:
-            fields |= {"params", "pruning"}
-
-        def sharding(path: Any, leaf: Any) -> NamedSharding:
-            name, shape = path_name(path), leaf.shape
-            field = name.split("/")[0]
-            spec = self._spec(name, shape, shared=field in fields)
-            return NamedSharding(self.mesh, spec)
-
-        return jax.tree_util.tree_map_with_path(sharding, state)
+        return self._shardings(state, self._is_shared)
 
     def formats(self, state: Any) -> Any:
         """Return the shardings of a whole TrainState, with the order in memory."""
@@ -213,6 +206,13 @@ class Layout:
         others = {n: x for n, x in flat.items() if n not in copied}
         done = {**of_copied(self.copies, copied), **of_others(others)}
         return treedef.unflatten(done[name] for name in flat)
+
+    def _is_shared(self, path: str) -> bool:
+        """Return whether the `fsdp` axis shares an array of a TrainState."""
+        kind, *rest = path.split("/")
+        if kind == "extras":
+            kind = self.lies_as.get("/".join(rest[:2]))
+        return kind == "opt_state" or (kind == "params" and self.shard_params)
 
     def _in_memory(self, x: Any) -> MemoryLayout | None:
         order = self.kernel_order if x.ndim == 4 else None

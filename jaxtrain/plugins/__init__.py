@@ -6,7 +6,7 @@ The order is that of names in help, of tasks that `new` tries, and of metrics in
 NAMES = (
     # What is learnt, and how.
     *("segmentation", "detection", "embedding", "self_supervised"),
-    *("adversarial", "distillation"),
+    *("adversarial", "distillation", "pruning"),
     # Before and beside a run.
     *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
     # With what was trained.

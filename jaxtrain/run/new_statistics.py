@@ -25,7 +25,7 @@ from jaxtrain.training.norm_statistics import (
     mean_statistics,
     statistics_of_batch,
 )
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.state import AVERAGE, TrainState, with_extra
 from jaxtrain.training.step import prepare_plain
 from jaxtrain.trees import by_path
 
@@ -58,7 +58,8 @@ class NewStatistics:
         if not programs:  # All layers that have some are frozen at first.
             return state
         program = programs[-1]
-        weights = state.ema_params, state.ema_model_state
+        average = state.extras[AVERAGE]
+        weights = average["params"], average["model_state"]
         with contextlib.closing(self._batches()) as batches:
             means = mean_statistics(
                 program(*weights, self.dataset.on_device, batch) for batch in batches
@@ -69,10 +70,10 @@ class NewStatistics:
                 return x
             return jax.device_put(means[path].astype(x.dtype), x.sharding)
 
-        tree = jax.tree.structure(state.ema_model_state)
-        flat = by_path(state.ema_model_state)
+        tree = jax.tree.structure(average["model_state"])
+        flat = by_path(average["model_state"])
         new = tree.unflatten(put(path, x) for path, x in flat.items())
-        return replace(state, ema_model_state=new)
+        return with_extra(state, AVERAGE, {**average, "model_state": new})
 
     def _batches(self) -> Generator[Batch, None, None]:
         config, mesh = self.setup.config, self.setup.mesh
@@ -96,7 +97,7 @@ def make_new_statistics(
       dataset: Training split of the run.
       plain: Prepares images as in an evaluation.
     """
-    average = setup.phases[0].update.average
+    average = setup.average
     if average is None or average.of_batches:
         return None
     programs, everywhere = [], sharding.replicated(setup.mesh)

@@ -9,7 +9,6 @@ from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError, counted
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.timetable import Timetable
-from jaxtrain.training.pruning import NUM_PRUNINGS
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
 
@@ -62,7 +61,6 @@ def make_timetable(
         image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
         close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
         swa=_swa(config, per_epoch, total),
-        pruning=_pruning(config, per_epoch, total),
     )
     if total > MAX_COUNT:
         length = _set_one(config, LENGTH)
@@ -87,47 +85,6 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
             f"{total}: lengthen it, or begin earlier"
         )
     return start, per_epoch
-
-
-def _pruning(config: Config, per_epoch: int, total: int) -> tuple[int, int, int] | None:
-    """Return the first step, the last and the period of the prunings of a run."""
-    prune, train = config.prune, config.train
-    if not prune.is_on:
-        return None
-
-    def steps(name: str) -> int | None:
-        epochs = getattr(prune, name)
-        return None if epochs is None else round(epochs * per_epoch)
-
-    unfreeze = _unfreeze_step(config, per_epoch, total) or 0
-    start, end = map(steps, ("start_epochs", "end_epochs"))
-    if start is None:
-        start = 0 if config.model.pretrained is not None else total // 4
-        start = start if end is None else min(start, end)
-        start = max(start, min(unfreeze, total - 1))
-    elif start < unfreeze:
-        raise UserError(
-            f"prune.start_epochs = {prune.start_epochs:g}: there are layers that are "
-            f"trained after {train.first_epochs:g} epochs only (train.freeze_epochs); "
-            "begin then, or later"
-        )
-    if prune.pattern is not None:
-        end = start
-    elif end is None:
-        end = max(start, 3 * total // 4)
-    last = "prune.end_epochs" if prune.end_epochs is not None else "prune.start_epochs"
-    if end < start:
-        raise UserError(
-            f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
-            f"begins after {start}: end later, or give an earlier prune.start_epochs"
-        )
-    if end >= total:
-        raise UserError(
-            f"{last} = {getattr(prune, last.partition('.')[2])}: pruning would end "
-            f"after {end} steps, and the run has {total}: end before, so that the "
-            "weights that are left learn to do without the others"
-        )
-    return start, end, max(1, (end - start) // NUM_PRUNINGS)
 
 
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:

@@ -11,7 +11,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.run.timetable import Timetable
-from jaxtrain.training.averages import make_average
+from jaxtrain.run.transforms import RunFacts, make_transforms
 from jaxtrain.training.frozen import (
     NOTHING,
     Frozen,
@@ -20,7 +20,6 @@ from jaxtrain.training.frozen import (
     with_told_rate,
 )
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.pruning import make_pruning
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import split_model
@@ -79,14 +78,14 @@ def build_phases(
         schedule,
         momenta(model),
         rates=make_rates(model, _layer_decay(config, model)),
-        average=make_average(config.optimizer, config.train, timetable.swa),
-        pruning=make_pruning(
-            config.prune,
-            model,
-            split_model(model)[1],
-            never,
-            timetable.pruning,
-            kernel_order,
+        transforms=make_transforms(
+            RunFacts(
+                config=config,
+                timetable=timetable,
+                model=model,
+                never_trained=never,
+                kernel_order=kernel_order,
+            )
         ),
     )
     updates = {0: update}

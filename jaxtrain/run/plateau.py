@@ -4,7 +4,6 @@ What it remembers is in the progress of the run, which is saved with each checkp
 The state on the devices has the factor alone, for the steps to read.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +12,8 @@ import numpy as np
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.schedules import PLATEAU_FACTOR, PLATEAU_PATIENCE
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.state import TrainState, with_extra
+from jaxtrain.training.transforms.plateau import PLATEAU
 
 
 def after_evaluation(
@@ -44,7 +44,8 @@ def after_evaluation(
 
 def with_factor(state: TrainState, memory: dict[str, Any]) -> TrainState:
     """Return the state whose steps use the factor that the schedule remembers."""
-    if not state.plateau:
+    if PLATEAU not in state.extras:
         return state
-    old, factor = state.plateau["factor"], np.float32(memory.get("factor", 1.0))
-    return replace(state, plateau={"factor": jax.device_put(factor, old.sharding)})
+    old = state.extras[PLATEAU]["factor"]
+    factor = jax.device_put(np.float32(memory.get("factor", 1.0)), old.sharding)
+    return with_extra(state, PLATEAU, {"factor": factor})

@@ -5,7 +5,7 @@ The one place where a whole config is opened: what lies below takes its own sect
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,14 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
-from jaxtrain.training.state import CreateState, TrainState, split_model
+from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.transforms.average import Averaged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,8 @@ class Setup:
     @property
     def average(self) -> Average | None:
         """The average of the weights that is evaluated; None evaluates the weights."""
-        return self.create.average
+        found = [one for one in self.create.transforms if isinstance(one, Averaged)]
+        return found[0].average if found else None
 
     @property
     def num_devices(self) -> int:
@@ -170,15 +173,10 @@ def build_setup(
     kernel_order = _kernel_order(meshes)
     phases = build_phases(config, timetable, model, schedule, kernel_order)
     update = phases[-1].update
-    has_plateau = config.optimizer.schedule == "plateau"
-    create = CreateState(
-        blueprint,
-        config.train,
-        update.tx,
-        update.average,
-        has_plateau,
-        update.pruning,
-    )
+    transforms = update.transforms
+    create = CreateState(blueprint, update.tx, transforms)
+    ranked_from = max(one.settled_after for one in transforms)
+    timetable = replace(timetable, ranked_from=ranked_from)
     checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [
@@ -189,6 +187,11 @@ def build_setup(
             _copies(config, policy, model, mesh),
             grouped(model),
             kernel_order,
+            {
+                f"{one.name}/{k}": v
+                for one in transforms
+                for k, v in one.lies_as.items()
+            },
         )
         for mesh in meshes
     ]

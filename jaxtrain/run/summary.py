@@ -14,7 +14,6 @@ from jaxtrain.run.programs import Programs
 from jaxtrain.run.setup import Setup
 from jaxtrain.run.telemetry import flop_utilization
 from jaxtrain.tasks.base import Values
-from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.state import num_params
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
@@ -93,9 +92,9 @@ def summarize(
     epoch, pipeline = setup.timetable.epoch, {}
     if setup.stages is not None:
         pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
-    pruned = {}
-    if setup.create.pruning is not None:
-        pruned["sparsity"] = sparsity_of(attempt.state.eval_params)
+    told = {}
+    for transform in setup.create.transforms:
+        told |= transform.summarize(attempt.state)
 
     def weights(step: int, validation: dict[str, Any] | None) -> dict[str, Any]:
         return {"step": step, "epoch": epoch(step), "validation": validation}
@@ -127,6 +126,6 @@ def summarize(
         "precision": setup.config.precision,
         "class_names": describe_data(setup)["class_names"],
         **pipeline,
-        **pruned,
+        **told,
         "versions": attempt.job.versions,
     }

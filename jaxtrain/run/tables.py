@@ -53,7 +53,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         f"{timetable.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
-        **_describe_pruning(setup),
+        **_describe_transforms(setup),
         **_describe_rounded(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{setup.num_devices} x {device.device_kind}, "
@@ -111,23 +111,9 @@ def _describe_frozen(setup: Setup) -> dict[str, str]:
     return rows if until is not None else rows | {"features": plan(setup).describe()}
 
 
-def _describe_pruning(setup: Setup) -> dict[str, str]:
-    """Describe which part of how many weights becomes 0, and when."""
-    pruning = setup.create.pruning
-    if pruning is None:
-        return {}
-    masks = jax.tree.leaves(setup.abstract_state.pruning["masks"])
-    number = sum(mask.size for mask in masks)
-    of = f"of {number:,} weights of {counted(len(masks), 'kernel')}"
-    if pruning.group is not None:
-        keep, size = pruning.group
-        told = f"{size - keep} of {size} input channels {of}, after"
-        return {"pruned": f"{told} {counted(pruning.start, 'step')}"}
-    return {
-        "pruned": f"{pruning.sparsity:.4g} {of}, "
-        f"{'all together' if pruning.together else 'each by itself'}, from step "
-        f"{pruning.start:,} to {pruning.end:,}, every {pruning.every:,}"
-    }
+def _describe_transforms(setup: Setup) -> dict[str, str]:
+    rows = [t.describe(setup.abstract_state) for t in setup.create.transforms]
+    return {name: row for one in rows for name, row in one.items()}
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:

@@ -27,17 +27,9 @@ class Timetable:
     fix_step: int | None = None
     # Steps before the weights are averaged (SWA), and of a cycle; None: they never are.
     swa: tuple[int, int] | None = None
-    # Steps after which weights are pruned first and last, and from one time to the
-    # next; None: they never are.
-    pruning: tuple[int, int, int] | None = None
-
-    @property
-    def ranked_from(self) -> int:
-        """Steps from which on evaluations rank checkpoints and may stop the run.
-
-        Before, the weights are still to be pruned: another model, and a better one.
-        """
-        return 0 if self.pruning is None else self.pruning[1]
+    # Steps from which on evaluations rank checkpoints and may stop the run
+    # (`StepTransform.settled_after`).
+    ranked_from: int = 0
 
     def evaluations_after(self, step: int) -> int:
         """Return the number of evaluations on the validation split after a step."""

@@ -117,10 +117,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             "params": model.params,
             "model_state": model.model_state,
             "opt_state": {},
-            "ema_params": {},
-            "ema_model_state": {},
-            "loss_scale": {},
-            "bad_steps": {},
+            "extras": {},
         }
         progress = Progress(chosen=dict(model.description.chosen))
         info = {

@@ -1,4 +1,4 @@
-"""Precision: the dtypes of a run, fp16's dynamic loss scale, and rounded updates."""
+"""Precision: the dtypes of a run, and rounded updates."""
 
 import zlib
 from dataclasses import dataclass
@@ -23,15 +23,6 @@ POLICIES = {
     "fp64": "params=float64,compute=float64,output=float64",
 }
 
-# The dynamic loss scale (Micikevicius et al. 2017, arXiv:1710.03740); values of jmp.
-INITIAL_SCALE = 2.0**15
-SCALE_FACTOR = 2.0
-GROWTH_PERIOD = 2000
-MIN_SCALE = 1.0
-# jmp has no maximum: where gradients stay small, its scale grows until the scaled loss
-# overflows. The value is the default of NVIDIA's Apex.
-MAX_SCALE = 2.0**24
-
 
 @dataclass(frozen=True)
 class Policy(jmp.Policy):
@@ -43,6 +34,11 @@ class Policy(jmp.Policy):
     """
 
     products: Literal["float32", "tensorfloat32", "default"]
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients pass through float16, whose loss is scaled."""
+        return jnp.float16 in _dtypes(self)
 
     @property
     def product_dtype(self) -> str:
@@ -84,36 +80,6 @@ def parse(text: str) -> Policy:
     if text == "tf32":
         return Policy(*dtypes, "tensorfloat32")
     return Policy(*dtypes, "float32" if dtypes[1] == jnp.float32 else "default")
-
-
-def create_loss_scale(policy: jmp.Policy) -> dict[str, jax.Array]:
-    """Return the first loss scale; {} if no gradient passes through float16."""
-    if jnp.float16 not in _dtypes(policy):
-        return {}
-    return {"scale": jnp.float32(INITIAL_SCALE), "good_steps": jnp.int32(0)}
-
-
-def adjust_loss_scale(
-    loss_scale: dict[str, jax.Array], finite: jax.Array
-) -> dict[str, jax.Array]:
-    """Halve the scale after a non-finite step; double it after 2000 finite ones."""
-    if not loss_scale:
-        return {}
-    scale, good_steps = loss_scale["scale"], loss_scale["good_steps"]
-    grow = good_steps == GROWTH_PERIOD - 1
-    grown = jnp.where(grow, jnp.minimum(MAX_SCALE, scale * SCALE_FACTOR), scale)
-    shrunk = jnp.maximum(MIN_SCALE, scale / SCALE_FACTOR)
-    return {
-        "scale": jnp.where(finite, grown, shrunk),
-        "good_steps": jnp.where(finite & ~grow, good_steps + 1, 0),
-    }
-
-
-def at_minimum(loss_scale: dict[str, jax.Array]) -> jax.Array:
-    """Return whether the scale cannot get smaller; always true without one."""
-    if not loss_scale:
-        return jnp.array(True)
-    return loss_scale["scale"] <= MIN_SCALE
 
 
 def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:

@@ -23,17 +23,10 @@ from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.pruning import masked
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.update import (
-    Metrics,
-    Update,
-    masks_of,
-    mean_grads,
-    scale_of,
-    zero_grads,
-)
+from jaxtrain.training.transforms.base import Metrics, changes_gradients
+from jaxtrain.training.update import Update, zero_grads
 from jaxtrain.training.views import View, plain
 
 PLAIN = Plain()
@@ -86,10 +79,13 @@ def make_train_step(
     ) -> Objective:
         """Return the objective of the trained parameters; `rest` are the others."""
         average = trained_average(state) if task.reads_average else None
-        masks = masks_of(state)
 
         def whole(grads: Any) -> Any:
-            return masked(layout.whole_grads(grads), layout.whole_params(masks))
+            grads = layout.whole_grads(grads)
+            for transform in filter(changes_gradients, update.transforms):
+                extra = layout.whole_params(state.extras[transform.name])
+                grads = transform.on_gradients(grads, extra)
+            return grads
 
         def forward(
             params: Any,
@@ -138,7 +134,7 @@ def make_train_step(
     def trained_average(state: TrainState) -> Any:
         """Return the average of the trained parameters, in their dtypes."""
         average = jax.tree.map(
-            lambda x, p: x.astype(p.dtype), state.ema_params, state.params
+            lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )
         return frozen.part(layout.trained_params(average))[0]
 
@@ -146,7 +142,7 @@ def make_train_step(
         state: TrainState, repeat_micro: RepeatMicro, beside: Any
     ) -> tuple[Any, Any, Metrics]:
         params, rest = frozen.part(layout.trained_params(update.gradient_params(state)))
-        lowered = objective(state, rest, scale_of(state.loss_scale), beside)
+        lowered = objective(state, rest, update.loss_factor(state.extras), beside)
 
         def micro_step(carry: Any, batch: Batch, key: Any) -> tuple[Any, Metrics]:
             model_state, total = carry
@@ -160,7 +156,7 @@ def make_train_step(
         carry = state.model_state, zero_grads(params)
         (model_state, total), metrics = repeat_micro(micro_step, carry)
         total = layout.summed_grads(total)
-        grads = in_rows(mean_grads(total, num_micro, state), layout)
+        grads = in_rows(update.mean_grads(total, state), layout)
         return grads, model_state, metrics
 
     def loss_at(state: TrainState, repeat_micro: RepeatMicro, params: Any) -> jax.Array:

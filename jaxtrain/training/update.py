@@ -3,8 +3,9 @@
 The norms are arguments: they are of all layers, where a state may have some of them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,45 +16,20 @@ import optax
 from jaxtrain import keys, scopes
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
-from jaxtrain.dtypes import wide, widen
-from jaxtrain.training.averages import Average, DoneStep
+from jaxtrain.dtypes import wide
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import choose
 from jaxtrain.training.optimizers import clip, clip_by_ratio
-from jaxtrain.training.precision import add_updates, adjust_loss_scale, at_minimum
-from jaxtrain.training.pruning import Pruning, masked
+from jaxtrain.training.precision import add_updates
 from jaxtrain.training.schedules import Schedule
-from jaxtrain.training.spikes import make_detector
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.state import GUARD, TrainState
+from jaxtrain.training.transforms.base import Extra, Metrics, StepContext, StepTransform
 from jaxtrain.trees import by_path, path_name
-
-Metrics = dict[str, jax.Array]
-
-
-def scale_of(loss_scale: dict[str, jax.Array]) -> jax.Array:
-    """Return the factor on the loss that its gradients carry."""
-    return loss_scale["scale"] if loss_scale else jnp.float32(1)
 
 
 def zero_grads(params: Any) -> Any:
     """Return zeros to add gradients to, in at least float32."""
     return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
-
-
-@scopes.part(scopes.OPTIMIZER)
-def mean_grads(total: Any, num_micro: int, state: TrainState) -> Any:
-    """Return the mean of summed, scaled gradients.
-
-    It stays in the dtype of the sum: without the scale, small ones are 0 in float16.
-    Those of pruned weights are 0, and so no part of the norm.
-    """
-    factor = 1 / (num_micro * scale_of(state.loss_scale))
-    return masked(jax.tree.map(lambda g: g * factor, total), masks_of(state))
-
-
-def masks_of(state: TrainState) -> dict[str, Any]:
-    """Return the masks of pruned parameters, by their paths; {} without any."""
-    return state.pruning.get("masks", {})
 
 
 @dataclass(frozen=True)
@@ -71,8 +47,7 @@ class Update:
       frozen: Layers that are not trained: they have no gradients.
       rate_from: Least step of the schedule, however many steps were skipped before. The
         optimizer is then given the rate. None: it counts the steps itself.
-      average: Average of the weights that the run evaluates; None keeps none.
-      pruning: Weights that become 0; None prunes none.
+      transforms: Transforms of the step, in order.
     """
 
     optimizer: OptimizerConfig
@@ -83,8 +58,7 @@ class Update:
     rates: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     frozen: Frozen = NOTHING
     rate_from: int | None = None
-    average: Average | None = None
-    pruning: Pruning | None = None
+    transforms: tuple[StepTransform, ...] = ()
 
     @property
     def line_search(self) -> bool:
@@ -93,9 +67,28 @@ class Update:
 
     def gradient_params(self, state: TrainState) -> Any:
         """Return the parameters at which a step computes the gradients."""
-        if self.average is None:
-            return state.params
-        return self.average.gradient_weights(state.params, state.ema_params)
+        params = state.params
+        for transform in self.transforms:
+            params = transform.gradient_params(params, state.extras[transform.name])
+        return params
+
+    def loss_factor(self, extras: Extra) -> jax.Array:
+        """Return the factor on the loss that the gradients carry."""
+        return _product(t.loss_factor(extras[t.name]) for t in self.transforms)
+
+    @scopes.part(scopes.OPTIMIZER)
+    def mean_grads(self, total: Any, state: TrainState) -> Any:
+        """Return the mean of summed, scaled gradients, as the transforms leave it.
+
+        It stays in the dtype of the sum: without the scale, small ones are 0 in
+        float16.
+        """
+        num_micro = self.train.accumulate_steps
+        factor = 1 / (num_micro * self.loss_factor(state.extras))
+        grads = jax.tree.map(lambda g: g * factor, total)
+        for transform in self.transforms:
+            grads = transform.on_gradients(grads, state.extras[transform.name])
+        return grads
 
     def optimize(
         self,
@@ -120,9 +113,8 @@ class Update:
             updates = jax.tree_util.tree_map_with_path(
                 lambda path, update: update * self.rates[path_name(path)], updates
             )
-        if state.plateau:
-            factor = state.plateau["factor"]
-            updates = jax.tree.map(lambda update: update * factor, updates)
+        for factor in self._rate_factors(state):
+            updates = jax.tree.map(lambda update, f=factor: update * f, updates)
         key = keys.at_step(root, keys.ROUNDING, state.step)
         return merge(add_updates(trained, updates, key), rest), opt_state
 
@@ -165,43 +157,39 @@ class Update:
         params, opt_state = self.optimize(state, root, grads, grad_norm, **extra_args)
         new_norm = norm(self.checked(params, model_state))
         finite = jnp.isfinite(metrics["loss"] + grad_norm + new_norm)
-        new = {"params": params, "model_state": model_state, "opt_state": opt_state}
-        new |= self._average(state, new)
-        old = {name: getattr(state, name) for name in new}
-        detector, taken, spike, loss_stats = make_detector(self.train), finite, None, {}
-        if detector is not None:
-            spike, loss_stats = detector.look(state.loss_stats, metrics["loss"], finite)
-            taken = finite & ~spike
-        kept, pruning = choose(taken, new, old), state.pruning
-        if self.pruning is not None:
-            # Also after a step that is skipped: it may be the last that is due.
-            kept, pruning = self.pruning.after(state.step + 1, kept, pruning)
-            metrics = {**metrics, "sparsity": pruning["sparsity"]}
-        bad_steps = _count_bad_steps(state, taken, finite)
-        metrics = {
-            **metrics,
-            "grad_norm": grad_norm,
-            "skipped": 1 - taken.astype(jnp.int32),
-            "bad_steps": bad_steps["in_a_row"],
-        }
-        if self.schedule is not None:
-            rate = self._scheduled_rate(state)
-            metrics["learning_rate"] = rate * state.plateau.get("factor", 1)
-        if state.loss_scale:
-            metrics["loss_scale"] = state.loss_scale["scale"]
-        if spike is not None:
-            metrics["spike"] = spike.astype(jnp.int32)
-            metrics["loss_limit"] = state.loss_stats["limit"]
-        state = TrainState(
-            step=state.step + 1,
-            loss_scale=adjust_loss_scale(state.loss_scale, finite),
-            bad_steps=bad_steps,
-            loss_stats=loss_stats,
-            plateau=state.plateau,
-            pruning=pruning,
-            **kept,
+        rate = None if self.schedule is None else self._scheduled_rate(state)
+        context = StepContext(
+            loss=metrics["loss"],
+            finite=finite,
+            taken=finite,
+            steps_taken=_steps_taken(state),
+            learning_rate=rate,
+            momenta=self.momenta,
+            num_micro=self.train.accumulate_steps,
+            frozen=self.frozen,
         )
-        return state, metrics
+        new = replace(
+            state, params=params, model_state=model_state, opt_state=opt_state
+        )
+        for transform in self.transforms:
+            new = transform.on_update(new, state, context)
+        for transform in self.transforms:
+            accepted = transform.accepts(state.extras[transform.name], context)
+            if accepted is not None:
+                context = replace(context, taken=context.taken & accepted)
+        new = replace(_chosen(context.taken, new, state), step=state.step + 1)
+        metrics = {**metrics, "grad_norm": grad_norm}
+        if rate is not None:
+            factors = self._rate_factors(state)
+            metrics["learning_rate"] = math.prod(factors, start=rate)
+        for transform in self.transforms:
+            new, of_transform = transform.after(new, state, context)
+            metrics |= of_transform
+        return new, metrics
+
+    def _rate_factors(self, state: TrainState) -> list[jax.Array]:
+        found = [t.rate_factor(state.extras[t.name]) for t in self.transforms]
+        return [factor for factor in found if factor is not None]
 
     def _scheduled_rate(self, state: TrainState) -> jax.Array:
         assert self.schedule is not None
@@ -211,70 +199,32 @@ class Update:
             count = jnp.maximum(count, self.rate_from)
         return self.schedule(count)
 
-    def _average(self, state: TrainState, new: dict[str, Any]) -> dict[str, Any]:
-        """Move the averages of parameters and statistics towards those of this step.
 
-        Batch-norm statistics of a moving average are those of the step's own batch,
-        taken out of the running ones again: the average of running averages would lag
-        behind that of the weights. Its values are as good as those computed anew
-        (docs/decisions.md). Numbers that are not float, such as counts, are those of
-        this step.
+def _product(factors: Iterable[jax.Array | None]) -> jax.Array:
+    found = [factor for factor in factors if factor is not None]
+    return math.prod(found[1:], start=found[0]) if found else jnp.float32(1)
 
-        Returns:
-          The new fields of the state that the average changes.
-        """
-        if self.average is None:
-            return {"ema_params": {}, "ema_model_state": {}, "average_memory": {}}
-        learning_rate = None if self.schedule is None else self._scheduled_rate(state)
-        done = DoneStep(_steps_taken(state), learning_rate)
-        rate, memory = self.average.rate(state.average_memory, done)
 
-        def move(average: jax.Array, x: jax.Array) -> jax.Array:
-            if not jnp.issubdtype(x.dtype, jnp.floating):
-                return x
-            far = rate.astype(average.dtype)
-            return average + far * (x.astype(average.dtype) - average)
+def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
+    """Return the new state if it is taken, else the old one."""
 
-        def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
-            momentum = self.momenta.get(path_name(path))
-            if momentum is None:
-                return new
-            kept = momentum**self.train.accumulate_steps
-            return old + (new - old) / (1 - kept)
-
-        def move_trained(average: Any, values: Any) -> Any:
-            trained, rest = self.frozen.part(average)
-            return merge(jax.tree.map(move, trained, values), rest)
-
-        params, _ = self.frozen.part(new["params"])
-        average = move_trained(state.ema_params, params)
-        if self.average.of_batches:
-            model_state = jax.tree_util.tree_map_with_path(
-                of_step,
-                self.frozen.part(new["model_state"])[0],
-                self.frozen.part(state.model_state)[0],
-            )
-            model_state = move_trained(state.ema_model_state, model_state)
-        else:
-            model_state = widen(new["model_state"])
-        return {
-            "params": self.average.next_weights(new["params"], average, rate),
-            "ema_params": average,
-            "ema_model_state": model_state,
-            "average_memory": memory,
+    def changed(state: TrainState) -> dict[str, Any]:
+        fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}
+        # By flat names: the paths in the model follow, as `choose` reads them.
+        return fields | {
+            f"{name}.{key}": value
+            for name in names
+            for key, value in state.extras[name].items()
         }
+
+    names = [name for name in old.extras if new.extras[name] is not old.extras[name]]
+    kept = choose(taken, changed(new), changed(old))
+    extras = {
+        name: {key: kept.pop(f"{name}.{key}") for key in new.extras[name]}
+        for name in names
+    }
+    return replace(new, **kept, extras={**old.extras, **extras})
 
 
 def _steps_taken(state: TrainState) -> jax.Array:
-    return state.step - state.bad_steps["total"]
-
-
-def _count_bad_steps(
-    state: TrainState, taken: jax.Array, finite: jax.Array
-) -> dict[str, jax.Array]:
-    """Count skipped steps; fp16 overflows above the smallest scale are not in a row."""
-    counted = (finite | at_minimum(state.loss_scale)).astype(jnp.int32)
-    return {
-        "in_a_row": jnp.where(taken, 0, state.bad_steps["in_a_row"] + counted),
-        "total": state.bad_steps["total"] + 1 - taken.astype(jnp.int32),
-    }
+    return state.step - state.extras[GUARD]["total"]

@@ -18,9 +18,9 @@ from jaxtrain.config import (
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
-    PruneConfig,
     TrainConfig,
 )
+from jaxtrain.config.root import SECTIONS
 from jaxtrain.data import loader
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.models import folding
@@ -122,7 +122,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
                 **case.get("train", {}),
             },
         ),
-        prune=PruneConfig(**case.get("prune", {})),
+        **{name: SECTIONS[name](**case[name]) for name in SECTIONS if name in case},
     )
 
 

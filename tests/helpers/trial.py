@@ -24,9 +24,10 @@ from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average, make_average
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
+from jaxtrain.training.transforms.core import core_transforms
 from jaxtrain.training.update import Update
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
@@ -91,9 +92,11 @@ class Trial:
             tx,
             schedule,
             momenta(model),
-            average=average,
+            transforms=core_transforms(
+                self.config.optimizer, self.config.train, self.policy, average
+            ),
         )
-        create = CreateState(self.blueprint, self.config.train, tx, average)
+        create = CreateState(self.blueprint, tx, self.update.transforms)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
         self.step = jax.jit(

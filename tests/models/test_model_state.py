@@ -14,8 +14,11 @@ from jaxtrain import own
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.inference.load import load_step
 from jaxtrain.training.averages import Ema
+from jaxtrain.training.create import first_state
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -49,18 +52,9 @@ def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
     train = TrainConfig(steps=9, ema_decay=0.9)
     schedule: Any = optax.constant_schedule(0.1)
     tx = make_optimizer(options, schedule)
-    zero = jnp.zeros((), jnp.int32)
-    state = TrainState(
-        step=zero,
-        params=params,
-        model_state=model_state,
-        opt_state=tx.init(params),
-        ema_params=params,
-        ema_model_state=model_state,
-        loss_scale={},
-        bad_steps={"in_a_row": zero, "total": zero},
-    )
-    return Update(options, train, tx, None, {}, average=Ema(0.9)), state
+    transforms = (Averaged(Ema(0.9)), Guard())
+    state = first_state((params, model_state), tx, transforms)
+    return Update(options, train, tx, None, {}, transforms=transforms), state
 
 
 def step(update: Any, state: TrainState, model_state: Any) -> tuple[TrainState, Any]:
@@ -77,7 +71,7 @@ def test_averages_are_of_the_state_itself_and_counts_those_of_the_last_step():
         scales.append(2.0 + i)
         new = {"q": {"s": jnp.full(3, scales[-1]), "n": jnp.asarray(i + 1)}}
         state, _ = step(update, state, new)
-    found = state.ema_model_state["q"]
+    found = state.eval_model_state["q"]
     np.testing.assert_allclose(found["s"], average(scales), rtol=1e-6)
     assert found["n"] == 4
 

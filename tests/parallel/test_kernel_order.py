@@ -45,7 +45,7 @@ def test_kernels_alone_are_laid_out(as_on_gpus: None):
     assert kernels == {path for path, ndim in shapes.items() if ndim == 4}
     # Parameters, moments and averages of at least one convolution.
     assert {path.split("/")[0] for path in kernels} == {
-        *("params", "opt_state", "ema_params"),
+        *("params", "opt_state", "extras"),
     }
     assert {found[path].major_to_minor for path in kernels} == {ORDER}
 

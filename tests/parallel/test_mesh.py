@@ -16,7 +16,6 @@ from jaxtrain.config import (
     Config,
     ModelConfig,
     ParallelConfig,
-    TrainConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.models.batch_norm import grouped
@@ -25,7 +24,7 @@ from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout, whole_layers
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
-from jaxtrain.training.state import CreateState
+from jaxtrain.training.create import CreateState
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
@@ -88,7 +87,7 @@ ADAMW, SGD = optax.adamw(1e-3), optax.sgd(0.1)
 @functools.cache
 def abstract_state(optimizer: optax.GradientTransformation) -> Any:
     """Return the state of the ResNet-50, without allocating it."""
-    create = CreateState(RESNET50, TrainConfig(steps=1), optimizer)
+    create = CreateState(RESNET50, optimizer)
     return jax.eval_shape(create, keys.root_key(0))
 
 
@@ -154,7 +153,7 @@ def test_other_state_of_two_dims_is_whole():
     rules = Layout(mesh, dict.fromkeys(names), grouped=frozenset(names[:1]))
     array = jax.ShapeDtypeStruct((4, 8), "f4")
     tree = {"norm": {"mean": array}, "scale": {"largest": array}}
-    found = rules.state({"model_state": tree, "ema_model_state": tree})
+    found = rules.state({"model_state": tree, "other": tree})
     for state in found.values():
         assert state["norm"]["mean"].spec == P(("data", "fsdp"), None)
         assert state["scale"]["largest"].spec == P(None, None)

@@ -101,8 +101,7 @@ def write_run(
     run = open_workdir(workdir, config, data, fresh=False)
     write_digested(workdir / MODEL, run.stamp(about.to_dict()))
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about))
-    averages = {"ema_params": {}, "ema_model_state": {}}
-    state = {"params": zeros[0], "model_state": zeros[1], **averages}
+    state = {"params": zeros[0], "model_state": zeros[1], "extras": {}}
     info = {"progress": dataclasses.asdict(Progress())}
     made_of = manifest.make(state, digests(state), info, None, run)
     write(workdir / "checkpoints" / "2", state, made_of)

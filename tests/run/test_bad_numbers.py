@@ -21,9 +21,11 @@ from jaxtrain.errors import BadNumbersError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.run.bad_numbers import MAX_TOLD
 from jaxtrain.run.setup import build_setup
+from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import global_norm
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import TrainState, as_dict
+from jaxtrain.training.state import TrainState, as_dict, eval_weights
+from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Metrics, Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
@@ -88,7 +90,7 @@ def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
             state, _ = saved.restore(step, abstract)
             assert not_finite(state) == []
             assert all(
-                np.isfinite(x).all() for x in jax.tree.leaves(state["ema_params"])
+                np.isfinite(x).all() for x in jax.tree.leaves(eval_weights(state)[0])
             )
 
 
@@ -98,18 +100,11 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = Update(OptimizerConfig(), TrainConfig(steps=1), tx, None, {})
-    params = {"weights": jnp.ones(1)}
-    zero = jnp.zeros((), jnp.int32)
-    state = TrainState(
-        step=zero,
-        params=params,
-        model_state={},
-        opt_state=tx.init(params),
-        ema_params={},
-        loss_scale={},
-        bad_steps={"in_a_row": zero, "total": zero},
+    update = Update(
+        OptimizerConfig(), TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)
     )
+    params = {"weights": jnp.ones(1)}
+    state = first_state((params, {}), tx, update.transforms)
     root = jax.random.key(0)
     norm_of = functools.partial(global_norm, layout=LAYOUT)
     norm = jnp.float32(1.2e19)  # Squared, less than half the largest.

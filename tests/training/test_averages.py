@@ -15,10 +15,13 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.run import plateau
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
+from jaxtrain.training.create import first_state
 from jaxtrain.training.frozen import with_told_rate
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import Schedule, with_constant_end
 from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import close, same
 from tests.helpers.processes import ROOT
@@ -36,6 +39,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "prodigy": {"learning_rate": 1.0, **ADAM},
     "dadapt_adamw": {"learning_rate": 1.0, **ADAM},
 }
+
+
+def of(state: TrainState, field: str) -> Any:
+    """Return a field of a state, or the arrays of a transform."""
+    return state.extras.get(field) or getattr(state, field)
 
 
 class Steps:
@@ -59,20 +67,11 @@ class Steps:
 
         schedule = schedule or warmed_up
         tx = make_optimizer(config, schedule)
-        train, zero = TrainConfig(steps=99), jnp.zeros((), jnp.int32)
+        train = TrainConfig(steps=99)
         average = average or make_average(config, train)
-        self.update = Update(config, train, tx, schedule, {}, average=average)
-        dtype = jax.tree.leaves(params)[0].dtype
-        self.state = TrainState(
-            step=zero,
-            params=params,
-            model_state={},
-            opt_state=tx.init(params),
-            ema_params=jax.tree.map(jnp.copy, params) if average else {},
-            average_memory=average.create(dtype) if average else {},
-            loss_scale={},
-            bad_steps={"in_a_row": zero, "total": zero},
-        )
+        transforms = (Averaged(average), Guard()) if average else (Guard(),)
+        self.update = Update(config, train, tx, schedule, {}, transforms=transforms)
+        self.state = first_state((params, {}), tx, transforms)
         self._step = jax.jit(self._take)
 
     def _take(self, state: TrainState, noise: Any, target: Any, loss: Any) -> Any:
@@ -156,7 +155,7 @@ def test_swa_is_the_mean_of_the_weights_after_each_period(bad: tuple[int, ...]):
         np.testing.assert_allclose(flat(state.params), params, atol=1e-5)
         np.testing.assert_allclose(flat(state.eval_params), expected, atol=1e-5)
     assert len(ends) == 1 + (16 - len(bad) - start) // cycle
-    assert steps.state.average_memory["models"] == len(ends)
+    assert steps.state.extras["average"]["memory"]["models"] == len(ends)
 
 
 @pytest.mark.slow
@@ -173,7 +172,7 @@ def test_swa_of_a_run_leaves_out_steps_with_gradients_that_are_not_finite():
         if step in (2, 5, 7):
             ends.append(jax.device_get(trial.state.params))
     mean = jax.tree.map(lambda *x: np.mean(x, 0), *ends)
-    close(trial.state.ema_params, mean, rtol=1e-5, atol=1e-6)
+    close(trial.state.eval_params, mean, rtol=1e-5, atol=1e-6)
 
 
 def test_a_phase_with_rates_of_its_own_takes_none_from_before():
@@ -218,8 +217,8 @@ def test_a_skipped_step_changes_no_average():
         steps = Steps(first, {"name": name, "learning_rate": 0.25})
         before = steps(stored("noise", 0), target)
         after = steps(stored("noise", 1), target, np.inf)
-        for field in ("params", "ema_params", "average_memory", "opt_state"):
-            assert same(getattr(before, field), getattr(after, field)), field
+        for field in ("params", "average", "opt_state"):
+            assert same(*(of(state, field) for state in (before, after))), field
 
 
 def test_schedule_free_weights_are_those_of_optax():
@@ -245,14 +244,10 @@ def test_narrow_weights_have_an_average_that_is_wide():
     first = jax.tree.map(lambda x: x.astype(jnp.bfloat16), stored("first"))
     target = stored("target")
     steps = Steps(first, {"name": "schedule_free_sgd", "learning_rate": 0.5})
-    wide = jax.tree.map(lambda x: x.astype(jnp.float32), first)
-    memory = {n: jnp.float32(x) for n, x in steps.state.average_memory.items()}
-    state = replace(steps.state, ema_params=wide, average_memory=memory)
-    steps.state = state
     for step in range(5):
         state = steps(stored("noise", step), target)
     assert {x.dtype for x in jax.tree.leaves(state.params)} == {jnp.dtype("bfloat16")}
-    assert {x.dtype for x in jax.tree.leaves(state.ema_params)} == {
+    assert {x.dtype for x in jax.tree.leaves(state.eval_params)} == {
         jnp.dtype("float32")
     }
 
@@ -303,10 +298,10 @@ def test_half_precision_and_a_step_that_is_skipped(case: str):
     bad[0, 3, 2, 2, 0] = np.inf
     assert trial(bad, LABELS[3:4])["skipped"][0] == 1
     after = trial.state
-    for field in ("params", "opt_state", "ema_params", "average_memory"):
-        assert same(getattr(after, field), getattr(before, field)), field
+    for field in ("params", "opt_state", "average"):
+        assert same(of(after, field), of(before, field)), field
     if policy == "fp16":
-        assert after.loss_scale["scale"] == before.loss_scale["scale"] / 2
+        assert after.extras["guard"]["scale"] == before.extras["guard"]["scale"] / 2
     trial(IMAGES[4:5], LABELS[4:5])
     assert types(trial.state) == expected
     assert not same(trial.state.params, before.params)

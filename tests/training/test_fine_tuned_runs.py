@@ -63,7 +63,7 @@ def is_head(path: str) -> bool:
 
 
 def is_weight(path: str) -> bool:
-    return path.startswith(("params/", "ema_params/"))
+    return path.startswith(("params/", "extras/average/params/"))
 
 
 @pytest.mark.slow

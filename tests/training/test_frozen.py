@@ -20,7 +20,7 @@ from jaxtrain.run.setup import make_blueprint
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
-from jaxtrain.training.state import CreateState
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.step import make_train_step
 from tests.helpers.elsewhere import ElsewhereLayout
 from tests.helpers.layered import EPOCH, by_path, layered, take_steps
@@ -120,7 +120,7 @@ def step_of(config: Config) -> tuple[Any, Any]:
     rate: Any = lambda step: jnp.float32(0.1)  # noqa: E731
     (phase,) = build_phases(config, timetable, model, rate)
     update = phase.update
-    create = CreateState(blueprint, config.train, update.tx, update.average)
+    create = CreateState(blueprint, update.tx, update.transforms)
     task = build_task(config, SHAPE, {"num_classes": 5})
     layout = ElsewhereLayout(LAYOUT.mesh, {})
     step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, layout)

@@ -11,9 +11,10 @@ import optax
 import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import same
 from tests.helpers.rows import each_row
@@ -104,17 +105,10 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
     """Of 20 layers, the last alone has the value and the update."""
     options = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.9)
     tx: Any = make_optimizer(options, optax.constant_schedule(1.0))  # pyright: ignore[reportArgumentType]
-    rules = Update(options, TrainConfig(steps=1), tx, None, {})
+    rules = Update(options, TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),))
     params = tree(*[1.0] * 19, value, dtype=dtype)
-    zero = jnp.zeros((), jnp.int32)
-    state = TrainState(
-        step=zero,
-        params=params,
-        model_state={"norm": {"mean": jnp.zeros(3)}},
-        opt_state=tx.init(params),
-        ema_params={},
-        loss_scale={},
-        bad_steps={"in_a_row": zero, "total": zero},
+    state = first_state(
+        (params, {"norm": {"mean": jnp.zeros(3)}}), tx, rules.transforms
     )
     grads = tree(*[-1.0] * 19, -update)
     norm = functools.partial(global_norm, layout=LAYOUT)

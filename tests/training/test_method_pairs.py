@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import AugmentConfig, ModelConfig, PruneConfig
+from jaxtrain.config import AugmentConfig, ModelConfig
+from jaxtrain.config.root import SECTIONS
 from jaxtrain.training.methods import METHODS
 from tests.helpers import method_pairs
 from tests.helpers.layered import MODEL, layered, take_steps
@@ -89,7 +90,7 @@ def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: P
         sections["model"] = ModelConfig(name=MODEL, **model)
     data = layered().data
     data = dataclasses.replace(data, augment=AugmentConfig(**augment))
-    sections["prune"] = PruneConfig(**prune)
+    sections["prune"] = SECTIONS["prune"](**prune)
     ours, plain = (
         trained(name, tmp_path / "teacher", train=train, data=data, **sections)
         for name in (method, "plain")

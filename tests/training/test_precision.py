@@ -15,13 +15,11 @@ from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.run.setup import build_setup
-from jaxtrain.training import precision
-from jaxtrain.training.precision import (
-    adjust_loss_scale,
-    at_minimum,
-    create_loss_scale,
-    parse,
-)
+from jaxtrain.training.precision import parse
+from jaxtrain.training.state import GUARD, TrainState, with_extra
+from jaxtrain.training.transforms import guard
+from jaxtrain.training.transforms.base import StepContext
+from jaxtrain.training.transforms.guard import Guard, adjust_scale
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
@@ -139,14 +137,11 @@ def test_parse_names_what_it_knows(text: str) -> None:
     ],
 )
 def test_float16_has_a_loss_scale(text: str, scaled: bool) -> None:
-    loss_scale = create_loss_scale(parse(text))
-    if not scaled:
-        assert loss_scale == {}
-        return
-    assert {k: (v.dtype, v.shape, int(v)) for k, v in loss_scale.items()} == {
-        "scale": (F32, (), 2**15),
-        "good_steps": (jnp.int32, (), 0),
-    }
+    extra = Guard(parse(text).scales_loss).init({}, {})
+    counts = dict.fromkeys(("in_a_row", "total"), (jnp.int32, (), 0))
+    scale = {"scale": (F32, (), 2**15), "good_steps": (jnp.int32, (), 0)}
+    found = {k: (v.dtype, v.shape, int(v)) for k, v in extra.items()}
+    assert found == (counts | scale if scaled else counts)
 
 
 @pytest.fixture
@@ -170,19 +165,14 @@ def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path, text: str) -> No
     assert read_summary(tmp_path / "run")["eval"]["num_examples"] == 360
 
 
-def test_without_a_loss_scale() -> None:
-    assert adjust_loss_scale({}, jnp.array(False)) == {}
-    assert bool(at_minimum({}))
-
-
 def trajectory(finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the scale and the good steps after each step, computed in one scan."""
 
     def body(state: LossScale, finite: jax.Array) -> tuple[LossScale, LossScale]:
-        state = adjust_loss_scale(state, finite)
+        state = adjust_scale(**state, finite=finite)
         return state, state
 
-    start = create_loss_scale(parse("fp16"))
+    start = {"scale": jnp.float32(2**15), "good_steps": jnp.int32(0)}
     _, states = jax.lax.scan(body, start, jnp.asarray(finite))
     return np.array(states["scale"]), np.array(states["good_steps"])
 
@@ -196,9 +186,9 @@ def trajectory(finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_loss_scale_equals_jmp(
     period: int, num_steps: int, bad_fraction: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "GROWTH_PERIOD", period)
+    monkeypatch.setattr(guard, "GROWTH_PERIOD", period)
     # jmp has no maximum; here it must not come into play.
-    monkeypatch.setattr(precision, "MAX_SCALE", jnp.inf)
+    monkeypatch.setattr(guard, "MAX_SCALE", jnp.inf)
     finite = np.random.default_rng(period).random(num_steps) >= bad_fraction
     scale, good_steps = trajectory(finite)
 
@@ -232,10 +222,23 @@ def test_loss_scale_has_bounds() -> None:
     np.testing.assert_array_equal(good_steps[ends], 0)
 
 
-def test_at_minimum() -> None:
-    def scale(value: float) -> LossScale:
-        return {"scale": jnp.float32(value), "good_steps": jnp.int32(0)}
+def test_an_overflow_is_in_a_row_at_the_smallest_scale_alone() -> None:
+    one = Guard(scales=True)
 
-    assert bool(at_minimum(scale(1)))
-    assert not bool(at_minimum(scale(2)))
-    assert bool(jax.jit(at_minimum)(adjust_loss_scale(scale(2), jnp.array(False))))
+    def after(scale: float) -> int:
+        extra = {**one.init({}, {}), "scale": jnp.float32(scale)}
+        state = TrainState(
+            step=jnp.int32(0), params={}, model_state={}, opt_state={}, extras={}
+        )
+        state = with_extra(state, GUARD, extra)
+        no, zero = jnp.array(False), jnp.int32(0)
+        context = StepContext(
+            loss=jnp.float32(1),
+            finite=no,
+            taken=no,
+            steps_taken=zero,
+            learning_rate=None,
+        )
+        return int(one.after(state, state, context)[1]["bad_steps"])
+
+    assert (after(2), after(1)) == (0, 1)

@@ -1,5 +1,6 @@
 """Learning rates by layer and the two cycles of `fine_tune`, by their formulas."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -16,11 +17,11 @@ from jaxtrain.config import (
 )
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
+from jaxtrain.training.create import first_state
 from jaxtrain.training.frozen import Frozen, two_phases
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import make_two_cycles
-from jaxtrain.training.state import TrainState
 from jaxtrain.training.update import Update
 from tests.helpers.layered import by_path
 from tests.helpers.tiers import thinned
@@ -111,16 +112,8 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
 
     @jax.jit
     def step(params: Any, opt_state: Any, grads: Any) -> Any:
-        zero = jnp.int32(0)
-        state = TrainState(
-            step=zero,
-            params=params,
-            model_state={},
-            opt_state=opt_state,
-            ema_params={},
-            loss_scale={},
-            bad_steps={"in_a_row": zero, "total": zero},
-        )
+        state = first_state((params, {}), tx, update.transforms)
+        state = dataclasses.replace(state, opt_state=opt_state)
         key = jax.random.key(0)
         return update.optimize(state, key, grads, jnp.float64(1))
 

@@ -1,7 +1,5 @@
 """Loss spikes: the limit as numbers, and what the step does above it."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +7,8 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.training.spikes import SpikeDetector
+from jaxtrain.training.state import with_extra
+from jaxtrain.training.transforms.spikes import SpikeDetector
 from tests.helpers.numerics import same
 from tests.helpers.rows import each_row
 from tests.helpers.trial import IMAGES, LABELS, Trial
@@ -97,7 +96,8 @@ def test_step_with_a_spike_is_skipped(policy: str):
     )
     if policy == "fp16":  # A scale at which larger gradients do not overflow.
         scale = {"scale": jnp.float32(2), "good_steps": jnp.int32(0)}
-        trial.state = dataclasses.replace(trial.state, loss_scale=scale)
+        guard = {**trial.state.extras["guard"], **scale}
+        trial.state = with_extra(trial.state, "guard", guard)
     for i in range(8):
         metrics = trial(IMAGES[i : i + 1], LABELS[i : i + 1])
         assert (metrics["spike"][0], metrics["skipped"][0]) == (0, 0)
@@ -107,26 +107,26 @@ def test_step_with_a_spike_is_skipped(policy: str):
     after = trial.state
     assert metrics["loss"][0] > metrics["loss_limit"][0]
     assert (metrics["spike"][0], metrics["skipped"][0]) == (1, 1)
-    assert metrics["bad_steps"][0] == after.bad_steps["total"] == 1
-    for name in ("params", "opt_state", "ema_params"):
+    assert metrics["bad_steps"][0] == after.skipped_steps == 1
+    for name in ("params", "opt_state", "eval_params"):
         assert same(getattr(after, name), getattr(before, name)), name
     if policy == "fp16":  # The scale is not to blame.
-        assert after.loss_scale["scale"] == before.loss_scale["scale"]
+        assert after.extras["guard"]["scale"] == before.extras["guard"]["scale"]
 
 
 @pytest.mark.slow
 def test_step_that_is_not_finite_is_no_spike_and_no_history():
     trial = Trial(spike_sigma=6.0, spike_window=10)
     trial(IMAGES[:1], LABELS[:1])
-    before = trial.state.loss_stats
+    before = trial.state.extras["spikes"]
     metrics = trial(IMAGES[6:7] * np.inf, LABELS[6:7])
     assert (metrics["spike"][0], metrics["skipped"][0]) == (0, 1)
-    assert same(trial.state.loss_stats, before)
+    assert same(trial.state.extras["spikes"], before)
 
 
 def test_without_it_there_is_nothing_of_it():
     trial = Trial()
-    assert trial.state.loss_stats == {}
+    assert "spikes" not in trial.state.extras
     assert not {"spike", "loss_limit"} & trial(IMAGES[:1], LABELS[:1]).keys()
 
 

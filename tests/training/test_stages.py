@@ -29,11 +29,14 @@ from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Ema
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
 from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
-from jaxtrain.training.state import CreateState, as_dict
+from jaxtrain.training.state import as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
+from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.command import Result
@@ -188,7 +191,7 @@ def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
     assert read_summary(workdir)["skipped_steps"] == 2
     once, twice = arrays(workdir, 1), arrays(workdir, 2)
     moved = {name.split("/")[0] for name in once if once[name] != twice[name]}
-    assert moved == {"step", "bad_steps.in_a_row", "bad_steps.total"}, moved
+    assert moved == {"step", "extras.guard.in_a_row", "extras.guard.total"}, moved
 
 
 @pytest.mark.slow
@@ -259,7 +262,7 @@ def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     tx = make_optimizer(optimizer, schedule)
     policy = precision.parse(config.precision)
     blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
-    create = CreateState(blueprint, config.train, tx)
+    create = CreateState(blueprint, tx)
     state = jax.eval_shape(create, jax.random.key(0))
     parts = [stages.part(stage, state) for stage in stages.stages]
     for stage, part in zip(stages.stages, parts, strict=True):
@@ -336,9 +339,11 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        average = Ema(0.9)
-        update = Update(config.optimizer, config.train, tx, None, {}, average=average)
-        create = CreateState(blueprint, config.train, tx, average)
+        transforms = (Averaged(Ema(0.9)), Guard())
+        update = Update(
+            config.optimizer, config.train, tx, None, {}, transforms=transforms
+        )
+        create = CreateState(blueprint, tx, transforms)
         root, stages = keys.root_key(0), cut(config, num_stages)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = build_task(config, SHAPE, {"num_classes": CLASSES})

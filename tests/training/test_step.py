@@ -17,10 +17,13 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.training.averages import Ema
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import CreateState
+from jaxtrain.training.state import with_extra
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
-from jaxtrain.training.update import Update, mean_grads
+from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.guard import Guard
+from jaxtrain.training.update import Update
 from tests.helpers.numerics import close, same
 from tests.helpers.rows import each_row
 from tests.helpers.trial import (
@@ -105,15 +108,15 @@ def test_non_finite_step_changes_nothing_but_the_counts(ema: float | None):
     bad[0, 3, 2, 2, 0] = np.nan  # One pixel, which poisons batch-norm statistics.
     metrics = trial(bad, LABELS[1:2])
     after = trial.state
-    averages = ("ema_params", "ema_model_state")
+    averages = ("eval_params", "eval_model_state")
     for name in ("params", "model_state", "opt_state", *averages):
         assert same(getattr(after, name), getattr(before, name)), name
     assert int(after.step) == 2
     assert (metrics["skipped"][0], metrics["bad_steps"][0]) == (1, 1)
     trial(bad, LABELS[1:2])
-    assert trial.state.bad_steps == {"in_a_row": 2, "total": 2}
+    assert trial.state.extras["guard"] == {"in_a_row": 2, "total": 2}
     trial(IMAGES[2:3], LABELS[2:3])
-    assert trial.state.bad_steps == {"in_a_row": 0, "total": 2}
+    assert trial.state.extras["guard"] == {"in_a_row": 0, "total": 2}
     assert not same(trial.state.params, before.params)
 
 
@@ -142,10 +145,8 @@ def test_average_of_the_weights_follows_its_formula():
             (params, statistics),
             (after[0], of_batch),
         )
-    close(trial.state.ema_params, params, rtol=1e-5, atol=1e-6)
-    close(trial.state.ema_model_state, statistics, rtol=1e-5, atol=1e-5)
-    assert trial.state.eval_params is trial.state.ema_params
-    assert trial.state.eval_model_state is trial.state.ema_model_state
+    close(trial.state.eval_params, params, rtol=1e-5, atol=1e-6)
+    close(trial.state.eval_model_state, statistics, rtol=1e-5, atol=1e-5)
 
 
 def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
@@ -155,10 +156,13 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
-    update = Update(optimizer, train, tx, None, momenta, average=Ema(0.9))
+    transforms = (Averaged(Ema(0.9)), Guard())
+    update = Update(optimizer, train, tx, None, momenta, transforms=transforms)
     zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
     state: Any = Trial(ema_decay=0.9).state
-    state = dataclasses.replace(state, model_state=zeros, ema_model_state=zeros)
+    state = dataclasses.replace(state, model_state=zeros)
+    average = {**state.extras["average"], "model_state": zeros}
+    state = with_extra(state, "average", average)
     # Both micro-batches had a mean of 1.
     running = {
         name: {"mean": jnp.full(3, 1 - momenta[f"{name}/mean"] ** 2)} for name in zeros
@@ -169,7 +173,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     )
     # The decay of the first step is 1/10.
     for name in zeros:
-        np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)
+        np.testing.assert_allclose(after.eval_model_state[name]["mean"], 0.9, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -184,14 +188,14 @@ def test_averaged_weights_have_their_own_statistics(num_micro: int, num_steps: i
     zeros = jax.tree.map(jnp.zeros_like, state.model_state)
 
     def variance(images: jax.Array) -> jax.Array:
-        new = apply_model(trial.graphdef, state.ema_params, zeros, images)[1]
+        new = apply_model(trial.graphdef, state.eval_params, zeros, images)[1]
         return new["norm2"]["var"] / 0.1
 
     batches = jnp.asarray(IMAGES.reshape(-1, BATCH // num_micro, *SHAPE))
     exact = jax.jit(jax.vmap(variance))(batches).mean(0)
     averaged, running = (
         float(jnp.abs(found["norm2"]["var"] / exact - 1).mean())
-        for found in (state.ema_model_state, state.model_state)
+        for found in (state.eval_model_state, state.model_state)
     )
     assert averaged < 0.05 and running > 0.15, (averaged, running)
 
@@ -269,7 +273,7 @@ def test_state_keeps_its_types_from_step_to_step(policy: str, x64: bool):
         batches = {"image": images, "target": labels, "index": labels}
         after, metrics = jax.eval_shape(trial.step, trial.state, ROOT, {}, batches)
     types = {
-        x.dtype for x in jax.tree.leaves((trial.state.ema_params, metrics["loss"]))
+        x.dtype for x in jax.tree.leaves((trial.state.eval_params, metrics["loss"]))
     }
     assert types == {jnp.dtype(jnp.float64 if policy == "fp64" else jnp.float32)}
     before = jax.tree.map(lambda x: (x.shape, x.dtype), trial.state)
@@ -282,8 +286,9 @@ def test_small_gradients_of_float16_parameters_count():
     params = {"a": jnp.ones(3, jnp.float16)}
     assert np.float16(2e-8) == 0
     total = {"a": jnp.full(3, 2 * 2e-8 * 2.0**15, jnp.float32)}
-    state: Any = SimpleNamespace(params=params, loss_scale=scale, pruning={})
-    np.testing.assert_allclose(mean_grads(total, 2, state)["a"], 2e-8, rtol=1e-6)
+    state: Any = SimpleNamespace(params=params, extras={"guard": scale})
+    update: Any = Trial(accumulate_steps=2, policy="fp16", compute=False).update
+    np.testing.assert_allclose(update.mean_grads(total, state)["a"], 2e-8, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -312,17 +317,17 @@ def flat(params: Any) -> np.ndarray:
 def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
     trial = Trial(policy="fp16")
     before = trial.state
-    scale = float(before.loss_scale["scale"])
+    scale = float(before.extras["guard"]["scale"])
     big = IMAGES[:1] * 1e6  # Beyond float16: the gradients overflow.
     metrics = trial(big, LABELS[:1])
-    assert float(trial.state.loss_scale["scale"]) == scale / 2
+    assert float(trial.state.extras["guard"]["scale"]) == scale / 2
     assert metrics["skipped"][0] == 1
     assert metrics["bad_steps"][0] == 0
     assert same(trial.state.params, before.params)
     for _ in range(20):
         metrics = trial(big, LABELS[:1])
     # At the smallest scale it is no longer the scale's fault.
-    assert float(trial.state.loss_scale["scale"]) == 1
+    assert float(trial.state.extras["guard"]["scale"]) == 1
     assert metrics["bad_steps"][0] > 0
 
 
@@ -339,7 +344,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     schedule: Any = optax.linear_schedule(1.0, 0.0, 10)
     trial = Trial()
     tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
-    create = CreateState(trial.blueprint, trial.config.train, tx)
+    create = CreateState(trial.blueprint, tx, trial.update.transforms)
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
     trial.step = jax.jit(
@@ -373,14 +378,13 @@ def test_eval_step_ignores_dropout_and_padding():
 @pytest.mark.slow
 def test_run_begins_with_the_weights_it_is_given():
     """Averages start from them, not from those that were created."""
-    config = TrainConfig(steps=9, ema_decay=0.9)
     blueprint = Trial(compute=False).blueprint
-    create = CreateState(blueprint, config, optax.sgd(0.1), Ema(0.9))
+    create = CreateState(blueprint, optax.sgd(0.1), (Averaged(Ema(0.9)), Guard()))
     doubled = jax.tree.map(lambda x: 2 * x, create.weights(ROOT))
     state = create.begin(doubled)
-    for params in (state.params, state.ema_params):
+    for params in (state.params, state.eval_params):
         assert same(params, doubled[0])
-    assert same((state.model_state, state.ema_model_state), (doubled[1], doubled[1]))
+    assert same((state.model_state, state.eval_model_state), (doubled[1], doubled[1]))
 
 
 def test_models_are_built_the_same_from_the_same_key():

@@ -12,7 +12,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.teacher import KeptAnswers, Teacher
-from jaxtrain.training.update import Metrics
+from jaxtrain.training.transforms.base import Metrics
 
 # (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
 TrainForward = Callable[..., tuple[Any, Any]]
@@ -35,8 +35,8 @@ class Objective:
         them to 0; 1 without a loss scale.
       normalization: Statistics that the images of a batch are normalised with.
       whole: Function of the gradients of the trained parameters that returns those of
-        the whole micro-batch, and 0 for pruned weights. They differ where each device
-        trains copies of its own.
+        the whole micro-batch, after `StepTransform.on_gradients`. They differ where
+        each device trains copies of its own.
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.
       task: Task of the run, for a method that has losses of its own.

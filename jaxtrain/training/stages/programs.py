@@ -14,7 +14,8 @@ from jaxtrain.training.kernels import squares
 from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import apply_model
-from jaxtrain.training.update import Metrics, Update, mean_grads, scale_of, zero_grads
+from jaxtrain.training.transforms.base import Metrics
+from jaxtrain.training.update import Update, zero_grads
 
 
 class StagePrograms(NamedTuple):
@@ -89,10 +90,10 @@ def make_programs(
             )
             if not is_last:
                 return layout.images(y), (new, {})
-            loss_scale, learnt = target
+            extras, learnt = target
             losses, metrics = task.losses_and_metrics(y, learnt)
             loss = losses.mean()
-            return loss * scale_of(loss_scale), (new, {**metrics, "loss": loss})
+            return loss * update.loss_factor(extras), (new, {**metrics, "loss": loss})
 
         if not goes_back:
             y, found = outputs(params, x)
@@ -110,7 +111,7 @@ def make_programs(
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
         total = layout.summed_grads(total)
-        grads = mean_grads(total, update.train.accumulate_steps, state)
+        grads = update.mean_grads(total, state)
         return grads, squares(grads, layout)
 
     def measure(

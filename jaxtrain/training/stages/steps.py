@@ -20,11 +20,13 @@ from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.compiled import Compiled, Several
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.stages.cut import Stage, Stages
 from jaxtrain.training.stages.programs import StagePrograms, make_programs
-from jaxtrain.training.state import CreateState, TrainState
+from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import add_batch, micro_batch, predict, prepare_plain
-from jaxtrain.training.update import Metrics, Update
+from jaxtrain.training.transforms.base import Metrics
+from jaxtrain.training.update import Update
 
 # Of images, which stages take by their dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
@@ -172,7 +174,7 @@ def _run_passes(
                 model_states[stage],
                 inputs.pop(here),
                 keys_of[stage][micro],
-                (parts[last].loss_scale, targets[micro]) if is_last else (),
+                (parts[last].extras, targets[micro]) if is_last else (),
             )
             if is_last:
                 metrics.append(measured)

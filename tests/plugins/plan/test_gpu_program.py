@@ -12,13 +12,13 @@ from jaxtrain.config import (
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
-    PruneConfig,
     TrainConfig,
 )
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import parse_target
+from jaxtrain.plugins.pruning.config import PruneConfig
 from tests.helpers.needs import need
 from tests.plugins.plan.gpu_programs import Step, compile_evaluations, compile_steps
 

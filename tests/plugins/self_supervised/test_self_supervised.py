@@ -23,9 +23,10 @@ from jaxtrain.plugins.embedding.losses import agreement_losses
 from jaxtrain.plugins.self_supervised.task import SelfSupervised, spread
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training.averages import make_average
+from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import CreateState
 from jaxtrain.training.step import make_train_step
+from jaxtrain.training.transforms.core import core_transforms
 from jaxtrain.training.update import Update
 from tests.helpers import views
 from tests.helpers.blueprints import make_blueprint
@@ -97,8 +98,11 @@ def take_steps(loss: str) -> np.ndarray:
     model = blueprint.abstract()
     schedule: Any = optax.constant_schedule(views.RATE)
     tx, average = make_optimizer(optimizer, schedule), make_average(optimizer, train)
-    update = Update(optimizer, train, tx, schedule, momenta(model), average=average)
-    create = CreateState(blueprint, train, tx, average)
+    transforms = core_transforms(optimizer, train, blueprint.policy, average)
+    update = Update(
+        optimizer, train, tx, schedule, momenta(model), transforms=transforms
+    )
+    create = CreateState(blueprint, tx, transforms)
     root = keys.root_key(0)
     params, model_state = create.weights(root)
     state = create.begin((first_params(params), model_state))

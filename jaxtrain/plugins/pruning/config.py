@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
@@ -63,6 +63,10 @@ class PruneConfig(Section):
     # Epochs after which the sparsity is reached, by a cubic curve (Zhu and Gupta 2017);
     # default: three quarters of the run.
     end_epochs: float | None = None
+
+    @classmethod
+    def combinations(cls) -> tuple[Any, ...]:
+        return COMBINATIONS
 
     def validate(self) -> None:
         self._all(["sparsity"], lambda x: 0 < x < 1, "0 < value < 1")

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.config import TrainConfig
-
-Stats = dict[str, jax.Array]
+from jaxtrain.training.state import TrainState, with_extra
+from jaxtrain.training.transforms.base import (
+    Extra,
+    Metrics,
+    StepContext,
+    StepTransform,
+)
 
 # The smallest standard deviation, as a part of the mean: where the loss hardly changes,
 # its rounding is no spike.
@@ -19,7 +23,7 @@ MIN_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpikeDetector:
+class SpikeDetector(StepTransform):
     """Follows the mean and the deviation of the losses, weighted exponentially.
 
     A loss above their limit enters as the limit, so that a spike hardly moves it and a
@@ -36,7 +40,9 @@ class SpikeDetector:
     sigma: float
     window: int
 
-    def create(self) -> Stats:
+    name = "spikes"
+
+    def create(self) -> Extra:
         """Return the statistics of no loss: scalars; `limit` is not known yet."""
         return {
             "count": jnp.int32(0),
@@ -45,7 +51,7 @@ class SpikeDetector:
             "limit": jnp.float32(jnp.inf),
         }
 
-    def follow(self, stats: Stats, loss: jax.Array) -> Stats:
+    def follow(self, stats: Extra, loss: jax.Array) -> Extra:
         """Take in a finite loss; there is a limit once half the window is full."""
         count = stats["count"] + 1
         # All have the same weight until half the window is full (Finch 2009,
@@ -61,17 +67,24 @@ class SpikeDetector:
         )
         return {"count": count, "mean": mean, "variance": variance, "limit": limit}
 
-    def look(
-        self, stats: Stats, loss: jax.Array, finite: jax.Array
-    ) -> tuple[jax.Array, Stats]:
-        """Return whether a loss is a spike, and the statistics after it."""
-        followed = self.follow(stats, loss)
-        after = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
-        return finite & (loss > stats["limit"]), after
+    def init(self, params: object, model_state: object) -> Extra:
+        return self.create()
+
+    def accepts(self, extra: Extra, context: StepContext) -> jax.Array:
+        return ~_is_spike(extra, context)
+
+    def after(
+        self, new: TrainState, old: TrainState, context: StepContext
+    ) -> tuple[TrainState, Metrics]:
+        stats, finite = old.extras[self.name], context.finite
+        followed = self.follow(stats, context.loss)
+        kept = jax.tree.map(lambda n, o: jnp.where(finite, n, o), followed, stats)
+        metrics = {
+            "spike": (finite & _is_spike(stats, context)).astype(jnp.int32),
+            "loss_limit": stats["limit"],
+        }
+        return with_extra(new, self.name, kept), metrics
 
 
-def make_detector(config: TrainConfig) -> SpikeDetector | None:
-    """Return the detector that the config asks for, if any."""
-    if config.spike_sigma is None:
-        return None
-    return SpikeDetector(sigma=config.spike_sigma, window=config.spike_window)
+def _is_spike(stats: Extra, context: StepContext) -> jax.Array:
+    return context.loss > stats["limit"]

@@ -1,6 +1,5 @@
 """Pruning: which weights, how many, when, and that steps keep to the masks."""
 
-import dataclasses
 from fractions import Fraction
 from typing import Any
 
@@ -15,19 +14,21 @@ from jaxtrain.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
-    PruneConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
+from jaxtrain.plugins.pruning.config import PruneConfig
+from jaxtrain.plugins.pruning.kernels import find_kernels
+from jaxtrain.plugins.pruning.times import pruning_steps
+from jaxtrain.plugins.pruning.transform import Pruning, masked
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.pruning import Pruning, find_kernels, masked
 from jaxtrain.training.sparsity import describe_sparsity, sparsity_of
-from jaxtrain.training.state import split_model
+from jaxtrain.training.state import TrainState, split_model
 from tests.helpers.command import float64
 from tests.helpers.layered import EPOCH, Steps, layered, take_steps
 from tests.helpers.numerics import same
@@ -61,7 +62,7 @@ def first_of(weights: np.ndarray, number: int) -> np.ndarray:
 
 def masks_of(one: Pruning, dtype: str = "float32") -> dict[str, np.ndarray]:
     params = {p: jnp.asarray(x, dtype) for p, x in WEIGHTS.items()}
-    made = jax.jit(one.create)(nested(params))
+    made = jax.jit(one.init)(nested(params), {})
     return {p: np.asarray(x) for p, x in trees.by_path(made["masks"]).items()}
 
 
@@ -97,15 +98,26 @@ def test_a_pattern_keeps_the_largest_of_input_channels_in_a_row(keep: int, of: i
         assert (ours.sum(-1) == keep).all()
 
 
+def pruned(one: Pruning, params: Any, extra: Any, step: int) -> TrainState:
+    """Return the state after `step` steps of such parameters."""
+    state = TrainState(
+        step=jnp.int32(step),
+        params=params,
+        model_state={},
+        opt_state={},
+        extras={"pruning": extra},
+    )
+    return jax.jit(one.after)(state, state, None)[0]
+
+
 def test_what_is_pruned_stays_so():
     """A weight that is 0 but not pruned comes after those that are."""
     params = nested({p: jnp.zeros(x.shape) for p, x in WEIGHTS.items()})
     one = pruning(start=0, end=2, sparsity=0.75)
-    state = one.create(params)
-    before, after = state["masks"], jax.jit(one.after)
+    state = one.init(params, {})
+    before = state["masks"]
     for step in (1, 2):
-        fields = {"params": params, "ema_params": {}}
-        _, state = after(jnp.int32(step), fields, state)
+        state = pruned(one, params, state, step).extras["pruning"]
         kept = jax.tree.map(lambda new, old: new & ~old, state["masks"], before)
         assert not any(x.any() for x in jax.tree.leaves(kept))
         before = state["masks"]
@@ -115,12 +127,12 @@ def test_what_is_pruned_stays_so():
 def test_the_order_in_memory_changes_nothing():
     """As kernels lie on a single GPU: output channels first."""
     params = nested({p: jnp.asarray(x, jnp.float32) for p, x in WEIGHTS.items()})
-    fields, found = {"params": params, "ema_params": {}}, []
+    found = []
     for order in (None, (3, 0, 1, 2)):
         one = pruning(start=1, end=1, kernel_order=order)
-        found.append(jax.jit(one.after)(jnp.int32(1), fields, one.create(params)))
+        found.append(pruned(one, params, one.init(params, {}), 1))
     assert same(*found)
-    weights = trees.by_path(found[0][0]["params"])
+    weights = trees.by_path(found[0].params)
     assert sum((x == 0).sum() for x in weights.values()) >= 196
 
 
@@ -198,10 +210,11 @@ def times(total: int = 100, **sections: Any) -> tuple[int, int, int] | None:
     config = Config(
         data=DataConfig(batch_size=10),
         train=TrainConfig(**train),
-        prune=PruneConfig(**fields),
         **sections,
     )
-    return make_timetable(config, 100, has_validation=True).pruning
+    prune = PruneConfig(**fields)
+    timetable = make_timetable(config, 100, has_validation=True)
+    return pruning_steps(prune, config, timetable) if prune.is_on else None
 
 
 @each_row(
@@ -250,14 +263,7 @@ def test_what_does_not_fit_is_told(fields: Any, sections: Any, told: str):
 
 
 def test_evaluations_before_the_last_pruning_rank_nothing():
-    config = Config(
-        data=DataConfig(batch_size=10),
-        train=TrainConfig(steps=1000),
-        prune=PruneConfig(sparsity=0.5),
-    )
-    assert make_timetable(config, 100, has_validation=True).ranked_from == 750
-    config = dataclasses.replace(config, prune=PruneConfig())
-    assert make_timetable(config, 100, has_validation=True).ranked_from == 0
+    assert pruning(start=1, end=750).settled_after == 750
 
 
 def test_how_sparse_a_model_is():
@@ -289,7 +295,7 @@ class Moving(Plain):
         return grads, state, {**metrics, "moved": moved}
 
 
-MOVING = "tests.training.test_pruning:Moving"
+MOVING = "tests.plugins.pruning.test_pruning:Moving"
 own.allow([MOVING])
 SGD = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 
@@ -307,6 +313,17 @@ def take(
 ORDER = ("block", "stem")
 
 
+def of(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the masks of a state, and its sparsity."""
+    return state["extras"]["pruning"]
+
+
+def all_weights(state: dict[str, Any]) -> list[Any]:
+    """Return the parameters of a state, and their average if there is one."""
+    average = state["extras"].get("average")
+    return [state["params"], *([average["params"]] if average else [])]
+
+
 def assert_held(steps: Steps, number: int = 5120) -> None:
     """Check each state: as sparse as it is to be, nothing comes back, all are 0."""
     gone = np.zeros(number, bool)
@@ -314,22 +331,21 @@ def assert_held(steps: Steps, number: int = 5120) -> None:
     by_chance = np.concatenate([first[n]["kernel"].ravel() == 0 for n in ORDER])
     expected = [0, 0, *(0.8 - 0.8 * (1 - i / 3) ** 3 for i in (1, 2, 3)), 0.8, 0.8]
     for step, state in enumerate(steps.states):
-        masks = trees.by_path(state["pruning"]["masks"])
+        masks = trees.by_path(of(state)["masks"])
         assert list(masks) == [f"{name}/kernel" for name in ORDER]
         now = ~np.concatenate([x.ravel() for x in masks.values()])
         assert not (gone & ~now).any()
         gone = now
         assert gone.sum() == pytest.approx(expected[step] * number, abs=1)
-        assert state["pruning"]["sparsity"] == pytest.approx(gone.mean(), abs=1e-6)
-        for field in filter(state.get, ("params", "ema_params")):
-            weights = trees.by_path(state[field])
+        assert of(state)["sparsity"] == pytest.approx(gone.mean(), abs=1e-6)
+        for weights in map(trees.by_path, all_weights(state)):
             flat = np.concatenate([weights[path].ravel() for path in masks])
             # Nothing else is 0, but for first weights that bfloat16 rounds to it.
             zeros = by_chance if step < 2 else np.zeros(number, bool)
             np.testing.assert_array_equal((flat == 0) & ~zeros, gone & ~zeros)
     np.testing.assert_allclose(
         steps.metrics["sparsity"],
-        [state["pruning"]["sparsity"] for state in steps.states[1:]],
+        [of(state)["sparsity"] for state in steps.states[1:]],
     )
 
 
@@ -340,11 +356,11 @@ def test_each_step_keeps_to_the_masks():
     # A method moves no pruned weight; of the others, with biases, norms and the head.
     others = sum(x.size for x in jax.tree.leaves(steps.states[0]["params"])) - 5120
     for moved, state in zip(steps.metrics["moved"], steps.states, strict=False):
-        kept = sum(x.sum() for x in jax.tree.leaves(state["pruning"]["masks"]))
+        kept = sum(x.sum() for x in jax.tree.leaves(of(state)["masks"]))
         assert moved == kept + others
     # Gradients of pruned weights are no part of the norm, nor then of the momentum.
     before, after = (state["opt_state"] for state in steps.states[-2:])
-    masks = trees.by_path(steps.states[-1]["pruning"]["masks"])
+    masks = trees.by_path(of(steps.states[-1])["masks"])
     old, new = (trees.by_path(x) for x in (before, after))
     for path, mask in masks.items():
         (trace,) = [name for name in new if name.endswith(path)]
@@ -392,9 +408,9 @@ def test_a_pattern_holds_from_its_start_on():
     prune = {"sparsity": None, "pattern": "2:4", **dict.fromkeys(TIMES)}
     steps = take({**prune, "start_epochs": 2 / EPOCH}, train={"ema_decay": 0.9})
     for step, state in enumerate(steps.states):
-        for field in ("params", "ema_params"):
+        for weights in all_weights(state):
             for name in ("stem", "block"):
-                kernel = state[field][name]["kernel"]
+                kernel = weights[name]["kernel"]
                 kept = (kernel.T.reshape(-1, 4) != 0).sum(-1)
                 assert (kept == (2 if step >= 2 else 4)).all()
 
@@ -424,7 +440,7 @@ def test_frozen_layers_are_not_pruned():
     throughout = {"train": {"freeze": ("stem*",)}}
     prune = {"layers": ("stem", "block")}
     steps = take(prune, **throughout)
-    assert set(trees.by_path(steps.states[-1]["pruning"]["masks"])) == {"block/kernel"}
+    assert set(trees.by_path(of(steps.states[-1])["masks"])) == {"block/kernel"}
     assert (steps.states[-1]["params"]["stem"]["kernel"] != 0).all()
 
 
@@ -432,7 +448,7 @@ def test_frozen_layers_are_not_pruned():
 def test_a_run_may_begin_pruned():
     """As one does that goes on with the weights of a pruned one."""
     steps = take({"start_epochs": 0.0, "end_epochs": 0.0})
-    masks = [state["pruning"]["masks"] for state in steps.states]
+    masks = [of(state)["masks"] for state in steps.states]
     kept = np.concatenate([x.ravel() for x in jax.tree.leaves(masks[0])])
     assert 1 - kept.mean() == pytest.approx(0.8, abs=1e-3)
     assert all(same(masks[0], later) for later in masks[1:])

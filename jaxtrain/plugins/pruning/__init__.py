@@ -1,0 +1,9 @@
+"""Magnitude pruning: the smallest weights of kernels become 0 in training."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="pruning",
+    sections={"prune": "jaxtrain.plugins.pruning.config:PruneConfig"},
+    transforms={"pruning": "jaxtrain.plugins.pruning.transform:make_pruning"},
+)

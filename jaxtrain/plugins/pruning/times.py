@@ -1,0 +1,54 @@
+"""The steps at which a run prunes."""
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.plugins.pruning.config import PruneConfig
+from jaxtrain.run.timetable import Timetable
+
+# Prunings from the first to the last, where the config does not say how many.
+NUM_PRUNINGS = 32
+
+
+def pruning_steps(
+    prune: PruneConfig, config: Config, timetable: Timetable
+) -> tuple[int, int, int]:
+    """Return the first step, the last and the period of the prunings of a run.
+
+    Raises:
+      UserError: The epochs of `prune` do not fit the run.
+    """
+    total, per_epoch = timetable.total_steps, timetable.steps_per_epoch
+
+    def steps(name: str) -> int | None:
+        epochs = getattr(prune, name)
+        return None if epochs is None else round(epochs * per_epoch)
+
+    unfreeze = timetable.unfreeze_step or 0
+    start, end = map(steps, ("start_epochs", "end_epochs"))
+    if start is None:
+        start = 0 if config.model.pretrained is not None else total // 4
+        start = start if end is None else min(start, end)
+        start = max(start, min(unfreeze, total - 1))
+    elif start < unfreeze:
+        raise UserError(
+            f"prune.start_epochs = {prune.start_epochs:g}: there are layers that are "
+            f"trained after {config.train.first_epochs:g} epochs only "
+            "(train.freeze_epochs); begin then, or later"
+        )
+    if prune.pattern is not None:
+        end = start
+    elif end is None:
+        end = max(start, 3 * total // 4)
+    last = "prune.end_epochs" if prune.end_epochs is not None else "prune.start_epochs"
+    if end < start:
+        raise UserError(
+            f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
+            f"begins after {start}: end later, or give an earlier prune.start_epochs"
+        )
+    if end >= total:
+        raise UserError(
+            f"{last} = {getattr(prune, last.partition('.')[2])}: pruning would end "
+            f"after {end} steps, and the run has {total}: end before, so that the "
+            "weights that are left learn to do without the others"
+        )
+    return start, end, max(1, (end - start) // NUM_PRUNINGS)

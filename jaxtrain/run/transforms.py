@@ -1,0 +1,51 @@
+"""The transforms of a run's steps: those of the core, and of plug-ins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtrain.config import Config
+from jaxtrain.models.base import Model
+from jaxtrain.plugin import Table
+from jaxtrain.run.timetable import Timetable
+from jaxtrain.training import precision
+from jaxtrain.training.averages import make_average
+from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.transforms.base import StepTransform
+from jaxtrain.training.transforms.core import core_transforms
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """A run, as the transforms of its steps are made from it.
+
+    Attributes:
+      config: Config of the run, complete.
+      timetable: Timetable of the run.
+      model: Abstract model.
+      never_trained: Layers that are frozen throughout.
+      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+    """
+
+    config: Config
+    timetable: Timetable
+    model: Model
+    never_trained: Frozen
+    kernel_order: tuple[int, ...] | None = None
+
+
+# Functions of plug-ins that return the transform that a run asks for, if it does.
+TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
+
+
+def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
+    """Return the transforms of a run in order: those of plug-ins come first.
+
+    Raises:
+      UserError: Options of a transform do not fit the run.
+    """
+    config = facts.config
+    average = make_average(config.optimizer, config.train, facts.timetable.swa)
+    policy = precision.parse(config.precision)
+    core = core_transforms(config.optimizer, config.train, policy, average)
+    found = [make(facts) for make in TRANSFORMS.values()]
+    return (*(one for one in found if one is not None), *core)

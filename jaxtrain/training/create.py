@@ -1,0 +1,76 @@
+"""The first state of a run, created already sharded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxtrain import keys
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.transforms.base import StepTransform
+
+
+@dataclass(frozen=True, eq=False)
+class CreateState:
+    """Pure function from the root key to the first TrainState, in two steps.
+
+    Jit it with `out_shardings` to create each array where it belongs. A run jits the
+    steps one by one: changes of the first weights, such as reading those of another
+    model, come between them.
+
+    Attributes:
+      blueprint: Model to build.
+      tx: Optimizer of the run.
+      transforms: Transforms of the step.
+    """
+
+    blueprint: Blueprint
+    tx: optax.GradientTransformation
+    transforms: tuple[StepTransform, ...] = ()
+
+    def __call__(self, root: jax.Array) -> TrainState:
+        return self.begin(self.weights(root))
+
+    def weights(self, root: jax.Array) -> tuple[Any, Any]:
+        """Return the first parameters, and the model's other state.
+
+        Args:
+          root: Root key of the run.
+        """
+        model = self.blueprint.build(initial_rngs(keys.stream(root, keys.INIT)))
+        return split_model(model)[1:]
+
+    def begin(self, weights: tuple[Any, Any]) -> TrainState:
+        """Return the state of a run that begins with such weights."""
+        return first_state(weights, self.tx, self.transforms)
+
+
+def first_state(
+    weights: tuple[Any, Any],
+    tx: optax.GradientTransformation,
+    transforms: Sequence[StepTransform],
+) -> TrainState:
+    """Return the first state of a run.
+
+    Args:
+      weights: Parameters, and other state of the model, nested dicts.
+      tx: Optimizer of the run.
+      transforms: Transforms of the step.
+    """
+    params, model_state = weights
+    extras = {}
+    for transform in transforms:
+        extra = transform.init(params, model_state)
+        params = transform.first_params(params, extra)
+        extras[transform.name] = extra
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        model_state=model_state,
+        opt_state=tx.init(params),
+        extras=extras,
+    )

@@ -1,0 +1,1 @@
+"""Transforms of a step: what it does beside loss, gradients and optimizer."""

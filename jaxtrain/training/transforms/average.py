@@ -1,0 +1,93 @@
+"""The average of the weights, as a transform of the step."""
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.dtypes import wide, widen
+from jaxtrain.training.averages import Average, DoneStep
+from jaxtrain.training.frozen import merge
+from jaxtrain.training.state import AVERAGE, TrainState, with_extra
+from jaxtrain.training.transforms.base import Extra, StepContext, StepTransform
+from jaxtrain.trees import path_name
+
+
+@dataclass(frozen=True)
+class Averaged(StepTransform):
+    """Moves an average towards the weights of each step.
+
+    Its arrays are `params`, in at least float32, `model_state`, and the `memory` of the
+    average.
+
+    Batch-norm statistics of a moving average are those of the step's own batch, taken
+    out of the running ones again: the average of running averages would lag behind that
+    of the weights. Its values are as good as those computed anew (docs/decisions.md).
+    Numbers that are not float, such as counts, are those of the last step. Of other
+    averages `model_state` is that of the weights: an evaluation computes the statistics
+    anew.
+
+    Attributes:
+      average: Rate of the average, and what the next step makes of it.
+    """
+
+    average: Average
+
+    name = AVERAGE
+    lies_as = MappingProxyType({"params": "opt_state"})
+
+    def init(self, params: Any, model_state: Any) -> Extra:
+        dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))
+        return {
+            "params": _wide_copy(params),
+            "model_state": _wide_copy(model_state),
+            "memory": self.average.create(dtype),
+        }
+
+    def gradient_params(self, params: Any, extra: Extra) -> Any:
+        return self.average.gradient_weights(params, extra["params"])
+
+    def on_update(
+        self, new: TrainState, old: TrainState, context: StepContext
+    ) -> TrainState:
+        extra, frozen = old.extras[AVERAGE], context.frozen
+        done = DoneStep(context.steps_taken, context.learning_rate)
+        rate, memory = self.average.rate(extra["memory"], done)
+
+        def move(average: jax.Array, x: jax.Array) -> jax.Array:
+            if not jnp.issubdtype(x.dtype, jnp.floating):
+                return x
+            far = rate.astype(average.dtype)
+            return average + far * (x.astype(average.dtype) - average)
+
+        def of_step(path: Any, new: jax.Array, old: jax.Array) -> jax.Array:
+            momentum = context.momenta.get(path_name(path))
+            if momentum is None:
+                return new
+            kept = momentum**context.num_micro
+            return old + (new - old) / (1 - kept)
+
+        def move_trained(average: Any, values: Any) -> Any:
+            trained, rest = frozen.part(average)
+            return merge(jax.tree.map(move, trained, values), rest)
+
+        average = move_trained(extra["params"], frozen.part(new.params)[0])
+        if self.average.of_batches:
+            model_state = jax.tree_util.tree_map_with_path(
+                of_step,
+                frozen.part(new.model_state)[0],
+                frozen.part(old.model_state)[0],
+            )
+            model_state = move_trained(extra["model_state"], model_state)
+        else:
+            model_state = widen(new.model_state)
+        params = self.average.next_weights(new.params, average, rate)
+        moved = {"params": average, "model_state": model_state, "memory": memory}
+        return with_extra(replace(new, params=params), AVERAGE, moved)
+
+
+def _wide_copy(tree: Any) -> Any:
+    """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
+    return jax.tree.map(lambda x: jnp.array(x, copy=True), widen(tree))

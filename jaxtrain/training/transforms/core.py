@@ -1,0 +1,34 @@
+"""The transforms of the core that a run asks for."""
+
+from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.training.averages import Average
+from jaxtrain.training.precision import Policy
+from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.base import StepTransform
+from jaxtrain.training.transforms.guard import Guard
+from jaxtrain.training.transforms.plateau import Plateau
+from jaxtrain.training.transforms.spikes import SpikeDetector
+
+
+def core_transforms(
+    optimizer: OptimizerConfig,
+    train: TrainConfig,
+    policy: Policy,
+    average: Average | None,
+) -> tuple[StepTransform, ...]:
+    """Return the transforms of the core, in order.
+
+    Args:
+      optimizer: Section of the optimizer.
+      train: Section of the training.
+      policy: Precision of the run.
+      average: Average of the weights that the run evaluates; None keeps none.
+    """
+    found: list[StepTransform] = []
+    if train.spike_sigma is not None:
+        found.append(SpikeDetector(sigma=train.spike_sigma, window=train.spike_window))
+    if optimizer.schedule == "plateau":
+        found.append(Plateau())
+    if average is not None:
+        found.append(Averaged(average))
+    return (*found, Guard(policy.scales_loss))

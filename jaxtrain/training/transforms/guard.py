@@ -1,0 +1,77 @@
+"""The guard: counts of skipped steps, and the dynamic loss scale of fp16."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.training.state import GUARD, TrainState, with_extra
+from jaxtrain.training.transforms.base import (
+    Extra,
+    Metrics,
+    StepContext,
+    StepTransform,
+)
+
+# The dynamic loss scale (Micikevicius et al. 2017, arXiv:1710.03740); values of jmp.
+INITIAL_SCALE = 2.0**15
+SCALE_FACTOR = 2.0
+GROWTH_PERIOD = 2000
+MIN_SCALE = 1.0
+# jmp has no maximum: where gradients stay small, its scale grows until the scaled loss
+# overflows. The value is the default of NVIDIA's Apex.
+MAX_SCALE = 2.0**24
+
+
+@dataclass(frozen=True)
+class Guard(StepTransform):
+    """Counts the steps that are skipped; scales the loss where float16 asks for it.
+
+    Its arrays are int32 `total` and `in_a_row`, and of a loss scale float32 `scale` and
+    int32 `good_steps`. Overflows above the smallest scale are not in a row.
+
+    Attributes:
+      scales: Whether gradients pass through float16.
+    """
+
+    scales: bool = False
+
+    name = GUARD
+
+    def init(self, params: object, model_state: object) -> Extra:
+        extra: Extra = {n: jnp.zeros((), jnp.int32) for n in ("in_a_row", "total")}
+        if self.scales:
+            extra["scale"] = jnp.float32(INITIAL_SCALE)
+            extra["good_steps"] = jnp.int32(0)
+        return extra
+
+    def loss_factor(self, extra: Extra) -> jax.Array | None:
+        return extra.get("scale")
+
+    def after(
+        self, new: TrainState, old: TrainState, context: StepContext
+    ) -> tuple[TrainState, Metrics]:
+        extra, finite, taken = old.extras[GUARD], context.finite, context.taken
+        smallest = jnp.array(True) if not self.scales else extra["scale"] <= MIN_SCALE
+        counted = (finite | smallest).astype(jnp.int32)
+        in_a_row = jnp.where(taken, 0, extra["in_a_row"] + counted)
+        after = {
+            "in_a_row": in_a_row,
+            "total": extra["total"] + 1 - taken.astype(jnp.int32),
+        }
+        metrics = {"skipped": 1 - taken.astype(jnp.int32), "bad_steps": in_a_row}
+        if self.scales:
+            after |= adjust_scale(extra["scale"], extra["good_steps"], finite)
+            metrics["loss_scale"] = extra["scale"]
+        return with_extra(new, GUARD, after), metrics
+
+
+def adjust_scale(scale: jax.Array, good_steps: jax.Array, finite: jax.Array) -> Extra:
+    """Halve the scale after a non-finite step; double it after 2000 finite ones."""
+    grow = good_steps == GROWTH_PERIOD - 1
+    grown = jnp.where(grow, jnp.minimum(MAX_SCALE, scale * SCALE_FACTOR), scale)
+    shrunk = jnp.maximum(MIN_SCALE, scale / SCALE_FACTOR)
+    return {
+        "scale": jnp.where(finite, grown, shrunk),
+        "good_steps": jnp.where(finite & ~grow, good_steps + 1, 0),
+    }

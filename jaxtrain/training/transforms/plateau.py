@@ -1,0 +1,20 @@
+"""The factor that evaluations without improvement put on the learning rate."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.training.transforms.base import Extra, StepTransform
+
+PLATEAU = "plateau"
+
+
+class Plateau(StepTransform):
+    """Holds `factor`, float32; `jaxtrain.run.plateau` sets it between steps."""
+
+    name = PLATEAU
+
+    def init(self, params: object, model_state: object) -> Extra:
+        return {"factor": jnp.float32(1)}
+
+    def rate_factor(self, extra: Extra) -> jax.Array | None:
+        return extra["factor"]
