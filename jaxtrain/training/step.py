@@ -25,7 +25,7 @@ from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.transforms.base import Metrics, changes_gradients
+from jaxtrain.training.transforms.base import Metrics, projects
 from jaxtrain.training.update import Update, zero_grads
 from jaxtrain.training.views import View, plain
 
@@ -82,9 +82,9 @@ def make_train_step(
 
         def whole(grads: Any) -> Any:
             grads = layout.whole_grads(grads)
-            for transform in filter(changes_gradients, update.transforms):
+            for transform in filter(projects, update.transforms):
                 extra = layout.whole_params(state.extras[transform.name])
-                grads = transform.on_gradients(grads, extra)
+                grads = transform.project(grads, extra)
             return grads
 
         def forward(

@@ -87,7 +87,7 @@ class Update:
         factor = 1 / (num_micro * self.loss_factor(state.extras))
         grads = jax.tree.map(lambda g: g * factor, total)
         for transform in self.transforms:
-            grads = transform.on_gradients(grads, state.extras[transform.name])
+            grads = transform.project(grads, state.extras[transform.name])
         return grads
 
     def optimize(

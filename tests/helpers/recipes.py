@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+from jaxtrain.config.root import SECTIONS
+
 
 def write_recipe(path: Path, expression: str) -> Path:
     """Write a config file whose `get_config` returns the given expression."""
+    sections = [one.split(":") for one in SECTIONS.references.values()]
+    imports = [f"from {module} import {name}\n" for module, name in sections]
     path.write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
+        f"from jaxtrain.config import *\n{''.join(imports)}\n\ndef get_config():\n"
         f"    return {expression}\n"
     )
     return path

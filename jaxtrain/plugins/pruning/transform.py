@@ -93,9 +93,9 @@ class Pruning(StepTransform):
     def first_params(self, params: Any, extra: Extra) -> Any:
         return masked(params, extra["masks"])
 
-    def on_gradients(self, grads: Any, extra: Extra) -> Any:
+    def project(self, direction: Any, extra: Extra) -> Any:
         """Set the gradients of pruned weights to 0: they are no part of the norm."""
-        return masked(grads, extra["masks"])
+        return masked(direction, extra["masks"])
 
     @scopes.part(scopes.OPTIMIZER)
     def after(

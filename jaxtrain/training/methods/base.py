@@ -35,7 +35,7 @@ class Objective:
         them to 0; 1 without a loss scale.
       normalization: Statistics that the images of a batch are normalised with.
       whole: Function of the gradients of the trained parameters that returns those of
-        the whole micro-batch, after `StepTransform.on_gradients`. They differ where
+        the whole micro-batch, after `StepTransform.project`. They differ where
         each device trains copies of its own.
       norm: Function of such whole gradients, or of what has their shapes, to the norm
         of all of them, in at least float32.

@@ -45,7 +45,7 @@ class StepContext:
 class StepTransform:
     """Pure functions around the optimizer, and the arrays that they keep.
 
-    A step calls `gradient_params`, `loss_factor`, `on_gradients`, `rate_factor`,
+    A step calls `gradient_params`, `loss_factor`, `project`, `rate_factor`,
     `on_update`, `accepts` and `after`, each of all transforms in order. Everything but
     the attributes is traced.
 
@@ -83,15 +83,15 @@ class StepTransform:
         """Return a factor on the loss, which gradients are divided by; None: 1."""
         return None
 
-    def on_gradients(self, grads: Any, extra: Extra) -> Any:
-        """Return the gradients to go on with.
+    def project(self, direction: Any, extra: Extra) -> Any:
+        """Return a direction of the parameters without what a step may not move.
 
         Args:
-          grads: Gradients of the trained parameters by their paths; a method also has
-            those of copies, with a leading dim.
+          direction: Gradients, or the like, of the trained parameters by their paths. A
+            method also has those of copies, with a leading dim.
           extra: Arrays of this transform.
         """
-        return grads
+        return direction
 
     def rate_factor(self, extra: Extra) -> jax.Array | None:
         """Return a factor on the learning rate, a scalar; None: 1."""
@@ -138,6 +138,6 @@ class StepTransform:
         return {}
 
 
-def changes_gradients(transform: StepTransform) -> bool:
-    """Return whether a transform has an `on_gradients` of its own."""
-    return type(transform).on_gradients is not StepTransform.on_gradients
+def projects(transform: StepTransform) -> bool:
+    """Return whether a transform has a `project` of its own."""
+    return type(transform).project is not StepTransform.project

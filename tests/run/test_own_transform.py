@@ -1,0 +1,107 @@
+"""A transform of the step that another package brings."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.forked import ROOT
+from tests.helpers.recipes import recipe, write_recipe
+from tests.helpers.runs import read_lines
+
+CODE = '''
+"""Pulls the weights towards the mean of all weights so far."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+
+from jaxtrain.training.state import with_extra
+from jaxtrain.training.transforms.base import StepTransform
+
+
+class Pull(StepTransform):
+    name = "pull"
+    lies_as = {"mean": "params"}
+
+    def init(self, params, model_state):
+        return {"mean": jax.tree.map(jnp.copy, params), "count": jnp.int32(1)}
+
+    def on_update(self, new, old, context):
+        extra = old.extras[self.name]
+        count = extra["count"] + 1
+        mean = jax.tree.map(
+            lambda m, x: m + (x - m) / count, extra["mean"], new.params
+        )
+        pulled = jax.tree.map(lambda x, m: 0.9 * x + 0.1 * m, new.params, mean)
+        new = replace(new, params=pulled)
+        return with_extra(new, self.name, {"mean": mean, "count": count})
+
+    def after(self, new, old, context):
+        return new, {"pulled": new.extras[self.name]["count"]}
+
+    def describe(self, abstract):
+        return {"pull": "a tenth of the way"}
+
+
+def make(facts):
+    return Pull()
+'''
+PLUGIN = """
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(name="pull", transforms={"pull": "pull.transform:make"})
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a folder as a package is installed in."""
+    about = tmp_path / "site" / "pull-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pull\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[jaxtrain.plugins]\npull = pull:PLUGIN\n")
+    (about.parent / "pull").mkdir()
+    (about.parent / "pull" / "__init__.py").write_text(PLUGIN)
+    (about.parent / "pull" / "transform.py").write_text(CODE)
+    return about.parent
+
+
+@pytest.mark.slow
+def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
+    package: Path, tmp_path: Path
+):
+    changes = {
+        "precision": '"fp64"',
+        "data": 'DataConfig(source="digits", batch_size=32)',
+        "train": "TrainConfig(steps=4)",
+        "logging": "LoggingConfig(every_steps=1)",
+    }
+    config = write_recipe(tmp_path / "recipe.py", recipe(**changes))
+
+    def train(workdir: str, devices: int, *words: str) -> str:
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(package),
+            "COLUMNS": "200",
+            "JAX_ENABLE_X64": "1",
+            "JAX_NUM_CPU_DEVICES": str(devices),
+        }
+        words = ("--config", str(config), "--workdir", str(tmp_path / workdir), *words)
+        command = [sys.executable, str(ROOT / "main.py"), *words]
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "a tenth of the way" in train("whole", 1)
+    train("parts", 1, "--train.stop-after-steps", "2")
+    train("parts", 4, "--parallel.preset", "fsdp", "--parallel.fsdp", "4")
+    whole, parts = (read_lines(tmp_path / name, "train") for name in ("whole", "parts"))
+    assert [line["pulled"] for line in whole] == [2, 3, 4, 5]
+    for name in ("loss", "grad_norm", "pulled"):
+        found = [[line[name] for line in lines] for lines in (parts, whole)]
+        np.testing.assert_allclose(*found, rtol=1e-11)
