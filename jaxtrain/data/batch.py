@@ -16,82 +16,11 @@ The size of the prepared images is no part of a batch: each program is made for 
 (`Phase.image_size`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
-
-from jaxtrain.config import DataConfig
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.sources import Source
 
 Batch = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class BatchSpec:
-    """What the stored batches of a split hold.
-
-    Attributes:
-      example: One example: an image with the target of the first example.
-      numbers: Names of the arrays (batch,) that do not come from the store.
-    """
-
-    example: Batch
-    numbers: tuple[str, ...]
-
-    def stored(self, *leading: int, sharding: Any = None) -> Batch:
-        """Return the shapes of examples as they are stored, with leading dims."""
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(
-                (*leading, *x.shape), x.dtype, sharding=sharding
-            ),
-            self.example,
-        )
-
-    def batch(
-        self, *leading: int, sharding: Any = None, on_device: bool = False
-    ) -> Batch:
-        """Return the shapes of a batch; examples `on_device` are not part of it."""
-        number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
-        stored = {} if on_device else self.stored(*leading, sharding=sharding)
-        return {**dict.fromkeys(self.numbers, number), **stored}
-
-
-def train_spec(config: DataConfig, source: Source) -> BatchSpec:
-    """Return what the training batches of a source hold."""
-    shape = source.canvas_shape
-    if shape and (source.is_placed or source.sound is not None):
-        cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
-        return BatchSpec(jax.tree.map(lambda x: x[0], cut), train_numbers(config))
-    example = _example(source)
-    if shape:
-        height, width, _ = shape
-        example["image"] = np.zeros(shape, np.uint8)
-        example[BOX] = np.array([0, 0, width, height], np.float32)
-    return BatchSpec(example, train_numbers(config))
-
-
-def eval_spec(source: Source) -> BatchSpec:
-    """Return what the batches of an evaluation on a source hold."""
-    return BatchSpec(_example(source), ("index", "mask"))
-
-
-def train_numbers(config: DataConfig) -> tuple[str, ...]:
-    """Return the names of the numbers that go with each training example."""
-    asked = {
-        "index": True,
-        # Each copy of an example is augmented differently.
-        "repeat": config.repeats > 1 or config.sampling == "balanced",
-        "epoch": config.augment.alternating_flip,
-    }
-    return tuple(name for name, is_asked in asked.items() if is_asked)
-
-
-def _example(source: Source) -> Batch:
-    targets = source.targets(np.zeros(1, np.int64))
-    return {
-        "image": np.zeros(source.image_shape, source.dtype),
-        "target": jax.tree.map(lambda x: x[0], targets),
-    }
+# (data on the device, batch, root key, step) -> batch with normalised images.
+Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]

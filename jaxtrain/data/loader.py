@@ -13,7 +13,8 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
-from jaxtrain.data.batch import Batch, train_numbers
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch_specs import train_numbers
 from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source, Unreadable

@@ -1,7 +1,6 @@
 """What a step does to a batch of stored images before the model sees it."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,34 +15,10 @@ from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
 from jaxtrain.data.augment.mosaic import JoinTiles, mosaics
 from jaxtrain.data.augment.simple import alternating_flip
-from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import FIT, Fit
 from jaxtrain.dtypes import wide
-
-# (data on the device, batch, root key, step) -> batch with normalised images.
-Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]
-
-
-class Normalization(NamedTuple):
-    """The statistics that images are normalised with, of each channel, in 0..1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def pixels(self, images: jax.Array) -> jax.Array:
-        """Return images (B, H, W, C) in 0..1 for normalised ones."""
-        mean, std = (jnp.asarray(x, images.dtype) for x in self)
-        return images * std + mean
-
-    def normalized(self, pixels: jax.Array) -> jax.Array:
-        """Return normalised images for those in 0..1, the inverse of `pixels`."""
-        mean, std = (jnp.asarray(x, pixels.dtype) for x in self)
-        return (pixels - mean) / std
-
-
-# Of images that were not normalised.
-UNCHANGED = Normalization((0.0,), (1.0,))
 
 
 def make_preprocess(

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
-from jaxtrain.data.batch import eval_spec, train_spec
+from jaxtrain.data.batch_specs import eval_spec, train_spec
 from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.parallel import devices, sharding

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 from flax import nnx
 
-from jaxtrain.data.batch import Batch, eval_spec
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.loader import Dataset
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES

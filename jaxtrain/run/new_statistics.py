@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from jaxtrain.data import loader
-from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.loader import Dataset
-from jaxtrain.data.preprocess import Preprocess
 from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
 from jaxtrain.run.setup import Setup

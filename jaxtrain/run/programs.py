@@ -11,10 +11,12 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
-from jaxtrain.data.batch import eval_spec
+from jaxtrain.data.batch import Preprocess
+from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.loader import Dataset
+from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
-from jaxtrain.data.preprocess import Normalization, Preprocess, make_preprocess
+from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics

@@ -16,9 +16,9 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config import Config, DataConfig, SoundConfig
-from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.loader import Dataset
-from jaxtrain.data.preprocess import Normalization, Preprocess
+from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description

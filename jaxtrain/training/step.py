@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 from jaxtrain import keys
 from jaxtrain.config.train import Remat
-from jaxtrain.data.batch import Batch
-from jaxtrain.data.preprocess import UNCHANGED, Normalization, Preprocess
+from jaxtrain.data.batch import Batch, Preprocess
+from jaxtrain.data.normalization import UNCHANGED, Normalization
 from jaxtrain.models import folding
 from jaxtrain.models.convolution import use_cpu_convolutions
 from jaxtrain.models.copied import use_copies

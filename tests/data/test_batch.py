@@ -6,7 +6,7 @@ import jax
 
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.data import loader, sources
-from jaxtrain.data.batch import eval_spec, train_spec
+from jaxtrain.data.batch_specs import eval_spec, train_spec
 from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.rows import each_row
 

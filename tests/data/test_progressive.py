@@ -18,7 +18,7 @@ from jaxtrain import keys
 from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.batch import eval_spec
+from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.run.programs import augmented, unaugmented

@@ -14,7 +14,7 @@ from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
-from jaxtrain.data.batch import train_spec
+from jaxtrain.data.batch_specs import train_spec
 from jaxtrain.data.sources import Splits
 from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError

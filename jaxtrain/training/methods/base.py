@@ -9,7 +9,7 @@ import jax
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.preprocess import Normalization
+from jaxtrain.data.normalization import Normalization
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.teacher import KeptAnswers, Teacher
 from jaxtrain.training.transforms.base import Metrics

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.data.batch import Batch
-from jaxtrain.data.preprocess import Preprocess
+from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.tasks.base import Sums, Task

@@ -25,7 +25,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
-from jaxtrain.data.preprocess import Normalization
+from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder, load
 from jaxtrain.inference.model import make_model
