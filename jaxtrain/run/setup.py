@@ -49,7 +49,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,9 @@ class Setup:
     @property
     def average(self) -> Average | None:
         """The average of the weights that is evaluated; None evaluates the weights."""
-        found = [one for one in self.create.transforms if isinstance(one, Averaged)]
+        found = [
+            one for one in self.create.transforms if isinstance(one, WeightAverage)
+        ]
         return found[0].average if found else None
 
     @property

@@ -45,7 +45,8 @@ def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
     """
     config = facts.config
     average = make_average(config.optimizer, config.train, facts.timetable.swa)
-    policy = precision.parse(config.precision)
-    core = core_transforms(config.optimizer, config.train, policy, average)
+    scales_loss = precision.parse(config.precision).scales_loss
+    sections = config.optimizer, config.train
+    core = core_transforms(*sections, average, scales_loss=scales_loss)
     found = [make(facts) for make in TRANSFORMS.values()]
     return (*(one for one in found if one is not None), *core)

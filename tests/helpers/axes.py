@@ -94,6 +94,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
     sizes = {"data": 1, "fsdp": 1, **case["axes"]}
     has_maps = name in MAPS
     synthetic = f"synthetic:{IMAGES.get(name, '32x32x3')}/8/64"
+    sections: Any = {n: SECTIONS[n](**case[n]) for n in SECTIONS if n in case}
     return Config(
         task=PIXELS if has_maps else "classification",
         precision="fp64",
@@ -122,7 +123,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
                 **case.get("train", {}),
             },
         ),
-        **{name: SECTIONS[name](**case[name]) for name in SECTIONS if name in case},
+        **sections,
     )
 
 

@@ -93,7 +93,10 @@ class Trial:
             schedule,
             momenta(model),
             transforms=core_transforms(
-                self.config.optimizer, self.config.train, self.policy, average
+                self.config.optimizer,
+                self.config.train,
+                average,
+                scales_loss=self.policy.scales_loss,
             ),
         )
         create = CreateState(self.blueprint, tx, self.update.transforms)

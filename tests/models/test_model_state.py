@@ -17,7 +17,7 @@ from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import first_state
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.processes import Cli
@@ -52,7 +52,7 @@ def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
     train = TrainConfig(steps=9, ema_decay=0.9)
     schedule: Any = optax.constant_schedule(0.1)
     tx = make_optimizer(options, schedule)
-    transforms = (Averaged(Ema(0.9)), Guard())
+    transforms = (WeightAverage(Ema(0.9)), Guard())
     state = first_state((params, model_state), tx, transforms)
     return Update(options, train, tx, None, {}, transforms=transforms), state
 

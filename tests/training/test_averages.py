@@ -20,7 +20,7 @@ from jaxtrain.training.frozen import with_told_rate
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import Schedule, with_constant_end
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import close, same
@@ -69,7 +69,7 @@ class Steps:
         tx = make_optimizer(config, schedule)
         train = TrainConfig(steps=99)
         average = average or make_average(config, train)
-        transforms = (Averaged(average), Guard()) if average else (Guard(),)
+        transforms = (WeightAverage(average), Guard()) if average else (Guard(),)
         self.update = Update(config, train, tx, schedule, {}, transforms=transforms)
         self.state = first_state((params, {}), tx, transforms)
         self._step = jax.jit(self._take)
@@ -245,7 +245,8 @@ def test_narrow_weights_have_an_average_that_is_wide():
     target = stored("target")
     steps = Steps(first, {"name": "schedule_free_sgd", "learning_rate": 0.5})
     for step in range(5):
-        state = steps(stored("noise", step), target)
+        steps(stored("noise", step), target)
+    state = steps.state
     assert {x.dtype for x in jax.tree.leaves(state.params)} == {jnp.dtype("bfloat16")}
     assert {x.dtype for x in jax.tree.leaves(state.eval_params)} == {
         jnp.dtype("float32")

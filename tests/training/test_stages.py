@@ -35,7 +35,7 @@ from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
 from jaxtrain.training.state import as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.auxiliary import TwoHeads
@@ -339,7 +339,7 @@ def test_skips_and_random_layers_are_cut(
         blueprint = make_blueprint(config, policy, SHAPE, CLASSES)
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
-        transforms = (Averaged(Ema(0.9)), Guard())
+        transforms = (WeightAverage(Ema(0.9)), Guard())
         update = Update(
             config.optimizer, config.train, tx, None, {}, transforms=transforms
         )

@@ -21,7 +21,7 @@ from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import with_extra
 from jaxtrain.training.step import apply_model, make_eval_step, make_train_step
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
 from tests.helpers.numerics import close, same
@@ -156,7 +156,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum():
     train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
-    transforms = (Averaged(Ema(0.9)), Guard())
+    transforms = (WeightAverage(Ema(0.9)), Guard())
     update = Update(optimizer, train, tx, None, momenta, transforms=transforms)
     zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
     state: Any = Trial(ema_decay=0.9).state
@@ -379,7 +379,7 @@ def test_eval_step_ignores_dropout_and_padding():
 def test_run_begins_with_the_weights_it_is_given():
     """Averages start from them, not from those that were created."""
     blueprint = Trial(compute=False).blueprint
-    create = CreateState(blueprint, optax.sgd(0.1), (Averaged(Ema(0.9)), Guard()))
+    create = CreateState(blueprint, optax.sgd(0.1), (WeightAverage(Ema(0.9)), Guard()))
     doubled = jax.tree.map(lambda x: 2 * x, create.weights(ROOT))
     state = create.begin(doubled)
     for params in (state.params, state.eval_params):

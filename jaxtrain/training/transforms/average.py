@@ -16,7 +16,7 @@ from jaxtrain.trees import path_name
 
 
 @dataclass(frozen=True)
-class Averaged(StepTransform):
+class WeightAverage(StepTransform):
     """Moves an average towards the weights of each step.
 
     Its arrays are `params`, in at least float32, `model_state`, and the `memory` of the

@@ -121,7 +121,7 @@ class StepTransform:
         Args:
           new: State after the step: that of `on_update`, or the old arrays.
           old: State before the step.
-          context: Step.
+          context: Step that was taken or skipped.
         """
         return new, {}
 

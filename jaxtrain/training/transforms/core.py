@@ -2,8 +2,7 @@
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.training.averages import Average
-from jaxtrain.training.precision import Policy
-from jaxtrain.training.transforms.average import Averaged
+from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.base import StepTransform
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.transforms.plateau import Plateau
@@ -13,16 +12,17 @@ from jaxtrain.training.transforms.spikes import SpikeDetector
 def core_transforms(
     optimizer: OptimizerConfig,
     train: TrainConfig,
-    policy: Policy,
     average: Average | None,
+    *,
+    scales_loss: bool,
 ) -> tuple[StepTransform, ...]:
     """Return the transforms of the core, in order.
 
     Args:
       optimizer: Section of the optimizer.
       train: Section of the training.
-      policy: Precision of the run.
       average: Average of the weights that the run evaluates; None keeps none.
+      scales_loss: Whether gradients pass through float16.
     """
     found: list[StepTransform] = []
     if train.spike_sigma is not None:
@@ -30,5 +30,5 @@ def core_transforms(
     if optimizer.schedule == "plateau":
         found.append(Plateau())
     if average is not None:
-        found.append(Averaged(average))
-    return (*found, Guard(policy.scales_loss))
+        found.append(WeightAverage(average))
+    return (*found, Guard(scales_loss))

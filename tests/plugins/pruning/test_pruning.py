@@ -456,5 +456,5 @@ def test_a_run_may_begin_pruned():
 
 def test_lbfgs_is_refused():
     with pytest.raises(UserError, match=r"prune\.sparsity = 0\.5 with optimizer"):
-        lbfgs = OptimizerConfig(name="lbfgs")
-        Config(optimizer=lbfgs, prune=PruneConfig(sparsity=0.5))
+        sections: Any = {"prune": PruneConfig(sparsity=0.5)}
+        Config(optimizer=OptimizerConfig(name="lbfgs"), **sections)

@@ -98,7 +98,7 @@ def take_steps(loss: str) -> np.ndarray:
     model = blueprint.abstract()
     schedule: Any = optax.constant_schedule(views.RATE)
     tx, average = make_optimizer(optimizer, schedule), make_average(optimizer, train)
-    transforms = core_transforms(optimizer, train, blueprint.policy, average)
+    transforms = core_transforms(optimizer, train, average, scales_loss=False)
     update = Update(
         optimizer, train, tx, schedule, momenta(model), transforms=transforms
     )
