@@ -319,25 +319,6 @@ class Task:
         losses, metrics = self.losses_and_metrics(outputs, self.target(batch))
         return losses, metrics, model_state
 
-    def imitation(
-        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
-    ) -> jax.Array:
-        """Return how far outputs are from those of a teacher, of each example, (B,).
-
-        A task that does not say so cannot be distilled. It is 0 or more, in at least
-        float32.
-
-        Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
-          teacher: Outputs of the teacher for the same images, of the same shapes.
-          temperature: What logits are divided by; None means the task's default.
-          hard: Whether the teacher's answers count, and not its probabilities.
-
-        Raises:
-          UserError: an option has no meaning for the task.
-        """
-        raise NotImplementedError
-
     @staticmethod
     def mean_outputs(outputs: Any) -> Any:
         """Return the mean prediction of several models, traced.
@@ -544,11 +525,6 @@ class Task:
     def can_paste(self) -> bool:
         """Whether the task has `paste`."""
         return type(self).paste is not Task.paste
-
-    @property
-    def can_imitate(self) -> bool:
-        """Whether the task has `imitation`."""
-        return type(self).imitation is not Task.imitation
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
         """Return the task with what validation has chosen; {} if nothing."""
