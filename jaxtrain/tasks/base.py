@@ -136,8 +136,6 @@ class Task:
         with a name; of the classes of boxes; else None.
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
-      teacher_options: Options on which the meaning of the outputs depends, which those
-        of a teacher must share.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
       class_maps: Whether outputs are logits of the class of each pixel, (height, width,
@@ -182,7 +180,6 @@ class Task:
     class_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
-    teacher_options: ClassVar[tuple[str, ...]] = ()
     refused: Mapping[str, str] = MappingProxyType({})
     required: Mapping[str, Required] = MappingProxyType({})
     num_centres: int = 0

@@ -81,7 +81,6 @@ class Regression(Task):
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
-    teacher_options = ("mean", "std")
     refused: Mapping[str, str] = {
         "data.augment.cutmix": "a part of an image does not have that part of its "
         "numbers; data.augment.mixup mixes them",

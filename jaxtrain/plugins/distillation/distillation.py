@@ -16,17 +16,18 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.distillation.imitations import find_imitation
 from jaxtrain.plugins.distillation.options import DistillationOptions
+from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.teacher import KeptAnswers, Teacher
 
 # Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
 # answers alone, Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
-class Distillation(Plain):
+class Distillation(TeacherMethod, Plain):
     """The gradients of (1 - weight) times the loss and weight times the imitation.
 
     The teacher sees the same images as the student, augmented and mixed (Beyer et al.

@@ -49,6 +49,16 @@ def find_imitation(task: Task) -> Imitation | None:
     return None
 
 
+def teacher_options(task: Task) -> tuple[str, ...]:
+    """Return the options of a task that a teacher must share.
+
+    The meaning of the outputs depends on them. A task may have them as
+    `teacher_options`.
+    """
+    default = ("mean", "std") if isinstance(task, Regression) else ()
+    return getattr(task, "teacher_options", default)
+
+
 def _of_classes(
     task: Task, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
 ) -> jax.Array:
