@@ -27,7 +27,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.preprocess import Normalization
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import folder, load
+from jaxtrain.inference import folder, load, trust
 from jaxtrain.inference.model import make_model
 from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
@@ -364,6 +364,15 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         settle(config_of(place, teacher_digest="0" * 8))
     with pytest.raises(UserError, match="aside, and train"):
         check_kept(config_of(place), tmp_path)
+
+
+def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPatch):
+    shown: list[str] = []
+    monkeypatch.setattr(trust, "trust", shown.append)
+    trust.trust_pretrained(config_of("runs/teacher"))
+    assert shown == ["runs/teacher"]
+    with pytest.raises(UserError, match="or a teacher: what the recipe"):
+        trust.trust_pretrained(Config())
 
 
 def opened(settled: Settled) -> Trained:
