@@ -47,6 +47,8 @@ class Plugin:
         that reads it.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
+      weights_options: Options of methods that name trained weights, as
+        `model.pretrained` does.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
@@ -69,6 +71,7 @@ class Plugin:
     index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
+    weights_options: tuple[str, ...] = ()
     evaluations: Mapping[str, str] = field(default_factory=dict)
     sections: Mapping[str, str] = field(default_factory=dict)
     transforms: Mapping[str, str] = field(default_factory=dict)

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import jax
 
 LOSS, OPTIMIZER, PREPROCESS = "loss", "optimizer", "preprocess"
-# Another model, whose layers may have the names of those of the model.
-TEACHER = "teacher"
-_SCOPE = re.compile(r"(layer|part):([^/()\s]+)")
+_SCOPE = re.compile(r"(layer|part|model):([^/()\s]+)")
 # A path of layers has slashes, which part the scopes of a name.
 _SLASH = "."
 
@@ -44,11 +42,22 @@ def layer(path: str) -> Any:
 
 def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator: what a function computes is of a part of a step."""
+    return _scoped(f"part:{name}")
 
+
+def other_model(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator: what a function computes is of another model.
+
+    Its layers may have the names of those of the model: all are one part of a step.
+    """
+    return _scoped(f"model:{name}")
+
+
+def _scoped(scope: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)
         def scoped(*args: P.args, **options: P.kwargs) -> T:
-            with jax.named_scope(f"part:{name}"):
+            with jax.named_scope(scope):
                 return function(*args, **options)
 
         return scoped
@@ -67,13 +76,14 @@ def scope_of(eqn: Any) -> str:
 def place_of(op_name: str) -> Place | None:
     """Return the innermost scope in the metadata of an instruction; None without.
 
-    What a teacher computes is of one part, whatever its layers.
+    What another model computes is of one part, whatever its layers.
     """
     scopes = _SCOPE.findall(op_name)
     if not scopes:
         return None
-    if ("part", TEACHER) in scopes:
-        return Place(TEACHER, False, False)
+    others = [name for kind, name in scopes if kind == "model"]
+    if others:
+        return Place(others[0], False, False)
     kind, name = scopes[-1]
     backward = "transpose(" in op_name or "rematted_computation" in op_name
     if kind == "layer":

@@ -33,7 +33,7 @@ class FindLrArguments:
     steps: int = 100
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

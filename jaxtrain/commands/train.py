@@ -49,7 +49,7 @@ class TrainArguments:
     process_id: int | None = None
     # Seconds to wait for the other processes at the start.
     init_timeout: float = 300.0
-    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

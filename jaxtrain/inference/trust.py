@@ -20,6 +20,7 @@ from jaxtrain.inference import description, folder, foreign, mistaken
 from jaxtrain.inference.description import Description
 from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import read_own_parts
+from jaxtrain.training.methods import weights_options
 
 # Of a folder: the own parts that it names, by their fields; the recorded SHA-256 of
 # their files, by `own.place_of`; and how the user records the files as they are now.
@@ -63,8 +64,9 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
 
 
 def _begun_with(config: Config) -> list[Any]:
-    teacher = config.train.method_options.get("teacher")
-    return [path for path in (config.model.pretrained, teacher) if path is not None]
+    options = config.train.method_options
+    paths = [config.model.pretrained, *map(options.get, weights_options())]
+    return [path for path in paths if path is not None]
 
 
 def trust_pretrained(config: Config) -> None:
@@ -75,8 +77,9 @@ def trust_pretrained(config: Config) -> None:
     """
     paths = _begun_with(config)
     if not paths:
+        fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(
-            "--trust has no effect without model.pretrained, or a teacher: what the "
+            f"--trust has no effect without {fields}: what the "
             "recipe and the command line name is loaded in any case; leave it out"
         )
     for path in paths:

@@ -101,13 +101,13 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Return the programs of a run on streamed data, which load none, nor a teacher."""
+    """Return the programs of a run on streamed data, which load no arrays at all."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
         changed |= {"mean": some, "std": some}
     config = replace(setup.config, data=replace(setup.config.data, **changed))
-    return make_programs(replace(setup, config=config, teacher=None))
+    return make_programs(replace(setup, config=config, method_inputs=None))
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
@@ -173,7 +173,7 @@ def enough_memory(config: Config) -> Iterator[None]:
 
 
 def create_beside(setup: Setup) -> dict[str, Any]:
-    """Return what a step takes by keyword, on the devices: zeros for a teacher."""
+    """Return what a step takes by keyword, on the devices, filled with zeros."""
     return jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
     )

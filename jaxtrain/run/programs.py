@@ -22,7 +22,6 @@ from jaxtrain.parallel import sharding
 from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
-from jaxtrain.run.teacher import answers_of
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
@@ -87,7 +86,7 @@ class Programs:
 
 
 def make_programs(setup: Setup) -> Programs:
-    """Load data and teacher onto the devices, or open streams, and jit the steps."""
+    """Load data and the method's inputs, or open streams, and jit the steps."""
     config, mesh = setup.config, setup.mesh
     cache = loader.should_cache(config.data, setup.splits)
     train_set, validation_set, test_set = loader.make_datasets(
@@ -127,11 +126,11 @@ def make_programs(setup: Setup) -> Programs:
 def _beside(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Return what a step takes by keyword: what it reads of a teacher."""
-    if setup.teacher is None:
+    """Return the inputs of the method, which a step takes by keyword."""
+    inputs = setup.method_inputs
+    if inputs is None:
         return {}
-    data, mesh = setup.config.data, setup.mesh
-    found = answers_of(setup.teacher, data, train_set, mesh, prepare, seen)
+    found = inputs.load(setup.config.data, train_set, setup.mesh, prepare, seen)
     return {"beside": found}
 
 

@@ -30,6 +30,8 @@ from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
+from jaxtrain.training.methods import weights_options
+from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 
 # Of the section `data`.
@@ -47,12 +49,12 @@ class Settled(NamedTuple):
         channels.
       trained: Weights to begin with; None: there are none, or the run has gone on from
         them.
-      teacher: Weights of the teacher that the method asks; None: it asks none.
+      method: Method of the run, with the files that its options name.
     """
 
     config: Config
     trained: Trained | None
-    teacher: Trained | None
+    method: Method
 
 
 def settle(config: Config, workdir: Path | None = None) -> Settled:
@@ -63,7 +65,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
 
     Raises:
       UserError: The weights are not there, are of another model, or not those of
-        `model.pretrained_digest`; or the teacher is not that of the run.
+        `model.pretrained_digest`; or the method cannot open its files.
     """
     model, data = config.model, config.data
     begun = None if workdir is None else _begun(workdir)
@@ -80,7 +82,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
         field = f"model.pretrained = {model.pretrained!r}"
-        _check_agree(peers.gather(digest), field)
+        check_agree(peers.gather(digest), field)
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
@@ -90,50 +92,13 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     # The usual crop_mode stays None, as in the runs of versions that had no other.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
-    teacher, method_options = _open_teacher(config, begun)
-    train = dataclasses.replace(config.train, method_options=method_options)
-    config = dataclasses.replace(config, model=model, data=data, train=train)
-    return Settled(config, trained, teacher)
-
-
-def _open_teacher(
-    config: Config, begun: Config | None
-) -> tuple[Trained | None, dict[str, Any]]:
-    """Open the teacher that a method asks, if it does.
-
-    Args:
-      config: Config of the run.
-      begun: That of the run that goes on, if it does.
-
-    Returns:
-      The weights of the teacher, and the options of the method with their digest.
-
-    Raises:
-      UserError: They are not there, or not those that were meant.
-    """
-    method, options = build_method(config.train), config.train.method_options
-    if method.teacher is None:
-        return None, options
-    field = f"train.method_options: teacher = {method.teacher!r}"
-    trained = _find(method.teacher, field)
-    found = trained.digest()
-    _check_agree(peers.gather(found), field)
-    if not found.startswith(method.teacher_digest or ""):
-        raise UserError(
-            f"train.method_options: teacher_digest = {method.teacher_digest!r}, and "
-            f"that of {trained.where} is {found}: these are other weights than were "
-            "meant"
-        )
     before = {} if begun is None else begun.train.method_options
-    taught = before.get("teacher_digest", found)
-    if before.get("teacher") == method.teacher and taught != found:
-        raise UserError(
-            f"{field} has changed since the run began: its sha256 was "
-            f"{str(taught)[:NUM_SHOWN]}, and that of {trained.where} is "
-            f"{found[:NUM_SHOWN]}; restore it, or begin anew with --fresh or another "
-            "--workdir"
-        )
-    return trained, {**options, "teacher_digest": found}
+    method, options = build_method(config.train).open(
+        config.train.method_options, before
+    )
+    train = dataclasses.replace(config.train, method_options=options)
+    config = dataclasses.replace(config, model=model, data=data, train=train)
+    return Settled(config, trained, method)
 
 
 def _check_name(found: str, model: ModelConfig) -> None:
@@ -203,7 +168,7 @@ def _options(model: ModelConfig) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v not in (None, {})}
 
 
-def _check_agree(digests: list[str], field: str) -> None:
+def check_agree(digests: list[str], field: str) -> None:
     """Check that all processes of a run have found the same weights."""
     for process, digest in enumerate(digests):
         if digest != digests[0]:
@@ -220,10 +185,10 @@ def check_kept(config: Config, workdir: Path) -> None:
     Raises:
       UserError: They lie in the folder.
     """
-    named = {
-        "model.pretrained": config.model.pretrained,
-        "train.method_options: teacher": config.train.method_options.get("teacher"),
-    }
+    options = config.train.method_options
+    named: dict[str, Any] = {"model.pretrained": config.model.pretrained}
+    for name in weights_options():
+        named[f"train.method_options: {name}"] = options.get(name)
     for field, path in named.items():
         if path is None:
             continue
@@ -246,7 +211,7 @@ def open_weights(model: ModelConfig) -> Trained:
     field = f"model.pretrained = {model.pretrained!r}"
     backbone = backbone_config(model)
     models = (model,) if backbone is None else (model, backbone)
-    trained = _find(model.pretrained, field, models)
+    trained = find_weights(model.pretrained, field, models)
     expected, found = model.pretrained_digest or "", trained.digest()
     if not found.startswith(expected):
         raise UserError(
@@ -256,7 +221,7 @@ def open_weights(model: ModelConfig) -> Trained:
     return trained
 
 
-def _find(place: str, field: str, models: Sequence[ModelConfig] = ()) -> Trained:
+def find_weights(place: str, field: str, models: Sequence[ModelConfig] = ()) -> Trained:
     """Find the weights that a field of the config names.
 
     Their arrays are read later, when the run starts.

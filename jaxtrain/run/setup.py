@@ -36,7 +36,6 @@ from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.phases import Phase, build_phases
 from jaxtrain.run.settle import settle, settle_options, settle_statistics
-from jaxtrain.run.teacher import TeacherWeights, plan_teacher
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
@@ -44,7 +43,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.methods.base import Method
-from jaxtrain.training.methods.build import build_method
+from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.stages.cut import Stages, build_stages
@@ -73,7 +72,7 @@ class Setup:
     splits: sources.Splits
     task: Task
     method: Method
-    teacher: TeacherWeights | None
+    method_inputs: MethodInputs | None
     best: Goal
     watched: Goal
     plateau: Goal | None
@@ -114,7 +113,8 @@ class Setup:
     @property
     def beside(self) -> dict[str, Any]:
         """Abstract arrays that a step takes by keyword, if its method has any."""
-        return {} if self.teacher is None else {"beside": self.teacher.beside}
+        inputs = self.method_inputs
+        return {} if inputs is None else {"beside": inputs.abstract}
 
     @property
     def state_formats(self) -> Any:
@@ -140,7 +140,7 @@ def build_setup(
       UserError: a name is unknown, or data, model, batch and devices do not fit.
     """
     recipe = config
-    config, trained, taught = settle(recipe, workdir)
+    config, trained, method = settle(recipe, workdir)
     meshes = _meshes(config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
@@ -151,7 +151,6 @@ def build_setup(
     task = data_checks.task_of_data(config, splits)
     config = settle_options(config, task.settled)
     checks.check_rounded(config, task)
-    method = build_method(config.train)
     method.check(task, config.task)
     checks.check_task(config, task, meshes[0])
     data_checks.check_data(config, splits, task)
@@ -199,12 +198,11 @@ def build_setup(
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
-    stages, teacher = None, None
+    stages = None
     micro = blueprint.images(config.micro_batch_size)
-    if taught is not None:
-        method, teacher = plan_teacher(
-            method, taught, config, task, splits.train, layouts[0], micro
-        )
+    method, method_inputs = method.plan_inputs(
+        MethodContext(config, task, splits.train, layouts[0], micro)
+    )
     if len(layouts) > 1:
         stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
@@ -217,7 +215,7 @@ def build_setup(
         splits=splits,
         task=task,
         method=method,
-        teacher=teacher,
+        method_inputs=method_inputs,
         best=task.goal(
             "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
         ),

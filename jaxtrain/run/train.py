@@ -38,7 +38,6 @@ from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import describe_data, describe_model, versions
 from jaxtrain.run.tables import describe, describe_result, show_next
-from jaxtrain.run.teacher import describe_teacher
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -82,8 +81,8 @@ def train(
         rows = describe_settled(setup.recipe, setup.config, setup.trained)
         if start is not None:
             rows |= start.rows
-        if setup.teacher is not None:
-            rows |= describe_teacher(setup.teacher)
+        if setup.method_inputs is not None:
+            rows |= setup.method_inputs.describe()
         show_table("jaxtrain", {**describe(setup, workdir), **rows})
         folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(

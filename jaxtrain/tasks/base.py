@@ -136,8 +136,6 @@ class Task:
         with a name; of the classes of boxes; else None.
       settled: Options that the task has taken from the training targets. The config of
         the run then holds them, and with them it is the same task without these data.
-      teacher_options: Options on which the meaning of the outputs depends, which those
-        of a teacher must share.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
       class_maps: Whether outputs are logits of the class of each pixel, (height, width,
@@ -182,7 +180,6 @@ class Task:
     class_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
     settled: Mapping[str, Any] = MappingProxyType({})
-    teacher_options: ClassVar[tuple[str, ...]] = ()
     refused: Mapping[str, str] = MappingProxyType({})
     required: Mapping[str, Required] = MappingProxyType({})
     num_centres: int = 0
@@ -318,25 +315,6 @@ class Task:
         outputs, model_state = forward(batch["image"], key)
         losses, metrics = self.losses_and_metrics(outputs, self.target(batch))
         return losses, metrics, model_state
-
-    def imitation(
-        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
-    ) -> jax.Array:
-        """Return how far outputs are from those of a teacher, of each example, (B,).
-
-        A task that does not say so cannot be distilled. It is 0 or more, in at least
-        float32.
-
-        Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
-          teacher: Outputs of the teacher for the same images, of the same shapes.
-          temperature: What logits are divided by; None means the task's default.
-          hard: Whether the teacher's answers count, and not its probabilities.
-
-        Raises:
-          UserError: an option has no meaning for the task.
-        """
-        raise NotImplementedError
 
     @staticmethod
     def mean_outputs(outputs: Any) -> Any:
@@ -544,11 +522,6 @@ class Task:
     def can_paste(self) -> bool:
         """Whether the task has `paste`."""
         return type(self).paste is not Task.paste
-
-    @property
-    def can_imitate(self) -> bool:
-        """Whether the task has `imitation`."""
-        return type(self).imitation is not Task.imitation
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
         """Return the task with what validation has chosen; {} if nothing."""

@@ -18,7 +18,6 @@ from jaxtrain.tasks import losses
 from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
-from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
@@ -198,11 +197,6 @@ class Classification(Task):
             hits = first == target
         known = None if self._all_labelled else _is_known(target)
         return {"accuracy": mean_known(hits, known)}
-
-    def imitation(
-        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
-    ) -> jax.Array:
-        return imitate_classes(outputs, teacher, temperature, hard)
 
     @staticmethod
     def mean_outputs(outputs: jax.Array) -> jax.Array:

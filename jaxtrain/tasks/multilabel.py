@@ -14,7 +14,6 @@ from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
-from jaxtrain.tasks.imitation import imitate_labels
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.label_sections import label_sections
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
@@ -152,11 +151,6 @@ class Multilabel(Task):
             losses = label_losses(outputs, probability, weights)
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
-
-    def imitation(
-        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
-    ) -> jax.Array:
-        return imitate_labels(outputs, teacher, temperature, hard)
 
     @staticmethod
     def mean_outputs(outputs: jax.Array) -> jax.Array:

@@ -16,7 +16,6 @@ from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
-from jaxtrain.tasks.imitation import imitate_numbers
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_number,
@@ -82,7 +81,6 @@ class Regression(Task):
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
-    teacher_options = ("mean", "std")
     refused: Mapping[str, str] = {
         "data.augment.cutmix": "a part of an image does not have that part of its "
         "numbers; data.augment.mixup mixes them",
@@ -138,6 +136,11 @@ class Regression(Task):
             if (self._loss.has_interval or metric.add == self._errors)
             and (num > 1 or not name.endswith(OF_COLUMNS))
         }
+
+    @property
+    def has_point_outputs(self) -> bool:
+        """Whether the outputs are the predicted numbers, and no distributions."""
+        return isinstance(self._loss, PointLoss)
 
     def describe(self) -> str:
         names = ", ".join(self._names[:MAX_SHOWN])
@@ -198,22 +201,6 @@ class Regression(Task):
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
-
-    def imitation(
-        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
-    ) -> jax.Array:
-        if temperature is not None or hard:
-            raise UserError(
-                f"temperature = {temperature} and hard = {hard} have no effect on "
-                "task = 'regression', whose outputs are numbers: leave them out"
-            )
-        if not isinstance(self._loss, PointLoss):
-            raise UserError(
-                "task = 'regression' with another loss than mse, l1 and huber puts "
-                "out more than numbers, of which a difference means nothing: set one "
-                "of these for the teacher and for this run"
-            )
-        return imitate_numbers(outputs, teacher)
 
     @staticmethod
     def mean_outputs(outputs: Any) -> jax.Array:

@@ -25,8 +25,9 @@ from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import global_norm
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict, eval_weights
+from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Metrics, Update
+from jaxtrain.training.update import Update
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary

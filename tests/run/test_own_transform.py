@@ -1,4 +1,4 @@
-"""A transform of the step that another package brings."""
+"""The transform of docs/extending.md, which another package brings."""
 
 import os
 import subprocess
@@ -12,45 +12,8 @@ from tests.helpers.forked import ROOT
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 
-CODE = '''
-"""Pulls the weights towards the mean of all weights so far."""
-
-from dataclasses import replace
-
-import jax
-import jax.numpy as jnp
-
-from jaxtrain.training.state import with_extra
-from jaxtrain.training.transforms.base import StepTransform
-
-
-class Pull(StepTransform):
-    name = "pull"
-    lies_as = {"mean": "params"}
-
-    def init(self, params, model_state):
-        return {"mean": jax.tree.map(jnp.copy, params), "count": jnp.int32(1)}
-
-    def on_update(self, new, old, context):
-        extra = old.extras[self.name]
-        count = extra["count"] + 1
-        mean = jax.tree.map(
-            lambda m, x: m + (x - m) / count, extra["mean"], new.params
-        )
-        pulled = jax.tree.map(lambda x, m: 0.9 * x + 0.1 * m, new.params, mean)
-        new = replace(new, params=pulled)
-        return with_extra(new, self.name, {"mean": mean, "count": count})
-
-    def after(self, new, old, context):
-        return new, {"pulled": new.extras[self.name]["count"]}
-
-    def describe(self, abstract):
-        return {"pull": "a tenth of the way"}
-
-
-def make(facts):
-    return Pull()
-'''
+TEXT = (ROOT / "docs" / "extending.md").read_text()
+CODE = TEXT.partition("# pull/transform.py\n")[2].partition("```")[0]
 PLUGIN = """
 from jaxtrain.plugin import Plugin
 

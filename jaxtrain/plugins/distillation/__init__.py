@@ -5,4 +5,5 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="distillation",
     methods={"distillation": "jaxtrain.plugins.distillation.distillation:Distillation"},
+    weights_options=("teacher",),
 )

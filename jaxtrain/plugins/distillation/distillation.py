@@ -5,6 +5,7 @@ Hinton et al. 2015, arXiv:1503.02531; Touvron et al. 2021, arXiv:2012.12877 (har
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,18 +14,20 @@ import jax
 from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
+from jaxtrain.plugins.distillation.imitations import find_imitation
 from jaxtrain.plugins.distillation.options import DistillationOptions
+from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.teacher import KeptAnswers, Teacher
 
 # Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
 # answers alone, Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
-class Distillation(Plain):
+class Distillation(TeacherMethod, Plain):
     """The gradients of (1 - weight) times the loss and weight times the imitation.
 
     The teacher sees the same images as the student, augmented and mixed (Beyer et al.
@@ -34,6 +37,7 @@ class Distillation(Plain):
     Options = DistillationOptions
     caches_teacher = True
     _asked: Teacher | KeptAnswers | None = None
+    _imitation: Callable[[Any, Any], jax.Array] | None = None
 
     def __init__(self, **given: Any):
         options = DistillationOptions(**given)
@@ -50,7 +54,7 @@ class Distillation(Plain):
 
     def check(self, task: Task, name: str) -> None:
         method = f"train.method = 'distillation' with task = {name!r}"
-        if not task.can_imitate:
+        if find_imitation(task) is None:
             raise UserError(
                 f"{method}: this task does not say how outputs imitate a teacher's; "
                 "use classification, multilabel, segmentation or regression, or give "
@@ -65,13 +69,18 @@ class Distillation(Plain):
     def taught_by(
         self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
     ) -> "Distillation":
-        jax.eval_shape(partial(task.imitation, **self._how), outputs, outputs)
+        imitation = find_imitation(task)
+        assert imitation is not None, "a run has called `check`"
         method = copy.copy(self)
         method._asked = teacher
+        method._imitation = partial(imitation, **self._how)
+        jax.eval_shape(method._imitation, outputs, outputs)
         return method
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         assert self._asked is not None, "a run has called `taught_by`"
+        assert self._imitation is not None
+        imitation = self._imitation
         (_, batch, _), task = given, objective.task
         images = batch["image"]
         said = self._asked.ask(objective.beside, batch, objective.normalization)
@@ -81,7 +90,7 @@ class Distillation(Plain):
         ) -> tuple[jax.Array, Metrics, Any]:
             outputs, model_state = objective.forward(params, model_state, images, key)
             own, metrics = task.losses_and_metrics(outputs, task.target(batch))
-            apart = task.imitation(main_outputs(outputs), said, **self._how)
+            apart = imitation(main_outputs(outputs), said)
             metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
             total = (1 - self._share) * own + self._share * apart
             return total, metrics, model_state

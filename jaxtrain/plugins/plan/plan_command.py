@@ -38,7 +38,7 @@ class PlanArguments:
     check: bool = False
     # Folder of plan.json; None: runs/<name of the config>.
     out: Path | None = None
-    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

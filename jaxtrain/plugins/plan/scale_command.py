@@ -36,7 +36,7 @@ class ScaleArguments:
     out: Path | None = None
     # What to run on; auto: GPUs if there are any, else simulated devices.
     platform: Literal["auto", "cpu", "gpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

@@ -13,6 +13,7 @@ from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
+from jaxtrain.plugins.distillation.imitation import imitate_classes
 from jaxtrain.plugins.segmentation.options import SegmentationOptions
 from jaxtrain.plugins.segmentation.pixel_losses import (
     cross_entropy_of_pixels,
@@ -27,7 +28,6 @@ from jaxtrain.plugins.segmentation.pixel_metrics import (
 from jaxtrain.plugins.segmentation.pixel_sections import pixel_sections
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
-from jaxtrain.tasks.imitation import imitate_classes
 from jaxtrain.tasks.losses import FOCAL_GAMMA
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric

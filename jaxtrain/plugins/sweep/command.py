@@ -40,7 +40,7 @@ class SweepArguments:
     pruner_options: Options = field(default_factory=dict)
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or a teacher names: their
+    # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

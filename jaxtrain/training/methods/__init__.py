@@ -5,7 +5,7 @@ To add one, write a subclass of `Method` in a file of its own, and its row in `M
 
 from typing import TYPE_CHECKING
 
-from jaxtrain.plugin import Table
+from jaxtrain.plugin import Table, installed
 
 if TYPE_CHECKING:
     from jaxtrain.training.methods.base import Method
@@ -17,3 +17,8 @@ METHODS: "Table[type[Method]]" = Table(
         "sam": "jaxtrain.training.methods.sam:Sam",
     },
 )
+
+
+def weights_options() -> list[str]:
+    """Return the options of methods that name trained weights."""
+    return [name for plugin in installed() for name in plugin.weights_options]

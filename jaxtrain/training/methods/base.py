@@ -1,6 +1,6 @@
 """What a method is given, and what it returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.teacher import KeptAnswers, Teacher
+from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.transforms.base import Metrics
 
 # (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
@@ -42,8 +42,8 @@ class Objective:
       task: Task of the run, for a method that has losses of its own.
       forward: Function `(params, model_state, images, key, *, training=True) ->
         (outputs, new model_state)`, one pass, for the same.
-      beside: Arrays that the method reads beside the model, such as the weights of its
-        teacher; None: it reads none.
+      beside: Arrays that the method reads beside the model (`Method.plan_inputs`), such
+        as the weights of another one; None: it reads none.
     """
 
     losses: Losses
@@ -81,38 +81,43 @@ class Method:
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
         `__init__` takes; None for a method of the table means that it takes none.
-      teacher: Trained model that the method asks, as `model.pretrained` names one, of
-        which it is told by `taught_by`; None: it asks none. A run adds its digest to
-        the options, as `teacher_digest`.
-      teacher_digest: First digits that the digest must have; None: any.
-      teacher_precision: Number formats that it computes in; None: its own.
-      caches_teacher: Whether the outputs of the teacher may be computed once
-        (`KeptAnswers`) where images stay the same: the method asks of no others.
     """
 
     Options: ClassVar[type[Section] | None] = None
-    teacher: str | None = None
-    teacher_digest: str | None = None
-    teacher_precision: str | None = None
-    caches_teacher: bool = False
 
-    def taught_by(
-        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
-    ) -> "Method":
-        """Return the method with its teacher.
-
-        What this is asked with, weights or kept outputs, `objective.beside` has.
+    def open(
+        self, options: Mapping[str, Any], begun: Mapping[str, Any]
+    ) -> tuple["Method", dict[str, Any]]:
+        """Open the files that the options name, before anything else of the run.
 
         Args:
-          teacher: Teacher of the run.
-          task: Task of the run.
-          outputs: Outputs of the teacher for a micro-batch, abstract, of the shapes of
-            the model's.
+          options: Options of the method, as the config has them.
+          begun: Those of the run that is resumed; {} for a new one.
+
+        Returns:
+          The method with the opened files, and the options that `config.json` records,
+          such as with digests.
 
         Raises:
-          UserError: An option has no meaning for the task.
+          UserError: A file is not there, or not the one that was meant.
         """
-        raise NotImplementedError
+        del begun
+        return self, {**options}
+
+    def plan_inputs(
+        self, context: MethodContext
+    ) -> tuple["Method", MethodInputs | None]:
+        """Plan the arrays that the step takes for the method: `objective.beside`.
+
+        Returns:
+          The method with what it needs to read them, and the arrays; None: it reads
+          none.
+
+        Raises:
+          UserError: They do not fit the run.
+        """
+        del context
+        return self, None
 
     def check(self, task: Task, name: str) -> None:
         """Check that the method can train a task.

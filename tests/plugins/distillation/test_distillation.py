@@ -27,7 +27,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import folder, load
+from jaxtrain.inference import folder, load, trust
 from jaxtrain.inference.model import make_model
 from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
@@ -35,16 +35,17 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
-from jaxtrain.run.settle import check_kept, open_weights, settle
-from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
+from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.weights import TeacherWeights
+from jaxtrain.run.settle import Settled, check_kept, open_weights, settle
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.methods.base import Method
+from jaxtrain.training.methods.inputs import MethodContext
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
-from jaxtrain.training.teacher import GREY, KeptAnswers, Teacher
 from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import layered, take_steps
@@ -233,15 +234,13 @@ def planned(
     task = given or Classification((8, 8, 1), facts)
     config = Config(task=name, train=train, data=data)
     source = sources.load(DataConfig(source="synthetic:8x8x1/4/40"), 0).train
-    return plan_teacher(
-        Distillation(**options),
-        trained,
-        config,
-        task,
-        source,
-        LAYOUT,
-        images,
+    method = Distillation(**options)
+    method.trained = trained
+    method, teacher = method.plan_inputs(
+        MethodContext(config, task, source, LAYOUT, images)
     )
+    assert teacher is not None
+    return method, teacher
 
 
 FLIP = AugmentConfig(horizontal_flip=True)
@@ -249,11 +248,11 @@ FLIP = AugmentConfig(horizontal_flip=True)
 
 def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyPatch):
     def told(**options: Any) -> str:
-        return describe_teacher(planned(**options)[1])["its outputs"]
+        return planned(**options)[1].describe()["its outputs"]
 
     assert told() == "computed once, 0.0 MB on each device"
     _, teacher = planned()
-    assert teacher.beside.shape == (36, 4)
+    assert teacher.abstract.shape == (36, 4)
     assert "images are augmented" in told(data=DataConfig(augment=FLIP))
     assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
     sound = DataConfig(source="audio:x", sound=SoundConfig(random_crop=True))
@@ -356,8 +355,7 @@ def config_of(teacher: Path | str, **options: Any) -> Config:
 def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     place = taught.write_teacher(tmp_path / "teacher")
     settled = settle(config_of(place))
-    assert settled.teacher is not None
-    digest = settled.teacher.digest()
+    digest = opened(settled).digest()
     assert settled.config.train.method_options["teacher_digest"] == digest
     # A run that is opened again has it.
     assert settle(settled.config).config == settled.config
@@ -366,6 +364,22 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         settle(config_of(place, teacher_digest="0" * 8))
     with pytest.raises(UserError, match="aside, and train"):
         check_kept(config_of(place), tmp_path)
+
+
+def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPatch):
+    shown: list[str] = []
+    monkeypatch.setattr(trust, "trust", shown.append)
+    trust.trust_pretrained(config_of("runs/teacher"))
+    assert shown == ["runs/teacher"]
+    with pytest.raises(UserError, match="or a teacher: what the recipe"):
+        trust.trust_pretrained(Config())
+
+
+def opened(settled: Settled) -> Trained:
+    """Return the weights of the teacher of a run."""
+    method = settled.method
+    assert isinstance(method, Distillation) and method.trained is not None
+    return method.trained
 
 
 def broken_file(place: Path) -> None:
@@ -385,9 +399,7 @@ def test_a_teacher_with_a_damaged_file_is_named(broken: Any, tmp_path: Path):
     place = taught.write_teacher(tmp_path / "teacher")
     broken(place)
     with pytest.raises(UserError) as error:
-        found = settle(config_of(place)).teacher
-        assert found is not None
-        found.read()
+        opened(settle(config_of(place))).read()
     assert str(place) in str(error.value) and len(str(error.value)) < 400
 
 
@@ -404,9 +416,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
         monkeypatch.setattr(load, "find", find)
         with pytest.raises(UserError, match=told):
-            found = settle(config_of(place)).teacher
-            assert found is not None
-            found.read()
+            opened(settle(config_of(place))).read()
     model = ModelConfig(name="convnet", width=0.125, pretrained=str(place))
     with pytest.raises(UserError, match=r"model.pretrained = .*step 8: params/conv1"):
         open_weights(model).read()

@@ -250,7 +250,7 @@ def test_programs_of_something_else_have_a_row_of_their_own():
         ("jit(f)/jvp(part:loss)/layer:a.b/dot", ("a/b", True, False)),
         ("jit(f)/transpose(jvp(part:loss))/layer:a/layer:a.b/t", ("a/b", True, True)),
         ("jit(f)/jvp(layer:a)/rematted_computation/exp", ("a", True, True)),
-        ("jit(f)/part:loss/part:teacher/layer:a/dot", ("teacher", False, False)),
+        ("jit(f)/part:loss/model:teacher/layer:a/dot", ("teacher", False, False)),
         ("jit(f)/part:optimizer/add", ("optimizer", False, False)),
         ("jit(f)/convert_element_type", None),
     ],

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from jaxtrain.errors import UserError
-from jaxtrain.tasks import imitation
+from jaxtrain.plugins.distillation import imitation
+from jaxtrain.plugins.distillation.imitations import find_imitation
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from tests.helpers.rows import each_row
 
@@ -97,5 +100,32 @@ def test_numbers_are_imitated_by_their_square_differences():
 )
 def test_numbers_have_no_probabilities(options: Any, how: Any, told: str):
     task = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,), **options)
+    imitate = find_imitation(task)
+    assert imitate is not None
     with pytest.raises(UserError, match=told):
-        task.imitation(OURS[:, 0, :2], THEIRS[:, 0, :2], **how)
+        imitate(OURS[:, 0, :2], THEIRS[:, 0, :2], **how)
+
+
+class Halved(Classification):
+    """A task with an imitation of its own."""
+
+    def imitation(
+        self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
+    ) -> jax.Array:
+        return 0.5 * imitation.imitate_classes(outputs, teacher, temperature, hard)
+
+
+class Inherited(Classification):
+    """A task with that of its class."""
+
+
+def test_the_imitation_of_a_task_comes_before_that_of_its_class():
+    def found(kind: type[Classification]) -> Any:
+        imitate = find_imitation(kind((8, 8, 1), {"num_classes": 6}))
+        assert imitate is not None
+        return imitate(OURS[:, 0], THEIRS[:, 0], temperature=2.0, hard=False)
+
+    expected = CLASSES(OURS[:, 0], THEIRS[:, 0], temperature=2.0, hard=False)
+    np.testing.assert_allclose(found(Inherited), expected, rtol=1e-6)
+    np.testing.assert_allclose(found(Halved), 0.5 * expected, rtol=1e-6)
+    assert find_imitation(Task()) is None

@@ -19,20 +19,19 @@ from jaxtrain.config import Config, DataConfig, SoundConfig
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.normalization import Normalization
-from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.inference.trained import Trained, ours, shapes_of
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.parallel.sharding import Layout, replicated
+from jaxtrain.plugins.distillation.imitations import teacher_options
+from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.run import kept
 from jaxtrain.tasks.base import Task
-from jaxtrain.training import precision
-from jaxtrain.training.methods.base import Method
-from jaxtrain.training.precision import Policy
+from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
+from jaxtrain.training.precision import Policy, parse
 from jaxtrain.training.step import predict, prepare_plain
-from jaxtrain.training.teacher import KeptAnswers, Teacher
 from jaxtrain.trees import num_bytes, path_name
 
 # Classes that a message names, and digits of a digest that are shown.
@@ -40,12 +39,12 @@ MAX_NAMED, NUM_SHOWN = 3, 12
 
 
 @dataclass(frozen=True, eq=False)
-class TeacherWeights:
+class TeacherWeights(MethodInputs):
     """The weights of a teacher, of which none is read yet.
 
     Attributes:
       trained: Weights where they were found.
-      abstract: Their parameters and other state, abstract, with where they lie.
+      weights: Their parameters and other state, abstract, with where they lie.
       asked: How they are asked.
       answers: Its outputs for all training examples, abstract, which are computed once;
         None: it is asked in each step.
@@ -53,15 +52,14 @@ class TeacherWeights:
     """
 
     trained: Trained
-    abstract: tuple[Any, Any]
+    weights: tuple[Any, Any]
     asked: Teacher
     answers: Any = None
     reason: str = ""
 
     @property
-    def beside(self) -> Any:
-        """What a step reads of the teacher, abstract."""
-        return self.abstract if self.answers is None else self.answers
+    def abstract(self) -> Any:
+        return self.weights if self.answers is None else self.answers
 
     def read(self) -> tuple[Any, Any]:
         """Read them, and place them on the devices.
@@ -74,35 +72,65 @@ class TeacherWeights:
         def place(path: Any, x: Any) -> jax.Array:
             return put_like(self.trained.take(stored, ours(path_name(path))), x)
 
-        return jax.tree_util.tree_map_with_path(place, self.abstract)
+        return jax.tree_util.tree_map_with_path(place, self.weights)
+
+    def load(
+        self,
+        data: DataConfig,
+        dataset: Dataset,
+        mesh: Mesh,
+        prepare: Preprocess,
+        seen: Normalization,
+    ) -> Any:
+        weights = self.read()
+        if self.answers is None:
+            return weights
+
+        def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+            batch = prepare_plain(prepare, data, batches)
+            return self.asked.ask(weights, batch, seen), batch["index"]
+
+        return kept.of_each_example(ask, weights, self.answers, data, dataset, mesh)
+
+    def describe(self) -> dict[str, str]:
+        about, digest = self.trained.about, self.trained.digest()
+        height, width, channels = about.image_shape
+        text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
+        if self.answers is None:
+            how = f"computed in each step: {self.reason}"
+        else:
+            size = num_bytes(self.answers) / 1e6
+            how = f"computed once, {size:,.1f} MB on each device"
+        return {
+            "teacher": f"{self.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
+            "its outputs": how,
+        }
 
 
 def plan_teacher(
-    method: Method,
     trained: Trained,
-    config: Config,
-    task: Task,
-    source: Source,
-    layout: Layout,
-    images: jax.ShapeDtypeStruct,
-) -> tuple[Method, TeacherWeights]:
-    """Return a method with its teacher, and the weights of this.
+    named: str,
+    context: MethodContext,
+    *,
+    precision: str | None,
+    caches: bool,
+) -> tuple[TeacherWeights, Any]:
+    """Return the weights of a teacher, and its outputs for a micro-batch, abstract.
 
     Args:
-      method: Method that asks a teacher.
-      trained: Weights of the teacher.
-      config: Config of the run.
-      task: Task of the run.
-      source: Training split of the run.
-      layout: Layout of the run.
-      images: Images of a micro-batch, abstract, (B, H, W, C).
+      trained: Weights where they were found.
+      named: Name of the teacher, for messages.
+      context: The run that it teaches.
+      precision: Number formats that it computes in; None: its own.
+      caches: Whether its outputs may be computed once where images stay the same.
 
     Raises:
       UserError: The teacher does not fit the task, or the images.
     """
-    about, named = trained.about, f"the teacher {method.teacher!r}"
-    if method.teacher_precision is not None:
-        about = dataclasses.replace(about, precision=method.teacher_precision)
+    about, config, task = trained.about, context.config, context.task
+    source, layout, images = context.source, context.layout, context.images
+    if precision is not None:
+        about = dataclasses.replace(about, precision=precision)
     _check_task(about, config, task, named)
     _check_images(about, source.sound, images.shape, named)
     about.check_is_one(named)
@@ -113,7 +141,7 @@ def plan_teacher(
             f"{named} does not fit its own description: {differences}; the code of "
             "the model, or the file, is another"
         )
-    policy = precision.parse(about.precision)
+    policy = parse(about.precision)
     # Paths of its arrays may be those of other arrays in the student.
     alone = dataclasses.replace(
         layout, split_dims={}, copies=None, grouped=frozenset[str]()
@@ -136,7 +164,7 @@ def plan_teacher(
     )
     answers = _answers(said, len(source), layout)
     obstacles = {
-        "the method may ask it of other images": not method.caches_teacher,
+        "the method may ask it of other images": not caches,
         **kept.changes_of_images(config.data),
         **kept.too_large(answers),
     }
@@ -144,55 +172,7 @@ def plan_teacher(
     planned = TeacherWeights(
         trained, placed, teacher, answers=None if reason else answers, reason=reason
     )
-    return method.taught_by(teacher if reason else KeptAnswers(), task, said), planned
-
-
-def answers_of(
-    teacher: TeacherWeights,
-    data: DataConfig,
-    dataset: Dataset,
-    mesh: Mesh,
-    prepare: Preprocess,
-    seen: Normalization,
-) -> Any:
-    """Return what a step reads of the teacher, on the devices.
-
-    Args:
-      teacher: Teacher of the run.
-      data: Section of the data.
-      dataset: Training split of the run.
-      mesh: Mesh of the devices.
-      prepare: Prepares training images.
-      seen: Statistics that these are normalised with.
-
-    Raises:
-      UserError: The weights are damaged.
-    """
-    weights = teacher.read()
-    if teacher.answers is None:
-        return weights
-
-    def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
-        batch = prepare_plain(prepare, data, batches)
-        return teacher.asked.ask(weights, batch, seen), batch["index"]
-
-    return kept.of_each_example(ask, weights, teacher.answers, data, dataset, mesh)
-
-
-def describe_teacher(teacher: TeacherWeights) -> dict[str, str]:
-    """Return the row of the start table on the teacher."""
-    about, digest = teacher.trained.about, teacher.trained.digest()
-    height, width, channels = about.image_shape
-    text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
-    if teacher.answers is None:
-        how = f"computed in each step: {teacher.reason}"
-    else:
-        size = num_bytes(teacher.answers) / 1e6
-        how = f"computed once, {size:,.1f} MB on each device"
-    return {
-        "teacher": f"{teacher.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
-        "its outputs": how,
-    }
+    return planned, said
 
 
 def _answers(said: Any, num: int, layout: Layout) -> Any:
@@ -229,7 +209,7 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
             f"{named} was trained on task = {about.task!r}, and this run has "
             f"{config.task!r}: give one of the same task"
         )
-    for option in task.teacher_options:
+    for option in teacher_options(task):
         ours, theirs = (
             x.get(option) for x in (config.task_options, about.task_options)
         )

@@ -47,7 +47,7 @@ class Teacher:
     dtype: Any
     order: tuple[int, ...] | None = None
 
-    @scopes.part(scopes.TEACHER)
+    @scopes.other_model("teacher")
     def ask(self, weights: Any, batch: Batch, seen: Normalization) -> Any:
         """Return the outputs for a batch, in at least float32. Traced.
 
@@ -83,7 +83,7 @@ class Teacher:
 class KeptAnswers:
     """How a step looks up what a teacher has put out, by the number of an example."""
 
-    @scopes.part(scopes.TEACHER)
+    @scopes.other_model("teacher")
     def ask(self, kept: Any, batch: Batch, seen: Normalization) -> Any:
         """Return what `Teacher.ask` does, of the outputs of all training examples.
 
