@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
+    from jaxtrain.data.input_kind import InputKind
     from jaxtrain.data.stores import OpenStore
 
 # Form of `data.source`, the kind before its colon -> the function that opens a set.
@@ -22,6 +23,10 @@ SOURCES: "Table[OpenStore]" = Table(
         "tfds:NAME": "jaxtrain.data.tfds:open_tfds",
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
+)
+# Kinds of inputs beside pictures.
+INPUTS: "Table[type[InputKind]]" = Table(
+    "inputs", {"sound": "jaxtrain.data.sound_input:SoundInput"}
 )
 
 

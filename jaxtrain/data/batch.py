@@ -3,7 +3,7 @@
 A batch is a dict of arrays (batch, ...):
 
 - `image`: stored, uint8 (height, width, channels), or a canvas with a window on it, or
-  a clip of sound, int16 (samples, 1, 1);
+  another input, such as a clip of sound, int16 (samples, 1, 1);
   prepared, normalised and in the compute dtype, as the model sees it;
 - `target`: what the store has for each example, any pytree;
 - `box`: left, top, right and bottom of the window on its canvas, float32 (4,);
@@ -62,7 +62,7 @@ class BatchSpec:
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
     """Return what the training batches of a source hold."""
     shape = source.canvas_shape
-    if shape and (source.is_placed or source.sound is not None):
+    if shape and (source.is_placed or not source.input.are_pictures):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
         return BatchSpec(jax.tree.map(lambda x: x[0], cut), train_numbers(config))
     example = _example(source)

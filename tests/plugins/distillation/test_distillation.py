@@ -26,6 +26,7 @@ from jaxtrain.config import (
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.preprocess import Normalization
+from jaxtrain.data.sound_input import SoundInput
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder, load
 from jaxtrain.inference.model import make_model
@@ -35,6 +36,7 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
+from jaxtrain.run.kept import changes_of_images
 from jaxtrain.run.settle import check_kept, open_weights, settle
 from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher
 from jaxtrain.tasks.base import Task
@@ -256,8 +258,9 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     assert teacher.beside.shape == (36, 4)
     assert "images are augmented" in told(data=DataConfig(augment=FLIP))
     assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
-    sound = DataConfig(source="audio:x", sound=SoundConfig(random_crop=True))
-    assert "cut at random" in told(data=sound)
+    sound = SoundInput(SoundConfig(random_crop=True))
+    why = "clips are cut at random (data.sound.random_crop)"
+    assert changes_of_images(DataConfig(), sound)[why]
     with monkeypatch.context() as patched:
         patched.setattr(loader, "CACHE_FRACTION", 1e-12)
         assert "more than 0 MB" in told()
@@ -319,7 +322,7 @@ class Quiet(Classification):
             "5 classes, this run has 4: it has 'eel' besides",
         ),
         ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
-        ({"sound": SoundConfig()}, "data.sound"),
+        ({"input": SoundInput(SoundConfig())}, "data.sound"),
         ({"image_shape": (2, 2, 1)}, "takes (height, width, channels) from 4x4"),
     ],
 )
