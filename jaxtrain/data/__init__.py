@@ -16,7 +16,6 @@ SOURCES: "Table[OpenStore]" = Table(
         "csv:FILE": "jaxtrain.data.csv_list:open_csv",
         "folder:DIR": "jaxtrain.data.folder:open_folder",
         "masks:DIR": "jaxtrain.data.masks:open_masks",
-        "audio:DIR_OR_FILE.csv": "jaxtrain.data.audio:open_audio",
         "arrays:FILE.npz": "jaxtrain.data.arrays:open_arrays",
         "idx:DIR": "jaxtrain.data.idx:open_idx",
         "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",
@@ -25,9 +24,7 @@ SOURCES: "Table[OpenStore]" = Table(
     },
 )
 # Kinds of inputs beside pictures.
-INPUTS: "Table[type[InputKind]]" = Table(
-    "inputs", {"sound": "jaxtrain.data.sound_input:SoundInput"}
-)
+INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:

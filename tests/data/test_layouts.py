@@ -63,7 +63,6 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
         "csv:{}/list.csv",
         "Test, Train are no classes, and list.csv has annotations: give csv:",
     ),
-    "a table of sounds": (["audio/1.wav", "list.csv"], "audio:{}/list.csv", ""),
     "Pascal VOC": (
         ["training/1.png", "training/1.xml", "validation/1.png"],
         "folder:{}",
@@ -129,7 +128,6 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
                 "folder",
                 "masks",
                 "csv",
-                "audio",
                 "arrays",
                 "idx",
                 "packed",

@@ -26,7 +26,6 @@ from jaxtrain.config import (
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.preprocess import Normalization
-from jaxtrain.data.sound_input import SoundInput
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder, load
 from jaxtrain.inference.model import make_model
@@ -36,6 +35,7 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
+from jaxtrain.plugins.sound.sound_input import SoundInput
 from jaxtrain.run.kept import changes_of_images
 from jaxtrain.run.settle import check_kept, open_weights, settle
 from jaxtrain.run.teacher import TeacherWeights, describe_teacher, plan_teacher

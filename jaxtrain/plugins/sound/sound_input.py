@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from jaxtrain.config import SoundConfig
-from jaxtrain.data import sound_files
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.folder_scan import FileKind
 from jaxtrain.data.input_kind import FileLook, InputKind
 from jaxtrain.data.read_files import FileData, LargeFile
+from jaxtrain.plugins.sound import sound_files
 
 if TYPE_CHECKING:
     import jax
@@ -81,7 +81,7 @@ class SoundInput(InputKind):
     def to_images(self, stored: "jax.Array") -> "jax.Array":
         """Return the spectrograms of clips (see `log_mel.to_images`). Traced."""
         # It imports JAX.
-        from jaxtrain.data import log_mel
+        from jaxtrain.plugins.sound import log_mel
 
         return log_mel.to_images(stored, self.sound)
 

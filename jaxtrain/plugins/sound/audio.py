@@ -7,14 +7,14 @@ import dataclasses
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import sound_files
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_files
 from jaxtrain.data.image_files import ImageFileStore
 from jaxtrain.data.input_kind import INPUT
-from jaxtrain.data.sound_input import SOUNDS, SoundInput
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.sound import sound_files
+from jaxtrain.plugins.sound.sound_input import SOUNDS, SoundInput
 
 
 @dataclasses.dataclass(frozen=True)
