@@ -115,6 +115,7 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
             open_store(config)
 
 
+@pytest.mark.plugins
 @each_row(
     ("source", "message"),
     [
@@ -143,6 +144,7 @@ def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
         open_store(DataConfig(source=source.format(tmp_path)))
 
 
+@pytest.mark.plugins
 @each_row(
     ("kind", "files", "names"),
     [
