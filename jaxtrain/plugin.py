@@ -43,6 +43,8 @@ class Plugin:
       models: Other model -> likewise.
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
+      inputs: Kind of inputs, and field of `data` and of a model's description ->
+        "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
       index_files: Name of a file that marks the folder of a set -> kind of the source
         that reads it.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
@@ -68,6 +70,7 @@ class Plugin:
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)

@@ -147,12 +147,10 @@ def _prepared(model: "TrainedModel", pixels: "np.ndarray") -> "np.ndarray":
     import jax.numpy as jnp
     import numpy as np
 
-    from jaxtrain.data import log_mel
     from jaxtrain.data.preprocess import normalize
 
-    about, images = model.description, jnp.asarray(pixels)
-    if about.sound is not None:
-        images = log_mel.to_images(images, about.sound)
+    about = model.description
+    images = about.input.to_images(jnp.asarray(pixels))
     return np.asarray(normalize(images, about.mean, about.std, np.float32))
 
 

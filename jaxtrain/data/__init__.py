@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
+    from jaxtrain.data.input_kind import InputKind
     from jaxtrain.data.stores import OpenStore
 
 # Form of `data.source`, the kind before its colon -> the function that opens a set.
@@ -15,7 +16,6 @@ SOURCES: "Table[OpenStore]" = Table(
         "csv:FILE": "jaxtrain.data.csv_list:open_csv",
         "folder:DIR": "jaxtrain.data.folder:open_folder",
         "masks:DIR": "jaxtrain.data.masks:open_masks",
-        "audio:DIR_OR_FILE.csv": "jaxtrain.data.audio:open_audio",
         "arrays:FILE.npz": "jaxtrain.data.arrays:open_arrays",
         "idx:DIR": "jaxtrain.data.idx:open_idx",
         "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",
@@ -23,6 +23,8 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
+# Kinds of inputs beside pictures.
+INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:

@@ -3,7 +3,7 @@
 A batch is a dict of arrays (batch, ...):
 
 - `image`: stored, uint8 (height, width, channels), or a canvas with a window on it, or
-  a clip of sound, int16 (samples, 1, 1);
+  another input, such as a clip of sound, int16 (samples, 1, 1);
   prepared, normalised and in the compute dtype, as the model sees it;
 - `target`: what the store has for each example, any pytree;
 - `box`: left, top, right and bottom of the window on its canvas, float32 (4,);

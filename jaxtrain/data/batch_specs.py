@@ -45,7 +45,7 @@ class BatchSpec:
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
     """Return what the training batches of a source hold."""
     shape = source.canvas_shape
-    if shape and (source.is_placed or source.sound is not None):
+    if shape and (source.is_placed or not source.input.are_pictures):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
         return BatchSpec(jax.tree.map(lambda x: x[0], cut), train_numbers(config))
     example = _example(source)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import depth, files, formats
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_source import SOUND, Source
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.input_kind import input_of
 from jaxtrain.data.sampled import evenly, stored_images
 from jaxtrain.data.stores import Remark, Store
 from jaxtrain.errors import UserError
@@ -45,7 +46,8 @@ class Converted(NamedTuple):
 def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
     """Look at some of the images of a store."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
-    examples = evenly(examples, 0 if SOUND in store.facts else NUM_LOOKED)
+    are_pictures = input_of(store.facts).are_pictures
+    examples = evenly(examples, NUM_LOOKED if are_pictures else 0)
     for _, image in stored_images(store, examples):
         if not isinstance(image, StoredFile):
             sizes.append(image.shape[:2])

@@ -9,18 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.sound import SoundConfig
-from jaxtrain.data import canvas, files, images, log_mel, memory, sound_files
+from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.images import FIT, Box, Fit
+from jaxtrain.data.input_kind import InputKind, input_of
 from jaxtrain.data.placed import Placed, place_of
 from jaxtrain.data.stores import Images, Store, targets_of
 from jaxtrain.errors import UserError
 
 # Second half of the key that chooses what takes the place of an unreadable image.
 REPLACE_STREAM = 2**33
-# Of the facts of a set whose examples are clips: the section of the sound.
-SOUND = "sound"
 # Examples drawn in search of another of the same class, and how many at a time.
 MAX_DRAWS = 2**14
 DRAWS = 256
@@ -68,8 +66,8 @@ class Source:
 
         Where targets go along, windows are resized at once, and `box` is left out.
         """
-        if self.sound is not None:
-            return self.image_shape if self.sound.random_crop else None
+        if not self.input.are_pictures:
+            return self.image_shape if self.input.crops_at_random else None
         if self.fit.window is None:
             return None
         size, channels = self._window_size, self.image_shape[-1]
@@ -78,25 +76,25 @@ class Source:
         return canvas.canvas_shape(size, channels)
 
     @property
-    def sound(self) -> SoundConfig | None:
-        """How clips become images, in the step; None: the examples are images."""
-        return self.facts.get(SOUND)
+    def input(self) -> InputKind:
+        """The kind of the examples, and how they become images, in the step."""
+        return input_of(self.facts)
 
     @property
     def dtype(self) -> type[np.generic]:
         """The dtype of what `read` returns."""
-        return np.uint8 if self.sound is None else np.int16
+        return self.input.dtype
 
     @property
     def shape_seen(self) -> tuple[int, int, int]:
         """(H, W, C) of the images that become of what `read` returns."""
-        return self.image_shape if self.sound is None else self.sound.image_shape
+        return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
         """Return what `read` returned as images, uint8 (n, H, W, C)."""
-        if self.sound is None:
+        if self.input.are_pictures:
             return read
-        images = log_mel.to_images(jnp.asarray(read), self.sound)
+        images = self.input.to_images(jnp.asarray(read))
         return np.rint(np.asarray(images)).astype(np.uint8)
 
     @property
@@ -157,7 +155,7 @@ class Source:
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
-        Of clips `image` is int16 (n, samples, 1, 1).
+        Of other inputs than pictures `image` has their dtype and their stored shape.
 
         Args:
           indices: which examples, in which order, (n,).
@@ -174,9 +172,9 @@ class Source:
         found: list[Unreadable] = []
         if self.is_placed:
             batch = self._place(stored, targets, indices, crop_seeds, found)
-        elif self.sound is not None:
-            clips = self._fit(stored, indices, found, crop_seeds)
-            batch = {"image": clips, "target": targets}
+        elif not self.input.are_pictures:
+            parts = self._fit(stored, indices, found, crop_seeds)
+            batch = {"image": parts, "target": targets}
         elif crop_seeds is not None:
             batch = self._cut(stored, indices, crop_seeds, found)
             batch["target"] = targets
@@ -283,7 +281,7 @@ class Source:
     ) -> np.ndarray:
         """Return stored images in their size, black ones of what cannot be read.
 
-        Of sounds these are clips, at random places if there are `seeds`.
+        Of other inputs these are parts, random ones if there are `seeds`.
         """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []
@@ -303,8 +301,8 @@ class Source:
         self, image: np.ndarray | StoredFile, seed: Sequence[int] | None = None
     ) -> np.ndarray:
         size, width, channels = self.image_shape
-        if self.sound is not None and isinstance(image, StoredFile):
-            return sound_files.decode(image.data, self.sound, seed)
+        if not self.input.are_pictures and isinstance(image, StoredFile):
+            return self.input.decode(image.data, seed)
         if not isinstance(image, StoredFile):
             same = image.shape[:2] == (size, width)
             return image if same else images.centre_fit(image, size, self.fit)

@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxtrain.data import formats
+from jaxtrain.data import INPUTS
 from jaxtrain.data.coco_layouts import annotation_files, is_coco
 from jaxtrain.data.csv_header import LABEL, MASK, PATHS, SEPARATORS
 from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.image_files import listed, shown
+from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.masks import IMAGES, MASKS
 from jaxtrain.data.read_files import MAX_FILE_BYTES
-from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.text import read_user_text
 from jaxtrain.data.yolo_layout import YAML, is_yolo
 from jaxtrain.errors import UserError
@@ -133,7 +133,7 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     return (
         f"{start}, and nothing tells what they show: put the files of each class into "
         f"a folder of its own, {listed(names[:1])}/CLASS, or list them in a table, "
-        f"{'audio' if kind == 'audio' else 'csv'}:FILE.csv"
+        f"{_kind_of_table(kind)}:FILE.csv"
     )
 
 
@@ -173,7 +173,7 @@ def _listed(place: str, path: str) -> Annotations | None:
         file, own = os.path.join(place, name), os.path.join(path, name)
         ending = os.path.splitext(name)[1].lower()
         if ending == ".csv" and _lists_images(file):
-            kind = "audio" if _kind_of_files(place) == "audio" else "csv"
+            kind = _kind_of_table(_kind_of_files(place))
             return Annotations(name, f"{kind}:{own}", "a table")
         if ending == ".json" and all(x in _start(file) for x in COCO_KEYS):
             return Annotations(name, f"coco:{own}", COCO)
@@ -214,15 +214,21 @@ def _num_classes(place: str) -> int:
 
 
 def _kind_of_files(place: str) -> str | None:
-    """Return audio or folder by the first sound or image; None: there is neither."""
+    """Return the kind of source that reads the first file of any; None: of none."""
+    kinds = (*INPUTS.values(), InputKind)
     for _, folders, files in os.walk(place):
         folders.sort()
         names = [os.fsencode(name) for name in sorted(files)]
-        known = (n for n in names if is_sound(n) or formats.may_be_image(n))
-        first = next((n for n in known if not n.startswith(b".")), None)
-        if first is not None:
-            return "audio" if is_sound(first) else "folder"
+        shown = [name for name in names if not name.startswith(b".")]
+        known = (kind for name in shown for kind in kinds if kind.marks(name))
+        if kind := next(known, None):
+            return kind.source
     return None
+
+
+def _kind_of_table(kind: str | None) -> str:
+    """Return the kind of source that reads a table of what folders of a kind hold."""
+    return "csv" if kind in (None, InputKind.source) else kind
 
 
 def _splits(place: str) -> list[str]:

@@ -8,8 +8,6 @@ import numpy as np
 
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
-from jaxtrain.config.sound import SoundConfig
-from jaxtrain.data import log_mel
 from jaxtrain.data.augment import augment, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
@@ -18,6 +16,7 @@ from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.images import FIT, Fit
+from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.dtypes import wide
 
 
@@ -34,7 +33,7 @@ def make_preprocess(
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
-    sound: SoundConfig | None = None,
+    input: InputKind = PICTURES,
 ) -> Preprocess:
     """Return what the step does to a batch: gather, fit, augment, mix, normalise.
 
@@ -50,15 +49,14 @@ def make_preprocess(
       repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
-      sound: How clips become images; None: the batch has images.
+      input: How stored examples become images.
     """
 
     @scopes.part(scopes.PREPROCESS)
     def preprocess(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
         index = batch["index"]
         batch = {**batch, **jax.tree.map(lambda array: array[index], data)}
-        if sound is not None:
-            batch = {**batch, "image": log_mel.to_images(batch["image"], sound)}
+        batch = {**batch, "image": input.to_images(batch["image"])}
         if config is not None:
             each = make_keys(
                 keys.stream(root, keys.AUGMENT), step, index, batch.get("repeat")

@@ -18,7 +18,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import SOURCES, forms, images, is_path, layouts, sampled
 from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.hold_out import HoldOut
-from jaxtrain.data.image_source import SOUND, Source
+from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import (
@@ -282,18 +282,6 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             f"{config.source} has neither boxes nor masks; leave it out"
         )
     return set_aside(config, *opened)
-
-
-def refuse_sounds(store: Store, what: str) -> None:
-    """Refuse clips of sound where pictures are looked at.
-
-    Raises:
-      UserError: the examples of a store are clips.
-    """
-    if SOUND in store.facts:
-        raise UserError(
-            f"{what} is for pictures, and an audio: source has sounds: leave it out"
-        )
 
 
 def complete(text: str) -> str:

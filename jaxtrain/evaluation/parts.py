@@ -98,10 +98,11 @@ def with_interval(value: float, pair: list[float] | None) -> str:
 
 
 def check_pictures(option: str, subject: "Subject") -> None:
-    """Refuse an option that is made for pictures to a model of sounds."""
-    if subject.model.description.sound is not None:
+    """Refuse an option that is made for pictures to a model of other inputs."""
+    kind = subject.model.description.input
+    if not kind.are_pictures:
         raise UserError(
-            f"{option}: it is made for pictures, and the model hears sounds; leave "
+            f"{option}: it is made for pictures, and the model {kind.taken}; leave "
             "the option out"
         )
 

@@ -114,8 +114,8 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 
 def _of_images(model: TrainedModel) -> dict[str, Any]:
     """Return the fields of `data` that give images the shape that a model takes."""
-    if model.description.sound is not None:
-        return {"sound": model.description.sound}
+    if not model.description.input.are_pictures:
+        return vars(model.description.input)
     height, width, channels = model.description.whole_shape
     size = {"image_size": height} if height == width else {}
     return size | ({"channels": channels} if channels in (1, 3) else {})
@@ -252,10 +252,11 @@ def _open_split(
 def _check_shape(
     source: Source, size: int | None, model: TrainedModel, data: DataConfig
 ) -> None:
-    sound = model.description.sound
-    if source.sound != sound:
+    kind = model.description.input
+    if source.input != kind:
         kinds = [
-            "images" if x is None else f"sounds ({x})" for x in (source.sound, sound)
+            f"{x.noun}s ({x.settings})" if x.settings else f"{x.noun}s"
+            for x in (source.input, kind)
         ]
         raise UserError(
             f"{data.source} has {kinds[0]}, and the model takes {kinds[1]}: give it "
@@ -263,7 +264,9 @@ def _check_shape(
         )
     height, width, channels = source.shape_seen
     found = size or height, size or width, channels
-    wanted = model.description.whole_shape if sound is None else model.image_shape
+    wanted = model.image_shape
+    if kind.are_pictures:
+        wanted = model.description.whole_shape
     if found != wanted:
         raise UserError(
             f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "

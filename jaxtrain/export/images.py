@@ -127,7 +127,7 @@ def _choose(model: TrainedModel, length: int, num: int) -> list[tuple[int, int]]
 
 def _to_pixels(model: TrainedModel, image: AnyImage, window: int) -> np.ndarray:
     about = model.description
-    whole = to_pixels(image, about.whole_shape, about.fit, sound=about.sound)
+    whole = to_pixels(image, about.whole_shape, about.fit, input=about.input)
     return about.grid.cut(whole[None], np.array([window]))[0]
 
 

@@ -152,7 +152,7 @@ class Request:
     def about(self) -> dict[str, Any]:
         """Return what the file says of itself, as JSON values."""
         given, images = self.model.description, self.images
-        readout, sound = self.model.readout, given.sound
+        readout = self.model.readout
         return {
             "model": given.model.name,
             "input": {
@@ -171,7 +171,7 @@ class Request:
             "std": given.std,
             "crop_pct": given.crop_pct,
             "interpolation": given.interpolation,
-            **({} if sound is None else {"sound": vars(sound)}),
+            **dataclasses.asdict(given.input),
             "crop_mode": given.crop_mode,
             "white_level": given.white_level,
             **_sliding(given),

@@ -43,10 +43,11 @@ class SavedFolder(Exporter):
     is_folder = True
 
     def check_request(self, request: Request) -> None:
-        if request.model.description.sound is not None:
+        kind = request.model.description.input
+        if not kind.are_pictures:
             raise UserError(
-                "--format saved: its script prepares images, and the model hears "
-                "sounds; choose another --format"
+                "--format saved: its script prepares images, and the model "
+                f"{kind.taken}; choose another --format"
             )
 
     def write(self, request: Request, path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 import jaxtrain
-from jaxtrain.config import MAX_COUNT, ModelConfig, SoundConfig
+from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.config.base import Options
+from jaxtrain.data import INPUTS
 from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
+from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
@@ -57,7 +59,7 @@ class Description:
       projection: Layers that it has learnt behind its outputs to compare views, if any.
       members: Number of models of an ensemble, whose predictions are averaged; 1: it is
         one model.
-      sound: How it makes images of clips; None: it sees images.
+      input: Kind of its inputs, and how they become images.
       sliding_size: Height and width of the whole images that predictions are of, in
         windows of `image_shape`; None: they are of images of `image_shape`.
       task_options: of the task, as in the config of the run.
@@ -83,7 +85,7 @@ class Description:
     num_centres: int = 0
     projection: Projection | None = None
     members: int = 1
-    sound: SoundConfig | None = None
+    input: InputKind = PICTURES
     sliding_size: int | None = None
     task_options: Options = field(default_factory=dict)
     chosen: dict[str, list[float]] = field(default_factory=dict)
@@ -97,8 +99,8 @@ class Description:
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of an example before it is prepared: image, or clip."""
-        return self.image_shape if self.sound is None else self.sound.stored_shape
+        """Shape of an example before it is prepared, such as an image."""
+        return self.input.stored_shape(self.image_shape)
 
     @property
     def whole_shape(self) -> tuple[int, int, int]:
@@ -114,7 +116,7 @@ class Description:
 
     @property
     def stored_dtype(self) -> type[np.generic]:
-        return np.uint8 if self.sound is None else np.int16
+        return self.input.dtype
 
     def blueprint(self) -> Blueprint:
         """Return what builds the model as it is used: batch norm has one group."""
@@ -160,8 +162,12 @@ class Description:
         return about
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, which `from_dict` reads back."""
-        return dataclasses.asdict(self)
+        """Return JSON values, which `from_dict` reads back.
+
+        Inputs other than pictures have a key, the name of their row in `INPUTS`.
+        """
+        values = dataclasses.asdict(self)
+        return values | values.pop("input")
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
@@ -175,11 +181,14 @@ class Description:
           UserError: they are those of another version, or of something else, or are of
             no model that there can be.
         """
-        names = {f.name for f in dataclasses.fields(cls)}
+        names = {f.name for f in dataclasses.fields(cls)} - {"input"}
         values = values if isinstance(values, dict) else {}
-        if values.keys() != names:
+        # One that is null is of a plug-in that the model does not need.
+        others = {n: x for n, x in values.items() if n not in names and x is not None}
+        values = {n: x for n, x in values.items() if n in names}
+        if values.keys() | (others.keys() - {*INPUTS}) != names:
             version = values.get("jaxtrain")
-            differing = ", ".join(sorted(names ^ values.keys()))
+            differing = ", ".join(sorted(names ^ (values.keys() | others.keys())))
             raise UserError(
                 f"{where} describes no model of jaxtrain {jaxtrain.__version__} "
                 f"(written by {version or 'something else'}; differs in {differing}): "
@@ -190,7 +199,24 @@ class Description:
             raise UserError(f"{where}: output_spec: expected shapes of sizes above 0")
         about = typed.convert({**values, "output_spec": spec}, cls, where)
         about._check(where)
-        return about
+        return dataclasses.replace(about, input=about._input(others, where))
+
+    def _input(self, kinds: dict[str, Any], where: str) -> InputKind:
+        """Read the kind of the inputs: its name -> its section; {} is of pictures.
+
+        Raises:
+          UserError: it is damaged, or makes images of another shape.
+        """
+        for name, value in kinds.items():
+            found = typed.convert({name: value}, INPUTS[name], where)
+            stored = found.stored_shape(self.image_shape)
+            if found.image_shape(stored) != self.image_shape:
+                raise UserError(
+                    f"{where}: {name} = {getattr(found, name)!r}, expected one that "
+                    f"makes images of {self.image_shape}"
+                )
+            return found
+        return PICTURES
 
     def _check(self, where: str) -> None:
         """Check what types do not tell.
@@ -226,10 +252,6 @@ class Description:
                     for x in self.chosen.values()
                 ),
                 f"lists of {self.num_outputs} finite numbers, one for each output",
-            ),
-            "sound": (
-                self.sound is None or self.sound.image_shape == self.image_shape,
-                f"one that makes images of {self.image_shape}",
             ),
             "sliding_size": (
                 self.sliding_size is None

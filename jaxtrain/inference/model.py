@@ -12,9 +12,7 @@ from flax import nnx
 
 from jaxtrain import own, tasks
 from jaxtrain.config import ParallelConfig
-from jaxtrain.data import log_mel
-from jaxtrain.data.audio import SOUNDS
-from jaxtrain.data.folder_scan import IMAGES, FileKind
+from jaxtrain.data.folder_scan import FileKind
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
 from jaxtrain.engine.finite import Checked, finite_rows
@@ -177,7 +175,7 @@ class TrainedModel:
     @property
     def kind(self) -> FileKind:
         """The kind of files that it is used on."""
-        return IMAGES if self.description.sound is None else SOUNDS
+        return self.description.input.files
 
     @property
     def task(self) -> type[Task]:
@@ -225,12 +223,10 @@ class TrainedModel:
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise uint8 (B, H, W, C), as the model sees images. May be traced.
 
-        Of clips, int16 (B, samples, 1, 1), the spectrograms are normalised.
+        Of other inputs the images that they become are normalised.
         """
-        about = self.description
-        if about.sound is not None:
-            pixels = log_mel.to_images(pixels, about.sound)
-        return normalize(pixels, about.mean, about.std, self.policy.compute_dtype)
+        about, dtype = self.description, self.policy.compute_dtype
+        return normalize(about.input.to_images(pixels), about.mean, about.std, dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Return the logits of normalised images, float32. May be traced.

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from jaxtrain.config import DataConfig, SoundConfig
-from jaxtrain.data import files, images, sound_files
+from jaxtrain.config import DataConfig
+from jaxtrain.data import files, images
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.images import Fit
+from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.data.read_files import LargeFile, read_unless_large
 
 # A file by its path, its bytes, a picture of Pillow, or uint8 (H, W, C) or (H, W).
@@ -28,7 +29,7 @@ def to_pixels(
     shape: tuple[int, int, int],
     fit: Fit,
     max_pixels: int = MAX_PIXELS,
-    sound: SoundConfig | None = None,
+    input: InputKind = PICTURES,
 ) -> np.ndarray:
     """Return an image as an evaluation sees it, uint8 of `shape` (H, W, C).
 
@@ -37,15 +38,14 @@ def to_pixels(
       shape: Shape that the model takes.
       fit: How the image gets this size.
       max_pixels: Number of pixels of a file beyond which it is refused.
-      sound: How clips are made of sounds, int16 of `shape` (samples, 1, 1); None: it
-        is an image.
+      input: Kind of input; other kinds than pictures have a dtype of their own.
 
     Raises:
       UnreadableError: it is no image, or damaged, or cannot get this shape.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
-    if sound is not None:
-        return _to_clip(given, sound)
+    if not input.are_pictures:
+        return input.to_stored(given)
     if isinstance(given, bytes | LargeFile):
         return _of_file(given, shape, fit, max_pixels)
     if isinstance(given, Image.Image):
@@ -63,14 +63,15 @@ def to_sized_pixels(
     shape: tuple[int, int, int],
     fit: Fit,
     max_pixels: int,
-    sound: SoundConfig | None = None,
+    input: InputKind = PICTURES,
 ) -> np.ndarray:
     """Return a file as `to_pixels` does, and its size behind it, as bytes, uint8 (n,).
 
-    The size is the height and width of the image, upright; of a clip that of `shape`.
+    The size is the height and width of the image, upright; of other inputs that of
+    `shape`.
     """
-    pixels = to_pixels(data, shape, fit, max_pixels, sound)
-    found = size_of(data, max_pixels) if sound is None else shape[:2]
+    pixels = to_pixels(data, shape, fit, max_pixels, input)
+    found = size_of(data, max_pixels) if input.are_pictures else shape[:2]
     size = np.array(found, "<u4").view(np.uint8)
     return np.concatenate([pixels.ravel().view(np.uint8), size])
 
@@ -78,12 +79,12 @@ def to_sized_pixels(
 def sized_pixels(
     flat: np.ndarray, shape: tuple[int, int, int], dtype: type[np.generic]
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the pixels, or the clip, and the size that `to_sized_pixels` put together.
+    """Return the pixels, and the size, that `to_sized_pixels` put together.
 
     Args:
       flat: Its result, uint8 (n,).
       shape: Shape that it was made for.
-      dtype: Dtype of the pixels: uint8; of clips int16.
+      dtype: Dtype of the pixels (`InputKind.dtype`).
     """
     height, width = flat[-SIZE_BYTES:].view("<u4").tolist()
     return flat[:-SIZE_BYTES].view(dtype).reshape(shape), (height, width)
@@ -102,23 +103,6 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     if isinstance(given, Image.Image):
         return np.asarray(ImageOps.exif_transpose(given)).shape[:2]
     return given.shape[0], given.shape[1]
-
-
-def _to_clip(
-    given: bytes | LargeFile | Image.Image | np.ndarray, sound: SoundConfig
-) -> np.ndarray:
-    """Return a clip of the bytes of a file, or of samples at the rate of the model."""
-    if isinstance(given, bytes | LargeFile):
-        return sound_files.decode(given, sound)
-    shape = sound.stored_shape
-    known = isinstance(given, np.ndarray) and given.dtype == np.int16
-    samples = np.asarray(given) if known else np.zeros(0)
-    if samples.shape not in (shape, shape[:1]):
-        raise UnreadableError(
-            f"expected a WAV or FLAC file, or int16 samples {shape[:1]} at "
-            f"{sound.sample_rate} Hz"
-        )
-    return samples.reshape(shape)
 
 
 def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:

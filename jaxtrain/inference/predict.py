@@ -63,10 +63,10 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"the model takes images of {channels} channels, which no image file has: "
             "give arrays to load_model(...).predict in Python"
         )
-    if about.sound is not None and wanted.maps:
+    if not about.input.are_pictures and wanted.maps:
         raise UserError(
-            "--explain: the model hears sounds, which are no pictures to draw on; "
-            "leave it out"
+            f"--explain: the model {about.input.taken}, which are no pictures to draw "
+            "on; leave it out"
         )
     in_a_row = model.puts_out_a_row
     if wanted.masks and not model.puts_out_masks:

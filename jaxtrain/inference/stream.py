@@ -29,8 +29,8 @@ class ImageBatch(NamedTuple):
 
     Attributes:
       images: Images as they were given, such as paths of files.
-      pixels: What the model sees of them, uint8 (n, H, W, C), or clips of sound, int16
-        (n, samples, 1, 1); zeros of bad ones.
+      pixels: What the model sees of them, uint8 (n, H, W, C), or other inputs as they
+        are stored, (n, ...); zeros of bad ones.
       errors: Why each image has no prediction, or None.
       found: Arrays on the host, (n, ...), in any tree.
     """
@@ -67,7 +67,7 @@ def load(
         errors: list[str | None] = [None] * len(some)
         for i, image in enumerate(some):
             try:
-                pixels[i] = to_pixels(image, shape, about.fit, sound=about.sound)
+                pixels[i] = to_pixels(image, shape, about.fit, input=about.input)
             except UnreadableError as error:
                 errors[i] = str(error)
         return ImageBatch(some, pixels, errors)

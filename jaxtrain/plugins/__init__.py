@@ -5,7 +5,7 @@ The order is that of names in help, of tasks that `new` tries, and of metrics in
 
 NAMES = (
     # What is learnt, and how.
-    *("segmentation", "detection", "embedding", "self_supervised"),
+    *("segmentation", "detection", "embedding", "self_supervised", "sound"),
     *("adversarial", "distillation", "pruning"),
     # Before and beside a run.
     *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),

@@ -79,7 +79,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     obstacles = {
         "they are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
-        **kept.changes_of_images(config.data),
+        **kept.changes_of_images(config.data, setup.splits.train.input),
         "the task makes its targets of the images": kind.target is not Task.target,
         "train.method may look at the images": config.train.method != "plain",
         "the task may look at the images": kind.objective is not Task.objective,

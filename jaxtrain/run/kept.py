@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.loader import Dataset
 from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
@@ -25,14 +26,18 @@ from jaxtrain.trees import num_bytes
 PURPOSE = "what is kept of the training images"
 
 
-def changes_of_images(data: DataConfig) -> dict[str, bool]:
+def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
     """Return why the images of training may not be those of other epochs.
+
+    Args:
+      data: Section of the data.
+      input: Kind of the training examples.
 
     Returns:
       Reason -> whether it holds.
     """
     return {
-        "clips are cut at random (data.sound.random_crop)": data.sound.random_crop,
+        **input.changes(),
         "the images are augmented (data.augment)": data.augment != AugmentConfig(),
         "training images have another size than those of evaluations": bool(
             data.training_sizes

@@ -154,7 +154,7 @@ def augmented(
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
         fit=setup.splits.fit,
-        sound=setup.splits.train.sound,
+        input=setup.splits.train.input,
     )
 
 
@@ -180,7 +180,7 @@ def unaugmented(
         follow=follow,
         size=splits.seen_size,
         fit=splits.fit,
-        sound=splits.train.sound,
+        input=splits.train.input,
     )
 
 

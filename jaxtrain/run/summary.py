@@ -63,7 +63,7 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         column_names=setup.task.column_names,
         num_centres=setup.task.num_centres,
         projection=setup.task.projection,
-        sound=setup.splits.train.sound,
+        input=setup.splits.train.input,
         mean=programs.mean,
         std=programs.std,
         crop_pct=crop_pct,

@@ -65,7 +65,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     # Of views; tests/plugins/self_supervised/test_self_supervised.py trains such runs.
     "simclr": ((28, 28, 1), 10, 54_000),
     "byol": ((28, 28, 1), 10, 54_000),
-    # Of sounds; tests/users/test_sound.py trains it.
+    # Of sounds; tests/plugins/sound/test_sound.py trains it.
     "sound": ((64, 101, 1), 10, 1080),
 }
 RECIPES = sorted((ROOT / "configs").glob("*.py"))

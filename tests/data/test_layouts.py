@@ -63,7 +63,6 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
         "csv:{}/list.csv",
         "Test, Train are no classes, and list.csv has annotations: give csv:",
     ),
-    "a table of sounds": (["audio/1.wav", "list.csv"], "audio:{}/list.csv", ""),
     "Pascal VOC": (
         ["training/1.png", "training/1.xml", "validation/1.png"],
         "folder:{}",
@@ -116,6 +115,7 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
             open_store(config)
 
 
+@pytest.mark.plugins
 @each_row(
     ("source", "message"),
     [
@@ -129,7 +129,6 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
                 "folder",
                 "masks",
                 "csv",
-                "audio",
                 "arrays",
                 "idx",
                 "packed",
@@ -145,6 +144,7 @@ def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
         open_store(DataConfig(source=source.format(tmp_path)))
 
 
+@pytest.mark.plugins
 @each_row(
     ("kind", "files", "names"),
     [

@@ -453,17 +453,15 @@ def test_module_without_a_file_is_refused():
 
 # What makes code of a text, or of a file -> the modules that may.
 MAKES_CODE = {
-    "import_module": {
-        *("own", "plugin", "__init__"),
-        # Of the library that reads sounds, which may not be there.
-        "data.sound_files",
-    },
+    "import_module": {"own", "plugin", "__init__"},
     # And what it has just written itself, to check it.
     "run_path": {"config.recipe", "export.stablehlo"},
 }
 if HAS_PLUGINS:
     # The standard input and output of its own processes.
     MAKES_CODE["loads pickle"] = {"plugins.plan.gpu_compiler"}
+    # Of the library that reads sounds, which may not be there.
+    MAKES_CODE["import_module"].add("plugins.sound.sound_files")
 NAMES = {"eval", "exec", "compile", "__import__"}
 PACKAGE = Path(jaxtrain.__file__).parent
 

@@ -15,8 +15,9 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config, DataConfig, SoundConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Batch, Preprocess
+from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError, counted
@@ -132,7 +133,7 @@ def plan_teacher(
     if precision is not None:
         about = dataclasses.replace(about, precision=precision)
     _check_task(about, config, task, named)
-    _check_images(about, source.sound, images.shape, named)
+    _check_images(about, source.input, images.shape, named)
     about.check_is_one(named)
     weights = abstract_weights(about)
     differences = trained.differences(shapes_of(weights))
@@ -165,7 +166,7 @@ def plan_teacher(
     answers = _answers(said, len(source), layout)
     obstacles = {
         "the method may ask it of other images": not caches,
-        **kept.changes_of_images(config.data),
+        **kept.changes_of_images(config.data, source.input),
         **kept.too_large(answers),
     }
     reason = next((why for why, holds in obstacles.items() if holds), "")
@@ -223,14 +224,15 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
 
 def _check_images(
     about: Description,
-    sound: SoundConfig | None,
+    input: InputKind,
     shape: tuple[int, ...],
     named: str,
 ) -> None:
-    if about.sound != sound:
+    if about.input != input:
+        sections = [f"data.{name}" for x in (input, about.input) for name in vars(x)]
         raise UserError(
-            f"{named} sees {_seen(about.sound)}, and this run {_seen(sound)}: give a "
-            "teacher of the same data.sound, or of images"
+            f"{named} sees {_seen(about.input)}, and this run {_seen(input)}: give a "
+            f"teacher of the same {sections[0]}, or of images"
         )
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
@@ -240,8 +242,8 @@ def _check_images(
         )
 
 
-def _seen(sound: SoundConfig | None) -> str:
-    return "images" if sound is None else f"sounds as {sound}"
+def _seen(input: InputKind) -> str:
+    return f"{input.noun}s" + (f" as {input.settings}" if input.settings else "")
 
 
 def _check_outputs(

@@ -76,8 +76,8 @@ def check(
     scanned = scan(train, splits, config.data.source)
     same = checks.find_equal(scanned)
     targets = "masks" if PIXEL_CLASSES in store.facts else "boxes"
-    if train.sound is not None:
-        sizes = checks.check_lengths(scanned, train.sound)
+    if not train.input.are_pictures:
+        sizes = checks.check_lengths(scanned, config.data.sound)
     else:
         sizes = checks.check_sizes(scanned, shape, config.data, sized=sized)
     task, refused = (None, []) if judge is None else judge(complete, loaded)

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from jaxtrain.config.sound import SoundConfig
-from jaxtrain.data import files, formats, images, log_mel, sound_files
+from jaxtrain.data import files, formats, images
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.input_kind import InputKind
 
 # Side of the grey image that what is nearly the same is found by.
 SMALL = 32
@@ -59,8 +59,8 @@ class Look(NamedTuple):
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
     """Decode an image of a source as a run would, and describe it."""
-    if source.sound is not None:
-        return _look_at_sound(stored, source.sound)
+    if not source.input.are_pictures:
+        return _look_at_other(stored, source.input)
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         channels = stored.shape[-1]
@@ -95,49 +95,46 @@ def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
       UnreadableError: the file is damaged.
     """
     pixels = _decoded(stored, source)
-    return pixels if source.sound is None else _spectrogram(pixels, source.sound)
+    kind = source.input
+    return pixels if kind.are_pictures else _image_of(pixels, kind)
 
 
 def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Return the pixels of an image, uint8, or the clip of a sound, int16."""
+    """Return the pixels of an image, uint8, or another input as it is stored."""
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         return images.to_channels(stored, wanted)
-    if source.sound is not None:
-        return sound_files.decode(stored.data, source.sound)
+    if not source.input.are_pictures:
+        return source.input.decode(stored.data)
     return source.open(stored).decode(wanted)
 
 
-def _look_at_sound(stored: StoredFile | np.ndarray, sound: SoundConfig) -> Look:
-    """Read a whole sound, and describe it and the spectrogram of its clip."""
-    about = sound_files.SoundLook("", "", sound.sample_rate, len(stored), False)
-    clip = stored
+def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
+    """Read a whole file, and describe it and the image that evaluations see of it."""
+    assert isinstance(stored, StoredFile)
     try:
-        if isinstance(stored, StoredFile):
-            about = sound_files.look_at(stored.data)
-            clip = sound_files.decode(stored.data, sound)
+        about, part = kind.look_at(stored.data), kind.decode(stored.data)
     except UnreadableError as error:
         return Look(unreadable=str(error))
-    assert isinstance(clip, np.ndarray)
-    return _of_pixels(_spectrogram(clip, sound), about.stored)._replace(
+    return _of_pixels(_image_of(part, kind), about.mode)._replace(
         format=about.format,
-        remarks=["clipped"] if about.clipped else [],
-        height=1,
-        width=max(1, round(1000 * about.num_samples / about.rate)),
+        remarks=about.remarks,
+        height=about.height,
+        width=about.width,
     )
 
 
-def _spectrogram(clip: np.ndarray, sound: SoundConfig) -> np.ndarray:
-    """Return the image that a run makes of a clip, uint8 (mels, frames, 1)."""
+def _image_of(stored: np.ndarray, kind: InputKind) -> np.ndarray:
+    """Return the image that a run makes of a stored example, uint8 (H, W, C)."""
     # The machine may have a GPU that other runs are on.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        image = _to_images(sound)(jnp.asarray(clip)[None])[0]
+        image = _to_images(kind)(jnp.asarray(stored)[None])[0]
     return np.rint(np.asarray(image)).astype(np.uint8)
 
 
 @functools.cache
-def _to_images(sound: SoundConfig) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(functools.partial(log_mel.to_images, sound=sound))
+def _to_images(kind: InputKind) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(kind.to_images)
 
 
 def _of_pixels(pixels: np.ndarray, mode: str) -> Look:

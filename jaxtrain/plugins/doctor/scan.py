@@ -15,7 +15,8 @@ from jaxtrain.console import progress
 from jaxtrain.data import ahead, defects
 from jaxtrain.data.boxes import NAMES as BOX_NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_source import SOUND, Source
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.input_kind import input_of
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.plugins.doctor.look import Look, hash_pixels, look_at
 from jaxtrain.plugins.doctor.look_placed import PlacedTarget, look_at_target
@@ -62,7 +63,7 @@ class Scan:
         num, num_classes = len(index), facts.get("num_classes")
         self.index, self.split = index, split
         self.rows: dict[str, np.ndarray] = {}
-        self.noun = "sound" if SOUND in facts else "image"
+        self.noun = input_of(facts).noun
         names = facts.get("class_names")
         names = range(num_classes or 0) if names is None else names
         self.class_names: tuple[str, ...] = tuple(map(str, names))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import conversions, files, sound_files
+from jaxtrain.data import conversions, files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.image_source import SOUND
+from jaxtrain.data.input_kind import InputKind, input_of
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.sources import open_store
@@ -52,12 +52,12 @@ class Survey:
     @property
     def hears(self) -> bool:
         """Whether the examples are sounds."""
-        return SOUND in self.facts
+        return not input_of(self.facts).are_pictures
 
     @property
     def noun(self) -> str:
         """What messages call an example."""
-        return "sound" if self.hears else "image"
+        return input_of(self.facts).noun
 
     @property
     def seconds(self) -> np.ndarray:
@@ -93,7 +93,7 @@ def survey(config: DataConfig) -> Survey:
       UserError: the source cannot be opened, no image can be read, or none has a label.
     """
     store, splits = open_store(config)
-    noun = "sound" if SOUND in store.facts else "image"
+    kind = input_of(store.facts)
     if store.image_shape[-1] not in (1, 3):
         raise UserError(
             f"{config.source} has images of {store.image_shape[-1]} channels, which a "
@@ -110,8 +110,8 @@ def survey(config: DataConfig) -> Survey:
     decoded = set(some[:: max(1, number // NUM_DECODED)].tolist())
     for index, image in stored_images(store, some):
         try:
-            if noun == "sound":
-                size, colour = _listen(image), False
+            if not kind.are_pictures:
+                size, colour = _listen(image, kind), False
             else:
                 size, colour = _look(image, config.max_pixels, index in decoded)
         except UnreadableError:
@@ -120,16 +120,16 @@ def survey(config: DataConfig) -> Survey:
         sizes.append(size)
         num_colour += colour
     if not sizes:
-        raise UserError(f"{config.source}: none of {number} {noun}s can be read")
+        raise UserError(f"{config.source}: none of {number} {kind.noun}s can be read")
     groups = store.strata(train)
     if groups.ndim > 1:
         class_counts = groups.sum(axis=0)
         class_counts = class_counts[class_counts > 0]
         if not len(class_counts):
             raise UserError(
-                f"{config.source}: no training {noun} has any of the "
+                f"{config.source}: no training {kind.noun} has any of the "
                 f"{groups.shape[1]} labels, so that there is nothing to learn: give "
-                f"{noun}s that have some, or other columns (--targets)"
+                f"{kind.noun}s that have some, or other columns (--targets)"
             )
     else:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
@@ -150,10 +150,10 @@ def survey(config: DataConfig) -> Survey:
     )
 
 
-def _listen(stored: np.ndarray | StoredFile) -> tuple[int, int]:
+def _listen(stored: np.ndarray | StoredFile, kind: InputKind) -> tuple[int, int]:
     """Return the rate of a sound file and its samples, by its header."""
     assert isinstance(stored, StoredFile)
-    return sound_files.length(stored.data)
+    return kind.size_of(stored.data)
 
 
 def _look(

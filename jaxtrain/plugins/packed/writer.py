@@ -23,6 +23,7 @@ from jaxtrain.console import tell
 from jaxtrain.data import sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.input_kind import input_of
 from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import remarks_of
@@ -73,7 +74,12 @@ def pack(
             "masks, which packed images lose as they are resized: train on the set as "
             "it is"
         )
-    sources.refuse_sounds(store, "data --pack")
+    kind = input_of(store.facts)
+    if not kind.are_pictures:
+        raise UserError(
+            f"data --pack is for pictures, and {config.source} has {kind.noun}s: "
+            "leave it out"
+        )
     for remark in remarks_of(store):
         tell(f"{remark.title}: {remark.text}")
     examples = _examples(splits, config.source)

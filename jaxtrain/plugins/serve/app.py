@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import AsyncIterator
@@ -50,7 +51,7 @@ def make_app(
     """
     compute = program or make_program(model)
     names, about, readout = model.class_names, model.description, model.readout
-    noun = "image" if about.sound is None else "sound"
+    noun = about.input.noun
     size: dict[str, Any] = {"num_classes": len(names or ())}
     if readout is not None:
         size = {"columns": readout.columns}
@@ -94,7 +95,7 @@ def make_app(
         shape=shape,
         fit=about.fit,
         max_pixels=limits.max_pixels,
-        sound=about.sound,
+        input=about.input,
     )
     flat = (math.prod(shape) * np.dtype(dtype).itemsize + SIZE_BYTES,)
     decoders = DecoderPool(to_shape, flat, limits.decode_seconds, limits.num_decoders)
@@ -150,11 +151,10 @@ def make_app(
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
             **size,
-            **(
-                {"image_shape": about.whole_shape}
-                if about.sound is None
-                else {"image_shape": about.image_shape, "sound": vars(about.sound)}
+            "image_shape": (
+                about.whole_shape if about.input.are_pictures else about.image_shape
             ),
+            **dataclasses.asdict(about.input),
             "num_waiting": batcher.num_waiting,
             "origin": model.origin,
         }

@@ -54,7 +54,6 @@ class ServeArguments:
 def run(arguments: ServeArguments, signals: StopSignals) -> None:
     """Load the model, compile it for all sizes of batches, and serve until stopped."""
     _check(arguments)
-    from jaxtrain.data import sound_files
     from jaxtrain.inference import temperature
     from jaxtrain.inference.load import load_model
     from jaxtrain.inference.trust import trust
@@ -67,8 +66,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             trust(arguments.workdir)
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
-        if model.description.sound is not None:
-            sound_files.check_installed()
+        model.description.input.check_installed()
         classes = model.class_names is not None and model.puts_out_a_row
         tells = classes or model.puts_out_masks or model.finder is not None
         if model.readout is None and not tells:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 
@@ -11,8 +11,10 @@ from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.tasks.base import Task
-from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.transforms.base import Metrics
+
+if TYPE_CHECKING:
+    from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 
 # (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
 TrainForward = Callable[..., tuple[Any, Any]]
@@ -105,8 +107,8 @@ class Method:
         return self, {**options}
 
     def plan_inputs(
-        self, context: MethodContext
-    ) -> tuple["Method", MethodInputs | None]:
+        self, context: "MethodContext"
+    ) -> tuple["Method", "MethodInputs | None"]:
         """Plan the arrays that the step takes for the method: `objective.beside`.
 
         Returns:

@@ -37,6 +37,8 @@ from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
+from jaxtrain.plugins.sound.sound_input import SoundInput
+from jaxtrain.run.kept import changes_of_images
 from jaxtrain.run.settle import Settled, check_kept, open_weights, settle
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
@@ -255,8 +257,9 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     assert teacher.abstract.shape == (36, 4)
     assert "images are augmented" in told(data=DataConfig(augment=FLIP))
     assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
-    sound = DataConfig(source="audio:x", sound=SoundConfig(random_crop=True))
-    assert "cut at random" in told(data=sound)
+    sound = SoundInput(SoundConfig(random_crop=True))
+    why = "clips are cut at random (data.sound.random_crop)"
+    assert changes_of_images(DataConfig(), sound)[why]
     with monkeypatch.context() as patched:
         patched.setattr(loader, "CACHE_FRACTION", 1e-12)
         assert "more than 0 MB" in told()
@@ -318,7 +321,7 @@ class Quiet(Classification):
             "5 classes, this run has 4: it has 'eel' besides",
         ),
         ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
-        ({"sound": SoundConfig()}, "data.sound"),
+        ({"input": SoundInput(SoundConfig())}, "data.sound"),
         ({"image_shape": (2, 2, 1)}, "takes (height, width, channels) from 4x4"),
     ],
 )

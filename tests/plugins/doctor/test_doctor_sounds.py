@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, DataConfig, SoundConfig
-from jaxtrain.data import sound_files
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.plugins.doctor.check import check
+from jaxtrain.plugins.sound import sound_files
 from tests.helpers.waves import RATE, write_tones
 
 soundfile: Any = pytest.importorskip("soundfile")

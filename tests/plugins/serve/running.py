@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from jaxtrain.data.images import Fit
+from jaxtrain.data.input_kind import PICTURES
 from jaxtrain.engine.finite import Checked
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.serve.limits import ServiceLimits
@@ -83,7 +84,7 @@ class OneClass:
         image_shape=(8, 8, 1),
         whole_shape=(8, 8, 1),
         stored_dtype=np.uint8,
-        sound=None,
+        input=PICTURES,
         fit=Fit(),
         model=SimpleNamespace(name="one class"),
     )

@@ -11,8 +11,8 @@ from scipy.signal import resample_poly
 from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data import sources
 from jaxtrain.data.decode_limits import UnreadableError
-from jaxtrain.data.sound_files import decode
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.sound.sound_files import decode
 from tests.helpers.rows import each_row
 from tests.helpers.waves import RATE, write_tones
 

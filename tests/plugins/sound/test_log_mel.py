@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import AugmentConfig, SoundConfig
-from jaxtrain.data import log_mel
 from jaxtrain.data.augment import augment
 from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.sound import log_mel
 from tests.helpers.waves import SETTINGS, chirp
 
-THEIRS = json.loads((Path(__file__).parents[1] / "stored" / "log_mel.json").read_text())
+THEIRS = json.loads((Path(__file__).parents[2] / "stored" / "log_mel.json").read_text())
 
 
 def sound_of(setting: dict) -> SoundConfig:

@@ -11,7 +11,7 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.config import SoundConfig
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.sound_files import decode
+from jaxtrain.plugins.sound.sound_files import decode
 from tests.helpers import spoken
 from tests.helpers.forked import ROOT
 from tests.helpers.needs import missing
@@ -98,7 +98,6 @@ def test_evaluate_predict_and_export_agree(here: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.plugins
 def test_a_server_answers_sounds(here: Path):
     from tests.plugins.serve.running import LIMITS, Running
 

@@ -7,23 +7,14 @@ import dataclasses
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import sound_files
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.folder import open_files
-from jaxtrain.data.folder_scan import FileKind
 from jaxtrain.data.image_files import ImageFileStore
-from jaxtrain.data.image_source import SOUND
-from jaxtrain.data.sound_files import ENDINGS_OF_SOUNDS
+from jaxtrain.data.input_kind import INPUT
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
-
-SOUNDS = FileKind(
-    "sound",
-    sound_files.is_sound,
-    lambda: ENDINGS_OF_SOUNDS,
-    "sound.wav",
-    sound_files.is_unread,
-)
+from jaxtrain.plugins.sound import sound_files
+from jaxtrain.plugins.sound.sound_input import SOUNDS, SoundInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +24,7 @@ class SoundStore(ImageFileStore):
     @property
     def image_shape(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Shape of a clip, which all have."""
-        return self.facts[SOUND].stored_shape
+        return self.facts[INPUT].sound.stored_shape
 
 
 def open_audio(name: str, config: DataConfig) -> Opened:
@@ -54,7 +45,7 @@ def open_audio(name: str, config: DataConfig) -> Opened:
             f"{config.source} lists masks, which sounds have not: give a column label, "
             "or name columns in data.targets"
         )
-    facts = {**store.facts, SOUND: config.sound}
+    facts = {**store.facts, INPUT: SoundInput(config.sound)}
     parts = store.root, store.names, store.target, facts, store.remarks
     return SoundStore(*parts), splits
 

@@ -1,0 +1,9 @@
+"""Sound: clips of files, whose spectrograms a model sees."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="sound",
+    sources={"audio:DIR_OR_FILE.csv": "jaxtrain.plugins.sound.audio:open_audio"},
+    inputs={"sound": "jaxtrain.plugins.sound.sound_input:SoundInput"},
+)

@@ -1,0 +1,123 @@
+"""Clips of sound as inputs, whose spectrograms a model sees."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from jaxtrain.config import SoundConfig
+from jaxtrain.data.decode_limits import UnreadableError
+from jaxtrain.data.folder_scan import FileKind
+from jaxtrain.data.input_kind import FileLook, InputKind
+from jaxtrain.data.read_files import FileData, LargeFile
+from jaxtrain.plugins.sound import sound_files
+
+if TYPE_CHECKING:
+    import jax
+
+SOUNDS = FileKind(
+    "sound",
+    sound_files.is_sound,
+    lambda: sound_files.ENDINGS_OF_SOUNDS,
+    "sound.wav",
+    sound_files.is_unread,
+)
+
+
+@dataclass(frozen=True)
+class SoundInput(InputKind):
+    """Clips, stored as int16 (samples, 1, 1).
+
+    Attributes:
+      sound: Section of the sound.
+    """
+
+    sound: SoundConfig
+
+    noun: ClassVar[str] = "sound"
+    taken: ClassVar[str] = "hears sounds"
+    source: ClassVar[str] = "audio"
+    files: ClassVar[FileKind] = SOUNDS
+    are_pictures: ClassVar[bool] = False
+    dtype: ClassVar[type[np.generic]] = np.int16
+
+    @classmethod
+    def marks(cls, name: bytes) -> bool:
+        """Whether a file of this name is a sound that is read here."""
+        return sound_files.is_sound(name)
+
+    def check_installed(self) -> None:
+        """Check that sound files can be read.
+
+        Raises:
+          UserError: the library is not installed.
+        """
+        sound_files.check_installed()
+
+    @property
+    def settings(self) -> str:
+        """Text of the section."""
+        return str(self.sound)
+
+    @property
+    def crops_at_random(self) -> bool:
+        """Whether clips are cut at random places."""
+        return self.sound.random_crop
+
+    def changes(self) -> Mapping[str, bool]:
+        """Return why clips may differ between epochs: reason -> whether it holds."""
+        why = "clips are cut at random (data.sound.random_crop)"
+        return {why: self.sound.random_crop}
+
+    def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return the shape of a clip."""
+        return self.sound.stored_shape
+
+    def image_shape(self, stored_shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return the shape of a spectrogram."""
+        return self.sound.image_shape
+
+    def to_images(self, stored: "jax.Array") -> "jax.Array":
+        """Return the spectrograms of clips (see `log_mel.to_images`). Traced."""
+        # It imports JAX.
+        from jaxtrain.plugins.sound import log_mel
+
+        return log_mel.to_images(stored, self.sound)
+
+    def decode(self, data: FileData, seed: Sequence[int] | None = None) -> np.ndarray:
+        """Return a clip of a file (see `sound_files.decode`)."""
+        return sound_files.decode(data, self.sound, seed)
+
+    def to_stored(self, given: Any) -> np.ndarray:
+        """Return a clip of the bytes of a file, or of samples at the rate of the model.
+
+        Raises:
+          UnreadableError: it is neither, or damaged.
+        """
+        if isinstance(given, bytes | LargeFile):
+            return self.decode(given)
+        shape = self.sound.stored_shape
+        known = isinstance(given, np.ndarray) and given.dtype == np.int16
+        samples = np.asarray(given) if known else np.zeros(0)
+        if samples.shape not in (shape, shape[:1]):
+            raise UnreadableError(
+                f"expected a WAV or FLAC file, or int16 samples {shape[:1]} at "
+                f"{self.sound.sample_rate} Hz"
+            )
+        return samples.reshape(shape)
+
+    def size_of(self, data: FileData) -> tuple[int, int]:
+        """Return the rate of a file in Hz, and its samples of a channel."""
+        return sound_files.length(data)
+
+    def look_at(self, data: FileData) -> FileLook:
+        """Read all samples of a file, and describe them."""
+        found = sound_files.look_at(data)
+        return FileLook(
+            mode=found.stored,
+            format=found.format,
+            remarks=["clipped"] if found.clipped else [],
+            height=1,
+            width=max(1, round(1000 * found.num_samples / found.rate)),
+        )
