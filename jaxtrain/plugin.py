@@ -45,6 +45,8 @@ class Plugin:
         a set (see `jaxtrain.data.stores.OpenStore`).
       index_files: Name of a file that marks the folder of a set -> kind of the source
         that reads it.
+      layouts: Kind of a source -> "module:Class" of a
+        `jaxtrain.data.layouts.FolderLayout` that it reads.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
@@ -63,6 +65,7 @@ class Plugin:
     models: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)

@@ -102,6 +102,7 @@ def write(root: Path, files: list[str]) -> None:
         path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(0))
 
 
+@pytest.mark.plugins
 @each_row("name", [*LAYOUTS])
 def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
     files, source, message = LAYOUTS[name]
@@ -116,6 +117,7 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
             open_store(config)
 
 
+@pytest.mark.plugins
 @each_row(
     ("source", "message"),
     [
@@ -145,6 +147,7 @@ def test_a_path_that_is_not_there(source: str, message: str, tmp_path: Path):
         open_store(DataConfig(source=source.format(tmp_path)))
 
 
+@pytest.mark.plugins
 @each_row(
     ("kind", "files", "names"),
     [

@@ -13,5 +13,9 @@ PLUGIN = Plugin(
         "coco:FILE_OR_DIR": "jaxtrain.plugins.detection.coco:open_coco",
         "yolo:DIR_OR_FILE.yaml": "jaxtrain.plugins.detection.yolo:open_yolo",
     },
+    layouts={
+        "coco": "jaxtrain.plugins.detection.layouts:CocoLayout",
+        "yolo": "jaxtrain.plugins.detection.layouts:YoloLayout",
+    },
     tasks={"detection": "jaxtrain.plugins.detection.task:Detection"},
 )

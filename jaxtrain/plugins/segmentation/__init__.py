@@ -12,5 +12,6 @@ PLUGIN = Plugin(
         "fcn_resnet50": f"{_DEEPLAB}:FCN",
         "fcn_resnet101": f"{_DEEPLAB}:FCNResNet101",
     },
+    layouts={"masks": "jaxtrain.plugins.segmentation.layout:MaskLayout"},
     tasks={"segmentation": "jaxtrain.plugins.segmentation.task:Segmentation"},
 )
