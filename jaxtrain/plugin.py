@@ -47,6 +47,8 @@ class Plugin:
         that reads it.
       layouts: Kind of a source -> "module:Class" of a
         `jaxtrain.data.layouts.FolderLayout` that it reads.
+      target_images: Kind of targets that are images -> "module:Class" of a
+        `jaxtrain.data.target_images.TargetImages`.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
@@ -66,6 +68,7 @@ class Plugin:
     sources: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
+    target_images: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from jaxtrain.data import formats
-from jaxtrain.data.csv_header import LABEL, MASK, PATHS, SEPARATORS
+from jaxtrain.data import formats, target_images
+from jaxtrain.data.csv_header import LABEL, PATHS, SEPARATORS
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.sound_files import is_sound
 from jaxtrain.data.text import read_user_text
@@ -256,10 +256,11 @@ def _lists_images(file: str) -> bool:
         lines = read_user_text(file, file).lines()
     except UserError:  # It cannot be read, or is no text.
         return False
+    targets = {LABEL, *target_images.columns()}
     # The header may stand below a line that tells the separator.
     for header, separator in itertools.product(lines[:2], SEPARATORS):
         found = {name.strip().strip('"') for name in header.lower().split(separator)}
-        if found & {*PATHS} and found & {LABEL, MASK}:
+        if found & {*PATHS} and found & targets:
             return True
     return False
 

@@ -193,6 +193,7 @@ def test_images_of_formats_that_a_library_would_read_are_told(
         open_store(DataConfig(source=f"{kind}:{tmp_path}"))
 
 
+@pytest.mark.plugins
 @each_row(
     "text",
     [

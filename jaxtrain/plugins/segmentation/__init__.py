@@ -12,6 +12,8 @@ PLUGIN = Plugin(
         "fcn_resnet50": f"{_DEEPLAB}:FCN",
         "fcn_resnet101": f"{_DEEPLAB}:FCNResNet101",
     },
+    sources={"masks:DIR": "jaxtrain.plugins.segmentation.mask_files:open_masks"},
     layouts={"masks": "jaxtrain.plugins.segmentation.layout:MaskLayout"},
+    target_images={"masks": "jaxtrain.plugins.segmentation.masks:MaskTargets"},
     tasks={"segmentation": "jaxtrain.plugins.segmentation.task:Segmentation"},
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from jaxtrain.data.folder_scan import holds_folders
 from jaxtrain.data.layouts import FolderLayout
-from jaxtrain.data.masks import IMAGES, MASKS
+from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
 
 
 class MaskLayout(FolderLayout):
