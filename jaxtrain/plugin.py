@@ -41,6 +41,8 @@ class Plugin:
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> likewise.
+      weights: Model -> "module:NAME" of the models of other libraries that compute the
+        same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
       index_files: Name of a file that marks the folder of a set -> kind of the source
@@ -65,6 +67,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
