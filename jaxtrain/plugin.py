@@ -52,6 +52,8 @@ class Plugin:
       target_images: Kind of targets that are images -> "module:Class" of a
         `jaxtrain.data.target_images.TargetImages`.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
+      report_sections: Task -> "module:function" of metrics, and of the names of classes
+        or columns, which returns its sections of a report as HTML.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
@@ -73,6 +75,7 @@ class Plugin:
     layouts: Mapping[str, str] = field(default_factory=dict)
     target_images: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
+    report_sections: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
@@ -21,7 +20,6 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
-from jaxtrain.tasks.class_sections import class_sections
 from jaxtrain.tasks.metrics import Goal, Metric, scalars
 from jaxtrain.trees import by_path
 
@@ -481,19 +479,6 @@ class Task:
         known = enumerate(recall if isinstance(recall, list) else [])
         rated = [(value, i) for i, value in known if value is not None]
         return {"lowest recall": ("recall", min(rated)[1])} if rated else {}
-
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        """Return sections of the report about the metrics of the test split, as HTML.
-
-        By default they tell of classes, if the values do: recall and precision of
-        each, and what is confused.
-
-        Args:
-          values: Metrics by name, read from records: of any form, or missing.
-          names: Names of the classes; empty if there are none.
-        """
-        return class_sections(values, names)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         """Return an image with its target on it, as `data --preview` shows it.

@@ -17,5 +17,8 @@ PLUGIN = Plugin(
         "coco": "jaxtrain.plugins.detection.layouts:CocoLayout",
         "yolo": "jaxtrain.plugins.detection.layouts:YoloLayout",
     },
+    report_sections={
+        "detection": "jaxtrain.plugins.detection.box_sections:box_sections"
+    },
     tasks={"detection": "jaxtrain.plugins.detection.task:Detection"},
 )

@@ -22,5 +22,8 @@ PLUGIN = Plugin(
     sources={"masks:DIR": "jaxtrain.plugins.segmentation.mask_files:open_masks"},
     layouts={"masks": "jaxtrain.plugins.segmentation.layout:MaskLayout"},
     target_images={"masks": "jaxtrain.plugins.segmentation.masks:MaskTargets"},
+    report_sections={
+        "segmentation": "jaxtrain.plugins.segmentation.pixel_sections:pixel_sections"
+    },
     tasks={"segmentation": "jaxtrain.plugins.segmentation.task:Segmentation"},
 )
