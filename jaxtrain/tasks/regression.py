@@ -14,7 +14,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks.base import Advice, Readout, Task, check_columns
+from jaxtrain.tasks.base import Advice, Task
 from jaxtrain.tasks.imitation import imitate_numbers
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
@@ -43,6 +43,7 @@ from jaxtrain.tasks.number_metrics import (
     number_metrics,
 )
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
+from jaxtrain.tasks.outputs import Readout, check_columns
 
 # What ordinal numbers are not used with.
 UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
