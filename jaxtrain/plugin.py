@@ -41,6 +41,8 @@ class Plugin:
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> likewise.
+      model_changes: Field of the section `model` -> "module:function" that changes a
+        built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
       weights: Model -> "module:NAME" of the models of other libraries that compute the
         same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
@@ -69,6 +71,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    model_changes: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)

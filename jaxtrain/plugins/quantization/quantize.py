@@ -1,9 +1,9 @@
 """A trained model that computes with 8 bits, without training: ranges and biases.
 
-The model is that of `model.quantize` (`jaxtrain.models.quantized`). Its ranges of
-activations are chosen from what these are on training images. Rounded kernels move the
-means of what layers put out: their biases, and the running means of batch norms, take
-that back, measured on the same images (Nagel et al. 2019, arXiv:1906.04721).
+The model is that of `model.quantize` (`quantized.py`). Its ranges of activations are
+chosen from what these are on training images. Rounded kernels move the means of what
+layers put out: their biases, and the running means of batch norms, take that back,
+measured on the same images (Nagel et al. 2019, arXiv:1906.04721).
 """
 
 import dataclasses

@@ -114,7 +114,7 @@ def _twice(conv: Any, x: Any, rngs: Any) -> Any:
     ],
 )
 def test_a_model_that_cannot_be_rounded_is_named(name: str, message: str):
-    name = f"tests.models.test_quantized:{name}"
+    name = f"tests.plugins.quantization.test_quantized:{name}"
     own.allow([name])
     with pytest.raises(UserError, match=message):
         blueprint(name).abstract()
