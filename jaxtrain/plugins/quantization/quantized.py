@@ -35,13 +35,13 @@ from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.blueprint import ImagesOf
 from jaxtrain.models.centres import CENTRES
-from jaxtrain.models.fake_quantization import (
+from jaxtrain.models.layers import Conv, Linear
+from jaxtrain.models.ranged import Ranged
+from jaxtrain.plugins.quantization.fake_quantization import (
     ActivationRange,
-    Ranged,
     fake_quantize_bias,
     promote_rounded,
 )
-from jaxtrain.models.layers import Conv, Linear
 
 # Kinds of places: what a layer takes, what it puts out, and what a piece does.
 TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
