@@ -75,11 +75,11 @@ def count(name: str) -> dict[str, int]:
 
 
 def weights_of(name: str) -> tuple[MatchingWeights, ...]:
-    from jaxtrain.models.weights.sources import SOURCES
+    from jaxtrain.models.weights.sources import sources_of
 
     return tuple(
         MatchingWeights(source.library, source.architecture, dict(source.options))
-        for source in SOURCES.get(name, ())
+        for source in sources_of(name)
     )
 
 

@@ -41,13 +41,23 @@ class Plugin:
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> likewise.
+      model_changes: Field of the section `model` -> "module:function" that changes a
+        built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
+      weights: Model -> "module:NAME" of the models of other libraries that compute the
+        same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
       inputs: Kind of inputs, and field of `data` and of a model's description ->
         "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
       index_files: Name of a file that marks the folder of a set -> kind of the source
         that reads it.
+      layouts: Kind of a source -> "module:Class" of a
+        `jaxtrain.data.layouts.FolderLayout` that it reads.
+      target_images: Kind of targets that are images -> "module:Class" of a
+        `jaxtrain.data.target_images.TargetImages`.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
+      report_sections: Task -> "module:function" of metrics, and of the names of classes
+        or columns, which returns its sections of a report as HTML.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       weights_options: Options of methods that name trained weights, as
         `model.pretrained` does.
@@ -69,10 +79,15 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    model_changes: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    target_images: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
+    report_sections: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     weights_options: tuple[str, ...] = ()
     evaluations: Mapping[str, str] = field(default_factory=dict)

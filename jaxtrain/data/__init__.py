@@ -15,7 +15,6 @@ SOURCES: "Table[OpenStore]" = Table(
         "digits": "jaxtrain.data.stores:open_digits",
         "csv:FILE": "jaxtrain.data.csv_list:open_csv",
         "folder:DIR": "jaxtrain.data.folder:open_folder",
-        "masks:DIR": "jaxtrain.data.masks:open_masks",
         "arrays:FILE.npz": "jaxtrain.data.arrays:open_arrays",
         "idx:DIR": "jaxtrain.data.idx:open_idx",
         "hf:NAME_OR_DIR": "jaxtrain.data.hf:open_hf",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain.data import array_labels, array_masks, classes, columns
+from jaxtrain.data import array_labels, classes, columns, target_images
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
@@ -24,7 +24,6 @@ MEMORY_PART = 0.5
 MAX_INFLATION = 1032
 CHUNK_BYTES = 2**24
 MAX_CHANNELS = 4
-MASK_DIMS = 3
 
 
 class StoredArray(NamedTuple):
@@ -101,8 +100,8 @@ def read_set(
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
-        if stored.ndim == MASK_DIMS:
-            labels.append(array_masks.checked(label.name, stored))
+        if (kind := target_images.of_dims(stored.ndim)) is not None:
+            labels.append(kind.checked(label.name, stored))
         elif array_labels.are_classes(stored) and not targets:
             stored = stored.reshape(-1)
             labels.append(stored if stored.dtype.kind == "f" else stored.astype(int))
@@ -126,9 +125,9 @@ def read_set(
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
     whole = whole.reshape(*whole.shape[:3], -1)
-    if everything.ndim == MASK_DIMS:
+    if (kind := target_images.of_dims(everything.ndim)) is not None:
         images = ArrayStore(whole, np.zeros(len(whole), np.int32), {})
-        return array_masks.with_masks(images, everything, digest.hexdigest()), splits
+        return kind.of_arrays(images, everything, digest.hexdigest()), splits
     if everything.ndim == 1:
         numbers, names = classes.number(everything)
         facts = classes.facts(source, splits, numbers, names, digest.hexdigest())

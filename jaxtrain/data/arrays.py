@@ -16,6 +16,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.target_images import of_dims
 
 # What is added to `image` and `label` for each split.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
@@ -121,7 +122,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
         raise ValueError(
             f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
         )
-    if label.dtype.kind in "iu" and label.shape == image.shape[:3] and not named:
+    of_pixels = label.dtype.kind in "iu" and label.shape == image.shape[:3]
+    if of_pixels and of_dims(len(label.shape)) is not None and not named:
         return
     columns = named or len(label.shape) == 2
     # Labels are floats where some are NaN.

@@ -1,24 +1,13 @@
-"""Boxes of things in images: as files tell them, and beside the image that is made.
+"""Boxes of things in images, as files tell them.
 
 Boxes are left, top, right and bottom in pixels: the corner of the first pixel is
 (0, 0). Beside an image stand as many as `num_boxes` of the facts says, so that batches
 have one shape; the class of those that are none is -1.
 """
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-from jaxtrain.data import upright
-from jaxtrain.data.decode_limits import UnreadableError
-from jaxtrain.data.files import StoredFile
-from jaxtrain.data.image_files import FileNames, shown
-from jaxtrain.data.placed import Placed
-from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.data.stores import Remark
 
 # Facts of a set: the names of the classes of its boxes, the number of boxes that stand
 # beside an image, and what other files call the classes.
@@ -43,119 +32,3 @@ class StoredBoxes(NamedTuple):
     classes: np.ndarray
     crowd: np.ndarray
     size: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class BoxFileStore:
-    """Image files below `root`, with boxes.
-
-    Attributes:
-      boxes: Boxes of all images, one image after the other, float32 (boxes, 4).
-      classes: Class of each box, int32 (boxes,).
-      crowd: Whether each box is of a crowd, bool (boxes,).
-      ends: Number of boxes up to the last of each image, (N,).
-      sizes: Height and width of each image, (N, 2); None means that boxes are in parts
-        of the width and height, from 0 to 1.
-      drawn_on_stored: Whether boxes were drawn on the stored pixels, before EXIF turns
-        the image upright.
-      remarks: What its user should know of how it was found.
-    """
-
-    root: str
-    file_names: FileNames
-    boxes: np.ndarray
-    classes: np.ndarray
-    crowd: np.ndarray
-    ends: np.ndarray
-    sizes: np.ndarray | None
-    facts: Mapping[str, Any]
-    remarks: tuple[Remark, ...] = ()
-    drawn_on_stored: bool = False
-
-    # They differ in size; those that are grey are read as colour.
-    image_shape = (None, None, 3)
-
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return whether each image has a box of each class, bool (n, classes)."""
-        image = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
-        present = np.zeros((len(self.ends), len(self.facts[NAMES])), bool)
-        present[image, self.classes] = True
-        return present[indices]
-
-    def read(self, indices: np.ndarray) -> tuple[list[StoredFile], list[StoredBoxes]]:
-        root = os.fsencode(self.root)
-        paths = [os.path.join(root, self.file_names[i]) for i in indices.tolist()]
-        files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
-        return files, [self._stored(i) for i in indices.tolist()]
-
-    def place(self, target: StoredBoxes | None, placed: Placed) -> dict[str, Any]:
-        """Return the boxes of an image where they are once it has another size.
-
-        Returns:
-          `boxes`, float32 (num_boxes, 4), `classes`, int32 (num_boxes,), -1 for
-          padding, `crowd`, bool (num_boxes,), and `size`, the height and width of the
-          image, float32 (2,).
-
-        Raises:
-          UnreadableError: the image has another size than its boxes were made for.
-        """
-        num = self.facts[NUM_BOXES]
-        if target is None:
-            return padded(np.zeros((0, 4)), np.zeros(0), np.zeros(0), placed.size, num)
-        boxes, size = target.boxes.astype(np.float64), placed.image_size
-        if self.drawn_on_stored:
-            size = upright.stored_size(size, placed.orientation)
-        height, width = size
-        if target.size is None:
-            boxes = boxes * (width, height, width, height)
-        elif target.size != size:
-            told, found = f"{target.size[1]}x{target.size[0]}", f"{width}x{height}"
-            hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
-            raise UnreadableError(
-                f"it has {found} pixels, and its boxes are of an image of {told}{hint}"
-            )
-        if self.drawn_on_stored:
-            boxes = upright.upright_boxes(boxes, size, placed.orientation)
-        moved = placed.points(boxes.reshape(-1, 2, 2)).reshape(-1, 4)
-        return padded(moved, target.classes, target.crowd, placed.size, num)
-
-    def _stored(self, index: int) -> StoredBoxes:
-        here = slice(self.ends[index - 1] if index else 0, self.ends[index])
-        size = None
-        if self.sizes is not None:
-            height, width = self.sizes[index].tolist()
-            size = height, width
-        return StoredBoxes(self.boxes[here], self.classes[here], self.crowd[here], size)
-
-
-def padded(
-    boxes: np.ndarray,
-    classes: np.ndarray,
-    crowd: np.ndarray,
-    size: tuple[int, int],
-    num: int,
-) -> dict[str, Any]:
-    """Return boxes cut at the border of their image, and filled up to a number.
-
-    Args:
-      boxes: Boxes in pixels of the image, (n, 4); those of which too little is left
-        are left out.
-      classes: Class of each, (n,).
-      crowd: Whether each is of a crowd, (n,).
-      size: Height and width of the image.
-      num: Number of boxes of the result, n or more.
-    """
-    height, width = size
-    boxes = np.clip(boxes, 0, np.array([width, height, width, height]))
-    stays = np.prod(boxes[:, 2:] - boxes[:, :2], axis=-1) >= MIN_AREA
-    left = int(stays.sum())
-    target = {
-        "boxes": np.zeros((num, 4), np.float32),
-        "classes": np.full(num, PADDING, np.int32),
-        "crowd": np.zeros(num, bool),
-        "size": np.array(size, np.float32),
-    }
-    target["boxes"][:left] = boxes[stays]
-    target["classes"][:left] = classes[stays]
-    target["crowd"][:left] = crowd[stays]
-    return target

@@ -9,7 +9,7 @@ import shlex
 from typing import NamedTuple
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import columns
+from jaxtrain.data import columns, target_images
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Remark, UnusableError
 from jaxtrain.data.text import nfc
@@ -20,7 +20,7 @@ PATHS = (
     *("path", "filepath", "file_path", "image_path"),
     *("filename", "file_name", "file", "image"),
 )
-LABEL, SPLIT, MASK = "label", "split", "mask"
+LABEL, SPLIT = "label", "split"
 # Of columns; the first whose header has those that are needed.
 SEPARATORS = (",", ";", "\t")
 # First line by which Excel is told the separator.
@@ -43,7 +43,8 @@ class Header(NamedTuple):
       path: Name of the column of files.
       targets: Names of the columns of targets.
       split: Name of the column of splits, if there is one.
-      has_masks: Whether the targets are files of masks.
+      target_images: Kind of the images whose files the column of targets names (see
+        `jaxtrain.data.target_images`); None means that it holds the targets.
     """
 
     table: str
@@ -53,7 +54,7 @@ class Header(NamedTuple):
     path: str
     targets: tuple[str, ...]
     split: str | None
-    has_masks: bool = False
+    target_images: str | None = None
 
     @property
     def has_decimal_comma(self) -> bool:
@@ -92,13 +93,15 @@ def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
     # Capital letters do not matter; the first of two such names is taken.
     known = {name.lower(): name for name in reversed(names)}
     path = next((known[name] for name in PATHS if name in known), "")
-    masks = not config.targets and config.label_separator is None
-    masks = masks and LABEL not in known and MASK in known
-    targets = (known.get(MASK if masks else LABEL, ""),)
+    column, kind = LABEL, None
+    if not config.targets and config.label_separator is None and LABEL not in known:
+        files = target_images.columns().items()
+        column, kind = next((row for row in files if row[0] in known), (LABEL, None))
+    targets = (known.get(column, ""),)
     if config.targets:
         targets = tuple(map(nfc, config.targets))
     split = known.get(SPLIT)
-    return Header(text, line, separator, names, path, targets, split, masks)
+    return Header(text, line, separator, names, path, targets, split, kind)
 
 
 def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:

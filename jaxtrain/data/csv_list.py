@@ -22,13 +22,11 @@ from jaxtrain.data.image_files import (
     shown,
 )
 from jaxtrain.data.include import Include
-from jaxtrain.data.masked_store import make_masked
-from jaxtrain.data.masks import MaskFiles
-from jaxtrain.data.pixel_classes import find_classes
 from jaxtrain.data.problems import Problems, Remark
 from jaxtrain.data.read_files import MAX_FILE_BYTES
 from jaxtrain.data.slices import NamedSplits
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.target_images import TARGET_IMAGES, TargetImages
 from jaxtrain.data.text import read_user_text
 from jaxtrain.data.unlabelled import NO_LABEL, missing_texts
 from jaxtrain.errors import UserError
@@ -71,8 +69,10 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     }
     known = (b"\0".join((r.path, *map(_bytes, (*r.texts, r.split)))) for r in rows)
     whole = digest(zip(known, sizes, strict=True))
-    if rows[0].mask:
-        return _with_masks(folder, config, rows, splits, whole, problems.remarks)
+    if (kind := rows[0].target_images) is not None:
+        return _with_images(
+            TARGET_IMAGES[kind](), folder, config, rows, splits, whole, problems.remarks
+        )
     if config.targets:
         names, (target, origin) = config.targets, columns.centred(_numbers(rows))
     else:
@@ -86,7 +86,8 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     return ImageFileStore(folder.root, files, target, facts, remarks), splits
 
 
-def _with_masks(
+def _with_images(
+    kind: TargetImages,
     folder: Folder,
     config: DataConfig,
     rows: Sequence[CsvRow],
@@ -94,19 +95,17 @@ def _with_masks(
     whole: str,
     remarks: Sequence[Remark],
 ) -> Opened:
-    """Return images with masks, whose files are looked for at once."""
+    """Return images with targets that are images, and look for all files first."""
     problems = Problems(config.source)
     for row in rows:
-        problems.attempt(folder.size, row.mask, where=f"line {row.line}")
+        problems.attempt(folder.size, row.target_file, where=f"line {row.line}")
     problems.check()
-    names, masks = (
+    names, targets = (
         FileNames.join([getattr(row, field) for row in rows])
-        for field in ("path", "mask")
+        for field in ("path", "target_file")
     )
     images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
-    found, classes = MaskFiles(folder.root, masks), find_classes(config, folder.root)
-    told = tuple(remarks)
-    return make_masked(config, images, found, splits, classes, whole, remarks=told)
+    return kind.of_files(config, folder, images, targets, splits, whole, tuple(remarks))
 
 
 def _numbers(rows: Sequence[CsvRow]) -> np.ndarray:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from jaxtrain.config import DataConfig
 from jaxtrain.data import columns
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.csv_header import MASK, Header, read_header
+from jaxtrain.data.csv_header import Header, read_header
 from jaxtrain.data.image_files import OUTSIDE, Folder, shown
 from jaxtrain.data.problems import Problems, UnusableError
+from jaxtrain.data.target_images import TARGET_IMAGES
 from jaxtrain.data.text import UserText, nfc
 
 
@@ -24,7 +25,9 @@ class CsvRow(NamedTuple):
       texts: What the columns of the targets hold.
       values: The numbers there; () if they are labels.
       split: Name of its split.
-      mask: Place of its mask below the folder of the table; empty if there is none.
+      target_images: Kind of the targets if they are images; else None.
+      target_file: Place of its target below the folder of the table; empty if it is no
+        image.
     """
 
     line: int
@@ -32,7 +35,8 @@ class CsvRow(NamedTuple):
     texts: tuple[str, ...]
     values: tuple[float, ...]
     split: str
-    mask: bytes = b""
+    target_images: str | None = None
+    target_file: bytes = b""
 
 
 def read_rows(
@@ -75,22 +79,23 @@ def _row(
 ) -> CsvRow:
     path = values[header.path]
     texts = tuple(nfc(values[name].strip()) for name in header.targets)
-    if not path or (header.has_masks and not texts[0]):
-        empty = MASK if path else header.path
+    kind = header.target_images
+    if not path or (kind and not texts[0]):
+        empty = TARGET_IMAGES[kind].column if kind and path else header.path
         raise UnusableError(f"the {empty} is empty", "fill it in")
     numbers = ()
     if config.targets:
         comma = header.has_decimal_comma
         pairs = zip(texts, header.targets, strict=True)
         numbers = tuple(columns.number(*pair, comma=comma) for pair in pairs)
-    mask = _place(folder, text, values[header.targets[0]]) if header.has_masks else b""
+    target = _place(folder, text, values[header.targets[0]]) if kind else b""
     place = _place(folder, text, path)
     named = "train" if header.split is None else values[header.split].strip()
     split = SPLITS.get(named.lower())
     if split is None:
         known = ", ".join(dict.fromkeys(SPLITS.values()))
         raise UnusableError(f"there is no split {shown(named)!r}", f"give {known}")
-    return CsvRow(line, place, texts, numbers, split, mask)
+    return CsvRow(line, place, texts, numbers, split, kind, target)
 
 
 def _place(folder: Folder, text: UserText, path: str) -> bytes:

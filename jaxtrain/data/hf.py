@@ -13,12 +13,13 @@ import numpy as np
 
 from jaxtrain import extras
 from jaxtrain.config import DataConfig
-from jaxtrain.data import classes, columns, hf_masks
+from jaxtrain.data import classes, columns
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.hf_store import HfStore, digest_of
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.target_images import TARGET_IMAGES, TargetImages
 from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
@@ -50,13 +51,15 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if not found:
         raise UserError(f"{source} holds no examples")
     features = next(iter(found.values())).features
-    mask = None if config.targets else hf_masks.mask_column(library, features)
-    image = _image_column(library, source, features, mask)
-    if mask is not None:
-        columns_of = [rows.select_columns([image, mask]) for rows in found.values()]
+    kind, target = None, None
+    if not config.targets:
+        kind, target = _target_images(library, features)
+    image = _image_column(library, source, features, target)
+    if kind is not None and target is not None:
+        columns_of = [rows.select_columns([image, target]) for rows in found.values()]
         whole = _joined(library, source, columns_of)
         lengths = {split: [len(rows)] for split, rows in found.items()}
-        return hf_masks.open_pairs(library, config, whole, image, mask, lengths)
+        return kind.of_rows(library, config, whole, image, target, lengths)
     read = _columns if config.targets else _labels
     wanted = list(config.targets) or [_label_column(library, source, features)]
     if missing := [name for name in wanted if name not in features]:
@@ -152,9 +155,20 @@ def _load(library: Any, source: str, name: str) -> Any:
         ) from None
 
 
-def _image_column(library: Any, source: str, features: Any, mask: str | None) -> str:
+def _target_images(
+    library: Any, features: Any
+) -> tuple[TargetImages, str] | tuple[None, None]:
+    """Return the kind of targets that are images, and their column."""
+    for row in TARGET_IMAGES.values():
+        kind = row()
+        if (column := kind.find_column(library, features)) is not None:
+            return kind, column
+    return None, None
+
+
+def _image_column(library: Any, source: str, features: Any, target: str | None) -> str:
     names = [n for n, kind in features.items() if isinstance(kind, library.Image)]
-    names = [name for name in names if name != mask]
+    names = [name for name in names if name != target]
     return _only(source, features, "image", names)
 
 

@@ -8,30 +8,18 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from jaxtrain.data import INPUTS
-from jaxtrain.data.coco_layouts import annotation_files, is_coco
-from jaxtrain.data.csv_header import LABEL, MASK, PATHS, SEPARATORS
-from jaxtrain.data.folder_scan import holds_folders
+from jaxtrain.data import INPUTS, target_images
+from jaxtrain.data.csv_header import LABEL, PATHS, SEPARATORS
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.data.masks import IMAGES, MASKS
-from jaxtrain.data.read_files import MAX_FILE_BYTES
 from jaxtrain.data.text import read_user_text
-from jaxtrain.data.yolo_layout import YAML, is_yolo
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
-from jaxtrain.regular_file import open_regular
 
-# Ending of a file -> kind of source.
-KIND_BY_ENDING = {
-    ".csv": "csv",
-    ".json": "coco",
-    ".npz": "arrays",
-    ".yaml": "yolo",
-    ".yml": "yolo",
-}
+# Ending of a file -> kind of source, beside those of layouts.
+KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
 # Name of a file that marks the folder of a set -> kind of source.
 INDEX_FILES: Table[str] = Table("index_files", {})
 # Parts of a set, by the tools that write them.
@@ -40,9 +28,6 @@ SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
     r"([ _-]?(set|data|images|imgs|\d+))?"
 )
-# Bytes of a JSON file that are looked at.
-START_BYTES = 2**16
-COCO, COCO_KEYS = "COCO JSON", (b'"images"', b'"file_name"')
 # Annotations that no source reads: end of the name of a file -> name of the format.
 UNREAD = {
     "_mask.png": "masks beside the images",
@@ -74,6 +59,81 @@ class Annotations(NamedTuple):
     format: str
 
 
+class FolderLayout:
+    """Layout of the folder of a set, which a source reads.
+
+    A subclass overrides the methods by which its folders can be known.
+
+    Attributes:
+      format: Name of the format.
+      endings: Endings, in small letters, of files that the source reads.
+    """
+
+    format: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]] = ()
+
+    def marked(self, place: str, names: Sequence[str]) -> str | None:
+        """Return the file or folder whose name marks the layout; None if none does.
+
+        Args:
+          place: Folder of the set.
+          names: Names in it, in order.
+        """
+        del place, names
+        return None
+
+    def in_part(
+        self, place: str, part: str, names: set[str]
+    ) -> tuple[str, str | None] | None:
+        """Return the annotations of a split, or of a set without splits.
+
+        Args:
+          place: Folder of the set.
+          part: Folder of the split below it; "" for the set itself.
+          names: Names in that folder, in small letters.
+
+        Returns:
+          File or folder of the annotations, as seen from the folder of the set, and the
+          name of their format if the source does not read them there.
+        """
+        del place, part, names
+        return None
+
+    def laid_out(self, place: str) -> str | None:
+        """Return the annotations of a folder without marks; None if it has none."""
+        del place
+        return None
+
+    def is_list(self, file: str) -> bool:
+        """Whether a file that lies beside images has their annotations."""
+        del file
+        return False
+
+
+class IdxLayout(FolderLayout):
+    """Images and labels in files as MNIST's."""
+
+    format = "MNIST's format"
+
+    def marked(self, place: str, names: Sequence[str]) -> str | None:
+        del place
+        return next((name for name in names if "-idx3-ubyte" in name.lower()), None)
+
+
+# Kind of source -> layout of the folders that it reads.
+LAYOUTS: Table[type[FolderLayout]] = Table(
+    "layouts", {"idx": "jaxtrain.data.layouts:IdxLayout"}
+)
+
+
+def kinds_by_ending() -> dict[str, str]:
+    """Return the kind of the source that reads a file, by the ending of its name."""
+    kinds = {
+        ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
+    } | KIND_BY_ENDING
+    return dict(sorted(kinds.items()))
+
+
 def is_no_class(name: bytes | str) -> bool:
     """Whether a folder is called like a split, or like a part of a set."""
     text = shown(name).lower()
@@ -87,8 +147,8 @@ def guess(path: str) -> str | None:
         found = find_annotations(path)
         if found is not None and found.source is not None:
             return found.source
-        return f"{_kind_of_files(place) or 'folder'}:{path}"
-    kind = KIND_BY_ENDING.get(os.path.splitext(place)[1].lower())
+        return f"{kind_of_files(place) or 'folder'}:{path}"
+    kind = kinds_by_ending().get(os.path.splitext(place)[1].lower())
     return f"{kind}:{path}" if kind and os.path.isfile(place) else None
 
 
@@ -140,43 +200,40 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
 def _known(place: str, path: str) -> Annotations | None:
     """Return annotations whose names, or those of their folders, tell their format."""
     names = _names(place)
-    idx = [name for name in names if "-idx3-ubyte" in name.lower()]
-    yaml = [name for name in names if os.fsencode(name.lower()) in YAML]
-    instances = annotation_files(place) if is_coco(place, names) else []
-    coco = [os.path.relpath(file, place) for _, file in instances]
-    marked = INDEX_FILES.references.items()
-    rows = (
-        *((kind, f"{kind} files", [name]) for name, kind in marked if name in names),
-        ("masks", "masks", ["masks"] if holds_folders(place, IMAGES, MASKS) else []),
-        ("idx", "MNIST's format", idx),
-        ("coco", COCO, coco),
-        ("yolo", "YOLO", yaml),
-    )
-    for kind, format, found in rows:
-        if found:
-            return Annotations(found[0], f"{kind}:{path}", format)
+    layouts = {kind: layout() for kind, layout in LAYOUTS.items()}
+    for name, kind in INDEX_FILES.references.items():
+        if name in names:
+            return Annotations(name, f"{kind}:{path}", f"{kind} files")
+    for kind, layout in layouts.items():
+        if (file := layout.marked(place, names)) is not None:
+            return Annotations(file, f"{kind}:{path}", layout.format)
     for part in ("", *_splits(place)):
         within = {name.lower() for name in _names(place, part)}
-        labels = os.path.join(part, "labels")
-        if {"images", "labels"} <= within:
-            if _kind_of_files(os.path.join(place, labels)) is None:
-                return Annotations(labels, f"yolo:{path}", "YOLO")
-            return Annotations(labels, None, "images in labels")
-        if {"images", "masks"} <= within:
-            return Annotations(os.path.join(part, "masks"), None, "masks by split")
-    return Annotations("labels", f"yolo:{path}", "YOLO") if is_yolo(place) else None
+        found = []
+        for kind, layout in layouts.items():
+            if (annotated := layout.in_part(place, part, within)) is not None:
+                file, unread = annotated
+                source = None if unread else f"{kind}:{path}"
+                found.append(Annotations(file, source, unread or layout.format))
+        if found:
+            return min(found, key=lambda annotations: annotations.source is None)
+    for kind, layout in layouts.items():
+        if (file := layout.laid_out(place)) is not None:
+            return Annotations(file, f"{kind}:{path}", layout.format)
+    return None
 
 
 def _listed(place: str, path: str) -> Annotations | None:
-    """Return a table, or a COCO JSON file, that lies beside the images."""
+    """Return a table, or another list, that lies beside the images."""
     for name in _names(place):
         file, own = os.path.join(place, name), os.path.join(path, name)
         ending = os.path.splitext(name)[1].lower()
         if ending == ".csv" and _lists_images(file):
-            kind = _kind_of_table(_kind_of_files(place))
+            kind = _kind_of_table(kind_of_files(place))
             return Annotations(name, f"{kind}:{own}", "a table")
-        if ending == ".json" and all(x in _start(file) for x in COCO_KEYS):
-            return Annotations(name, f"coco:{own}", COCO)
+        for kind, layout in LAYOUTS.items():
+            if layout().is_list(file):
+                return Annotations(name, f"{kind}:{own}", layout.format)
     return None
 
 
@@ -199,10 +256,11 @@ def _lists_images(file: str) -> bool:
         lines = read_user_text(file, file).lines()
     except UserError:  # It cannot be read, or is no text.
         return False
+    targets = {LABEL, *target_images.columns()}
     # The header may stand below a line that tells the separator.
     for header, separator in itertools.product(lines[:2], SEPARATORS):
         found = {name.strip().strip('"') for name in header.lower().split(separator)}
-        if found & {*PATHS} and found & {LABEL, MASK}:
+        if found & {*PATHS} and found & targets:
             return True
     return False
 
@@ -213,7 +271,7 @@ def _num_classes(place: str) -> int:
     return len({name for name in folders if not is_no_class(name)})
 
 
-def _kind_of_files(place: str) -> str | None:
+def kind_of_files(place: str) -> str | None:
     """Return the kind of source that reads the first file of any; None: of none."""
     kinds = (*INPUTS.values(), InputKind)
     for _, folders, files in os.walk(place):
@@ -246,11 +304,3 @@ def _names(*parts: str) -> list[str]:
         return sorted(n for n in os.listdir(os.path.join(*parts)) if n[0] != ".")
     except OSError:
         return []
-
-
-def _start(file: str) -> bytes:
-    try:
-        with open_regular(file, MAX_FILE_BYTES) as opened:
-            return opened.read(START_BYTES)
-    except OSError:
-        return b""

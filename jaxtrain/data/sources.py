@@ -295,13 +295,13 @@ def _unknown(source: str, kind: str) -> UserError:
     near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
     named = not near and (":" not in source or os.sep in kind)
     if named and os.path.exists(os.path.expanduser(source)):
-        known = ", ".join(layouts.KIND_BY_ENDING)
+        known = ", ".join(layouts.kinds_by_ending())
         return UserError(
             f"data.source = {source!r} is a file of no kind that is read ({known}): "
             "give a folder of images, or unpack it"
         )
     ending = os.path.splitext(source)[1].lower()
-    if named and (os.sep in source or ending in layouts.KIND_BY_ENDING):
+    if named and (os.sep in source or ending in layouts.kinds_by_ending()):
         return UserError(f"data.source = {source!r} is not there, {where}")
     there = f" is not there, {where}, and no other source" if named else ""
     return UserError(

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tasks.metrics import found_names
 
 NUM_RESAMPLES = 1000
 # Numbers of an example, such as a confusion matrix of pixels, beyond which the sums of
@@ -87,7 +88,7 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
     Those of many numbers are left out, too.
     """
     metrics, wanted = task.all_metrics(), {"loss", "num_examples"}
-    for name, of in task.found_names().items():
+    for name, of in found_names(task.all_metrics()).items():
         if metrics[name].add is None or np.size(sums[of]) > MOST_SUMMED:
             continue
         ones = np.ones(sums[of].shape, sums[of].dtype)
@@ -133,7 +134,7 @@ def kept_intervals(
       index: Numbers of the examples, (N,).
       num_outputs: Numbers that are kept of an example, about.
     """
-    names = task.found_names()
+    names = found_names(task.all_metrics())
     metrics = {n: m for n, m in task.all_metrics().items() if m.resampled}
     if not metrics or len(index) * num_outputs > MOST_KEPT:
         return {}

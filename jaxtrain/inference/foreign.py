@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import tasks
 from jaxtrain.config import ModelConfig
 from jaxtrain.config.recipe import WEIGHTS
 from jaxtrain.data.images import FILTERS
@@ -153,7 +154,7 @@ def _describe(
         # Numbers are those of classes without names.
         known = len(source.labels) == num
         labels = source.labels if known else map(str, range(num))
-    has_maps = source.task == "segmentation"
+    has_maps = tasks.kind(source.task).class_maps
     return Description(
         task=source.task,
         model=found.model,

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.tables import Columns, Row
-from jaxtrain.tasks.base import SHOWN_SCORE, Finder
+from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
 
 # Of the table of predictions.
 COLUMNS: Columns = {"num_boxes": int, "labels": str}

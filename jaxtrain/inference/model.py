@@ -25,7 +25,8 @@ from jaxtrain.models import folding
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.tasks.base import Finder, Readout, Task
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.outputs import Finder, Readout
 from jaxtrain.training import precision, step
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy

@@ -19,7 +19,7 @@ from jaxtrain.inference.class_maps import SHARE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
-from jaxtrain.tasks.base import TABLE_COLUMNS
+from jaxtrain.tasks.outputs import TABLE_COLUMNS
 
 NAME, ERROR = TABLE_COLUMNS
 # Between the labels of an image.

@@ -12,8 +12,8 @@ from flax import nnx
 from jaxtrain.dtypes import wide, widen
 from jaxtrain.errors import UserError
 from jaxtrain.models.activations import Activation
-from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
+from jaxtrain.models.ranged import Ranged
 from jaxtrain.models.two_sums import two_sums
 
 

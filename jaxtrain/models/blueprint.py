@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
-from jaxtrain.models.channels.cut import with_channels
-from jaxtrain.models.channels.groups import NUM_IMAGES
 from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
@@ -25,12 +24,19 @@ from jaxtrain.models.projection import (
     ProjectionHead,
     beside_projection,
 )
-from jaxtrain.models.quantized import quantized
 from jaxtrain.models.streams import use_keys_of_pieces
+from jaxtrain.plugin import Table
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
 MAX_DEPTH = 8
+# Number of images -> their shape and dtype, as the model sees them.
+ImagesOf = Callable[[int], jax.ShapeDtypeStruct]
+# Field of the section `model` -> function of a built model, the value of the field, and
+# images, which returns the model that is trained.
+MODEL_CHANGES: Table[Callable[[Model, Any, ImagesOf], Model]] = Table(
+    "model_changes", {}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +96,7 @@ class Blueprint:
           UserError: the name is not known, an option has no effect on the model, the
             model does not take images of this shape or has no such channels, the
             user's own transform returns no model that can be cut into pieces, or the
-            model cannot be quantised.
+            model cannot be quantised; or no plug-in here does that.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -109,12 +115,21 @@ class Blueprint:
         use_keys_of_pieces(made)
         watch_norms(made)
         _check_image_shape(self.image_shape, name, made.min_size)
-        if self.config.channels:
-            made = with_channels(made, self.config.channels, self.images(NUM_IMAGES))
+        made = self._changed(made, "channels")
         made = _transformed(made, self.config.transform)
-        if self.config.quantize is None:
-            return made
-        return quantized(made, self.images(1))
+        return self._changed(made, "quantize")
+
+    def _changed(self, model: Model, field: str) -> Model:
+        """Return a model as a field of its config changes it (`MODEL_CHANGES`)."""
+        value = getattr(self.config, field)
+        if not value:
+            return model
+        if field not in MODEL_CHANGES:
+            raise UserError(
+                f"model.{field} = {value!r}: install the package whose plug-in changes "
+                "models so, or leave it out"
+            )
+        return MODEL_CHANGES[field](model, value, self.images)
 
     def _spec(self) -> Any:
         if self.output_spec is None:

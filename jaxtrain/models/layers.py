@@ -11,9 +11,9 @@ from flax.typing import Initializer
 from jaxtrain.dtypes import wide
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.copied import Copied
-from jaxtrain.models.fake_quantization import Ranged
 from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
+from jaxtrain.models.ranged import Ranged
 
 # Initial weights. Keeps the variance of the activations: the default of Flax.
 lecun_normal = nnx.initializers.lecun_normal()

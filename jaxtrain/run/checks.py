@@ -13,7 +13,6 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
-from jaxtrain.data.masked_store import MaskedStore
 from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.data.slices import UNLABELLED
 from jaxtrain.data.sources import Source
@@ -198,8 +197,8 @@ def pixel_counts(config: Config, train: Source) -> np.ndarray:
     Raises:
       UserError: the set does not tell its masks.
     """
-    if isinstance(train.store, MaskedStore):
-        return train.store.count_pixels(train.indices)
+    if (count := getattr(train.store, "count_pixels", None)) is not None:
+        return count(train.indices)
     targets = training_targets(config, train)
     return np.bincount(np.ravel(targets), minlength=MAX_VALUE + 1)
 

@@ -13,7 +13,6 @@ from jaxtrain.config import Config, replace
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.loader import check_sampling
-from jaxtrain.data.masked_store import MaskedStore
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError, counted
 from jaxtrain.run import checks
@@ -92,8 +91,9 @@ def check_several_classes(config: Config, splits: Splits, task: Task) -> None:
     Classes are counted where they are known without reading the images.
     """
     train = splits.train
-    if task.class_maps and isinstance(train.store, MaskedStore):
-        several = train.store.has_several_classes(train.indices)
+    has_several = getattr(train.store, "has_several_classes", None)
+    if task.class_maps and has_several is not None:
+        several = has_several(train.indices)
         fewer = "the masks of the training split have pixels of fewer than two classes"
         fix = "give masks of two or more"
     elif task.one_class_an_image and isinstance(

@@ -18,7 +18,7 @@ from jaxtrain.run.fitted import fit_kernels
 from jaxtrain.run.programs import Programs
 from jaxtrain.run.settle import open_weights
 from jaxtrain.run.setup import Setup
-from jaxtrain.tasks.base import is_shape
+from jaxtrain.tasks.outputs import is_shape
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import path_name
 

@@ -4,33 +4,30 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
-from jaxtrain.tasks.class_sections import class_sections
-from jaxtrain.tasks.metrics import Goal, Metric, scalars
-from jaxtrain.trees import by_path
+from jaxtrain.tasks.auxiliary_loss import auxiliary_losses
+from jaxtrain.tasks.metrics import Goal, Metric, first_names, goal_of, values_of
+from jaxtrain.tasks.outputs import Finder, Readout, in_numbers, is_shape
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
 Forward = Callable[..., tuple[Any, Any]]
 Values = dict[str, Any]
-# What a table of predictions has beside numbers of the task.
-TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 # Section of the config -> its fields -> value, and why it is what it is.
 Advice = dict[str, dict[str, tuple[Any, str]]]
 
@@ -47,72 +44,6 @@ class Required(NamedTuple):
     holds: Callable[[Any], bool]
     reason: str
     fix: str
-
-
-class Readout(NamedTuple):
-    """What people get of the outputs of a model that names no classes.
-
-    Attributes:
-      name: What an exported file calls the array.
-      columns: What each of its numbers is called, as in a table.
-      of: Function of outputs (B, num_outputs), traced, that returns these numbers,
-        (B, len(columns)).
-      is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
-        one by one.
-      shift: Addends of the columns, float64, of numbers so far from 0 that float32
-        would round their differences off: `of` leaves them out. None adds none.
-      decimals: Of each column with a `shift`, the decimals that `of` knows.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    of: Callable[[jax.Array], jax.Array]
-    is_vector: bool = False
-    shift: tuple[float, ...] | None = None
-    decimals: tuple[int, ...] = ()
-
-    def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Return values of `of`, (..., columns), in float64 with the shift added."""
-        if self.shift is None:
-            return numbers
-        moved = numbers.astype(np.float64) + np.array(self.shift)
-        each = zip(np.moveaxis(moved, -1, 0), self.decimals, strict=True)
-        return np.stack([np.round(x, places) for x, places in each], -1)
-
-    def traced(self, outputs: jax.Array) -> jax.Array:
-        """Return the numbers in the dtype of the outputs, with the shift."""
-        numbers = self.of(outputs)
-        if self.shift is None:
-            return numbers
-        return numbers + jnp.asarray(self.shift, numbers.dtype)
-
-
-# Least score of the boxes that pictures and tables show.
-SHOWN_SCORE = 0.3
-
-
-class Finder(NamedTuple):
-    """What people get of the outputs of a model that finds things in images.
-
-    Boxes are left, top, right and bottom in pixels of the image that the model sees.
-
-    Attributes:
-      names: Names of the classes.
-      category_ids: What files as COCO's call each class.
-      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
-        the best first, and `classes` (B, K), -1 for padding.
-      candidates: Function of outputs, traced, that returns what these are taken of:
-        boxes (B, N, 4) and the scores of all classes (B, N, C).
-      limits: How they are: `num` candidates at most, of which `keep` are found at most,
-        of scores from `score_threshold` on; of two of a class with an intersection over
-        the union above `nms_threshold` the better one.
-    """
-
-    names: tuple[str, ...]
-    category_ids: tuple[int, ...]
-    of: Callable[[Any], dict[str, jax.Array]]
-    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
-    limits: Mapping[str, Any]
 
 
 class Task:
@@ -460,19 +391,6 @@ class Task:
         rated = [(value, i) for i, value in known if value is not None]
         return {"lowest recall": ("recall", min(rated)[1])} if rated else {}
 
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        """Return sections of the report about the metrics of the test split, as HTML.
-
-        By default they tell of classes, if the values do: recall and precision of
-        each, and what is confused.
-
-        Args:
-          values: Metrics by name, read from records: of any form, or missing.
-          names: Names of the classes; empty if there are none.
-        """
-        return class_sections(values, names)
-
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         """Return an image with its target on it, as `data --preview` shows it.
 
@@ -576,18 +494,9 @@ class Task:
         if not isinstance(outputs, WithAuxiliary):
             losses = self.checked_loss(outputs, target, training=True)
             return losses, self.train_metrics(outputs, target)
-        main, weight = outputs.outputs, outputs.weight
-        losses, metrics = self.losses_and_metrics(main, target)
-        added = jnp.zeros_like(losses)
-        expected = jax.tree.map(np.shape, main)
-        for auxiliary in outputs.auxiliary:
-            shapes = jax.tree.map(np.shape, auxiliary)
-            if shapes != expected:
-                raise UserError(
-                    f"an auxiliary head puts out {shapes}, the model {expected}: "
-                    "expected the same"
-                )
-            added += weight * self.checked_loss(auxiliary, target, training=True)
+        losses, metrics = self.losses_and_metrics(outputs.outputs, target)
+        loss = partial(self.checked_loss, target=target, training=True)
+        added = auxiliary_losses(outputs, loss, jnp.zeros_like(losses))
         return losses + added, {**metrics, "auxiliary_loss": added.mean()}
 
     def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Sums:
@@ -600,7 +509,7 @@ class Task:
         """
         mask = mask.astype(jnp.int32)
         loss = self.checked_loss(outputs, target, training=False)
-        adds = _first_names(self.all_metrics(), "add")
+        adds = first_names(self.all_metrics(), "add")
         return {
             "loss": jnp.sum(jnp.where(mask > 0, loss, 0.0)),
             **{name: add(outputs, target, mask) for add, name in adds.items()},
@@ -616,7 +525,7 @@ class Task:
           outputs: Outputs of the model, of the shapes of `output_spec`.
           target: What `target` returned.
         """
-        keeps = _first_names(self.all_metrics(), "keep")
+        keeps = first_names(self.all_metrics(), "keep")
         return {name: keep(outputs, target) for keep, name in keeps.items()}
 
     def zero_sums(self, batch: Any, output_dtype: Any, outputs: Any = None) -> Sums:
@@ -647,24 +556,7 @@ class Task:
           sums: Sums over all examples.
           kept: What metrics keep of each example, (N, ...) each (`kept`).
         """
-        num_examples, found = int(sums["num_examples"]), {**sums, **kept}
-        metrics, names = self.all_metrics(), self.found_names()
-        loss = float(sums["loss"]) / num_examples
-        values = {
-            name: _plain(metric.value(found[names[name]], num_examples))
-            for name, metric in metrics.items()
-            if names[name] in found
-        }
-        if math.isnan(loss):
-            values = dict.fromkeys(scalars(values), math.nan)
-        return {"loss": loss, **values, "num_examples": num_examples}
-
-    def found_names(self) -> dict[str, str]:
-        """Return for each metric its name among those of `sums`, or of `kept`."""
-        metrics = self.all_metrics()
-        names = _first_names(metrics, "add") | _first_names(metrics, "keep")
-        functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
-        return {name: names[function] for name, function in functions.items()}
+        return values_of(self.all_metrics(), sums, kept)
 
     def goal(self, field: str, metric: str) -> Goal:
         """Return the goal of the metric that a field of the config names.
@@ -672,58 +564,4 @@ class Task:
         Raises:
           UserError: it is not known, or ranks nothing.
         """
-        better = {name: metric.better for name, metric in self.all_metrics().items()}
-        ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
-        if metric not in ranking:
-            known = ", ".join(ranking)
-            raise UserError(
-                f"{field} = {metric!r}: expected {known}{nearest(metric, ranking)}"
-            )
-        return Goal(metric, ranking[metric] == "higher")
-
-
-def _first_names(
-    metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
-) -> dict[Callable[..., Any], str]:
-    """Name each function of a kind after the first metric that it is of."""
-    names: dict[Callable[..., Any], str] = {}
-    for name, metric in metrics.items():
-        function = getattr(metric, kind)
-        if function is not None:
-            names.setdefault(function, name)
-    return names
-
-
-def check_columns(columns: Sequence[str]) -> None:
-    """Check that a table of predictions can have columns of these names.
-
-    Raises:
-      UserError: two are the same, or one is what the table calls another column.
-    """
-    taken: set[str] = {*TABLE_COLUMNS}
-    for name in columns:
-        if name in taken:
-            raise UserError(
-                f"the target column {name!r} would be in the table of predictions "
-                "twice: give it another name"
-            )
-        taken.add(name)
-
-
-def in_numbers(tree: Any) -> str:
-    """Return the arrays of a tree as text; of many numbers, the first and the last."""
-    texts = []
-    for path, x in by_path(tree).items():
-        text = np.array2string(np.asarray(x), precision=4, threshold=12)
-        texts.append(f"{path} {text}".strip())
-    return ", ".join(texts)
-
-
-def is_shape(spec: Any) -> bool:
-    """Whether an output spec is one shape, and no tree of several."""
-    return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
-
-
-def _plain(value: Any) -> Any:
-    """Return numbers and lists of Python for those of NumPy: they become JSON."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        return goal_of(self.all_metrics(), field, metric)

@@ -12,8 +12,9 @@ from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
 from jaxtrain.registry import check_call, find_row
 from jaxtrain.tasks import TASKS
-from jaxtrain.tasks.base import Task, is_shape
+from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.outputs import is_shape
 
 # Keys of records that no metric of the user's own may have.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")

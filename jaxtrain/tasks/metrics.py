@@ -1,5 +1,6 @@
 """What a metric of an evaluation is: found on the device, valued on the host."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, nearest
 
 
 def mean(total: np.ndarray, num_examples: int) -> float:
@@ -82,3 +83,66 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
 def scalars(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values that are no lists or dicts."""
     return {n: v for n, v in values.items() if not isinstance(v, list | dict)}
+
+
+def first_names(
+    metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
+) -> dict[Callable[..., Any], str]:
+    """Name each function of a kind after the first metric that it is of."""
+    names: dict[Callable[..., Any], str] = {}
+    for name, metric in metrics.items():
+        function = getattr(metric, kind)
+        if function is not None:
+            names.setdefault(function, name)
+    return names
+
+
+def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
+    """Return for each metric the name of the first one with the same function."""
+    names = first_names(metrics, "add") | first_names(metrics, "keep")
+    functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
+    return {name: names[function] for name, function in functions.items()}
+
+
+def values_of(
+    metrics: Mapping[str, Metric], sums: Mapping[str, Any], kept: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the loss, and the metrics whose part is there, of an evaluation.
+
+    Args:
+      metrics: Metrics by name.
+      sums: Sums over all examples, of the loss, too, and `num_examples`.
+      kept: What metrics keep of each example, (N, ...) each.
+    """
+    num_examples, found = int(sums["num_examples"]), {**sums, **kept}
+    names = found_names(metrics)
+    loss = float(sums["loss"]) / num_examples
+    values = {
+        name: _plain(metric.value(found[names[name]], num_examples))
+        for name, metric in metrics.items()
+        if names[name] in found
+    }
+    if math.isnan(loss):
+        values = dict.fromkeys(scalars(values), math.nan)
+    return {"loss": loss, **values, "num_examples": num_examples}
+
+
+def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
+    """Return the goal of the metric that a field of the config names.
+
+    Raises:
+      UserError: It is not known, or ranks nothing.
+    """
+    better = {name: one.better for name, one in metrics.items()}
+    ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
+    if metric not in ranking:
+        known = ", ".join(ranking)
+        raise UserError(
+            f"{field} = {metric!r}: expected {known}{nearest(metric, ranking)}"
+        )
+    return Goal(metric, ranking[metric] == "higher")
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers and lists of Python for those of NumPy: they become JSON."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.config.multilabel import MultilabelOptions
 from jaxtrain.data.columns import NAMES, ORIGIN
@@ -15,7 +14,6 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
-from jaxtrain.tasks.label_sections import label_sections
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.mean_outputs import mean_sigmoid
 from jaxtrain.tasks.metrics import Metric
@@ -205,10 +203,6 @@ class Multilabel(Task):
         rated = [(value, i) for i, value in known if value is not None]
         title = "lowest average precision"
         return {title: ("average_precision", min(rated)[1])} if rated else {}
-
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        return label_sections(values, names)
 
     def draw_example(
         self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.regression import RegressionOptions
@@ -15,7 +14,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks.base import Advice, Readout, Task, Values, check_columns
+from jaxtrain.tasks.base import Advice, Task
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_number,
@@ -42,8 +41,8 @@ from jaxtrain.tasks.number_metrics import (
     error_sums,
     number_metrics,
 )
-from jaxtrain.tasks.number_sections import number_sections
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
+from jaxtrain.tasks.outputs import Readout, check_columns
 
 # What ordinal numbers are not used with.
 UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
@@ -257,10 +256,6 @@ class Regression(Task):
             return None
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
         return _make_readout(loss, chosen.mean, chosen.std, names)
-
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        return number_sections(values, names)
 
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any

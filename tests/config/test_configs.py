@@ -251,6 +251,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
     assert from_json(to_json(config)) == config
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @pytest.mark.parametrize("path", OF_CLASSES, ids=lambda path: path.stem)
 def test_recipe_builds_abstractly(path: Path):

@@ -79,6 +79,7 @@ def test_a_window_is_that_part_of_the_resized_image(seed: int):
     assert (found[border] == BORDER).all()
 
 
+@pytest.mark.plugins
 def test_masks_follow_and_do_not_count_beyond_the_image(tmp_path: Path):
     write_masks(tmp_path, {"train": 24, "test": 4}, side=40)
     augment = AugmentConfig(scale_jitter=(0.25, 2.0))

@@ -101,6 +101,7 @@ def write(root: Path, files: list[str]) -> None:
         path.write_bytes(CONTENTS.get(path.suffix, "").encode() or grey(0))
 
 
+@pytest.mark.plugins
 @each_row("name", [*LAYOUTS])
 def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
     files, source, message = LAYOUTS[name]
@@ -190,6 +191,7 @@ def test_images_of_formats_that_a_library_would_read_are_told(
         open_store(DataConfig(source=f"{kind}:{tmp_path}"))
 
 
+@pytest.mark.plugins
 @each_row(
     "text",
     [

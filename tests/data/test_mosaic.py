@@ -274,6 +274,7 @@ def test_what_cannot_be_is_refused(augment: dict[str, Any], message: str):
     assert message in str(error.value)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @each_row(
     "words",
@@ -291,6 +292,7 @@ def test_masks_in_mosaics_are_learnt_with_other_options(tmp_path: Path, words: s
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @each_row(
     ("words", "message"),

@@ -180,6 +180,7 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
     )
 
 
+@pytest.mark.plugins
 @each_row("kind", ["arrays", "masks"])
 def test_statistics_are_of_images_as_evaluations_see_them(kind: str, tmp_path: Path):
     """Of windows that the step cuts, and of those that the host does."""

@@ -164,6 +164,7 @@ def read_one(config: DataConfig) -> tuple[np.ndarray, list[int]]:
     return image, np.rint(target["boxes"][0, 0]).astype(int).tolist()
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("kind", "orientation"),
     [*zip(itertools.cycle(["coco", "yolo", "masks"]), range(1, 9), strict=False)],
@@ -179,6 +180,7 @@ def test_what_was_drawn_on_stored_pixels_turns_with_them(
     assert found == bounds(image)
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("kind", ["coco", "yolo", "masks"])
 def test_without_the_option_they_are_of_the_upright_image(
     tmp_path: Path, kind: str
@@ -219,6 +221,7 @@ def test_the_doctor_warns_of_all_that_are_turned(tmp_path: Path) -> None:
         assert ("boxes" in found[kind].title) == (data != stored)
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("size", "given", "told"),
     [
@@ -237,6 +240,7 @@ def test_a_size_of_coco_that_exif_explains_is_named(
     assert told in str(error.value)
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("side", ["stored", "upright"])
 def test_a_size_that_coco_lacks_is_that_of_the_same_pixels(
     tmp_path: Path, side: Any

@@ -135,6 +135,7 @@ def test_labels_are_mapped_by_name(
     assert mapping.num_unknown == int("bird" in text)
 
 
+@pytest.mark.plugins
 def test_boxes_are_mapped_by_name(tmp_path: Path) -> None:
     write_folder(tmp_path, {"images/1.png": 1, "images/2.png": 2})
     (tmp_path / "labels").mkdir()
@@ -153,6 +154,7 @@ def test_boxes_are_mapped_by_name(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.plugins
 def test_pixels_are_mapped_by_name(tmp_path: Path) -> None:
     write_masks(tmp_path, {"": 3}, side=SIDE)
     data, source = opened(f"masks:{tmp_path}", max_bad_fraction=0.9)

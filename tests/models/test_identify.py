@@ -51,6 +51,7 @@ FILES = {
 }
 
 
+@pytest.mark.plugins
 @each_row("name", FILES)
 def test_the_name_of_a_file_begins_with_the_architecture(name: str):
     rows = find_by_file(Path("in a folder") / name, ())
@@ -67,6 +68,7 @@ def test_a_file_without_such_a_name_is_refused(name: str):
     assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)
 
 
+@pytest.mark.plugins
 def test_the_recipe_names_the_model_where_the_file_does_not(tiny_shapes: Shapes):
     mine = ModelConfig(name="convnet")
     one = found(tiny_shapes, "weights.pth", ModelConfig(name="unet"), mine)

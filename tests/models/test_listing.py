@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.models import MODELS
-from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.models.weights.sources import sources_of
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import predict
 from jaxtrain.zoo import counted
@@ -111,7 +111,7 @@ def test_all_models_are_described_and_their_weights_are_those_that_fit():
     assert set(MODELS) <= set(PUBLISHED)
     assert list(counted.read()) == list(MODELS), "run benchmarks/zoo.py --write"
     for name, counts in counted.read().items():
-        sources = SOURCES.get(name, ())
+        sources = sources_of(name)
         assert [tuple(w) for w in counts.weights] == [
             (s.library, s.architecture, dict(s.options)) for s in sources
         ], "run benchmarks/zoo.py --write"

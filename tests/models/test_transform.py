@@ -12,7 +12,7 @@ from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_step
-from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.blueprint import MODEL_CHANGES, Blueprint
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.weights import sources
 from jaxtrain.training.state import split_model
@@ -33,6 +33,19 @@ def blueprint(transform: str | None, name: str = "lenet") -> Blueprint:
         10,
         "bf16",
     )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("channels", {"conv1": 4}), ("quantize", "int8")]
+)
+def test_a_change_that_no_plugin_here_makes_is_refused(
+    field: str, value: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(MODEL_CHANGES.references, field, raising=False)
+    config = ModelConfig(name="lenet", **{field: value})
+    message = rf"model\.{field} = .*: install the package"
+    with pytest.raises(UserError, match=message):
+        make_blueprint(config, (32, 32, 3), 10).abstract()
 
 
 def test_the_model_is_built_with_it():

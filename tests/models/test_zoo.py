@@ -18,7 +18,7 @@ from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.identify import find_by_file, find_named
 from jaxtrain.models.weights.names import ArrayNames
-from jaxtrain.models.weights.sources import SOURCES, WeightsSource, find
+from jaxtrain.models.weights.sources import SOURCES, WeightsSource, all_sources, find
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path, path_name
@@ -131,7 +131,9 @@ def assert_same(
     assert worst <= 1e-5, key(source)
 
 
-KNOWN = [(ours, source) for ours, sources in SOURCES.items() for source in sources]
+KNOWN = [
+    (ours, source) for ours, sources in all_sources().items() for source in sources
+]
 
 
 @each_row(("ours", "source"), KNOWN)

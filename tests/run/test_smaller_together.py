@@ -40,6 +40,7 @@ CASES = [
 ]
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("case", thinned(2, map(pytest.param, CASES)), ids="-".join)
 def test_they_go_together(cli: Cli, case: tuple[str, ...]):
     write_recipe(cli.directory / "recipe.py", RECIPE)
@@ -64,6 +65,7 @@ def test_they_go_together(cli: Cli, case: tuple[str, ...]):
         )
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_zeros_are_zeros_in_an_int8_file(tmp_path: Path, capsys: Any):
     path = write_recipe(tmp_path / "recipe.py", RECIPE)

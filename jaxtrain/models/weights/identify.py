@@ -15,10 +15,11 @@ from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.names import Differences, Shapes
 from jaxtrain.models.weights.sources import (
-    SOURCES,
     Library,
     WeightsSource,
+    all_sources,
     lasting_options,
+    sources_of,
 )
 from jaxtrain.trees import by_path
 
@@ -119,7 +120,7 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
     found = [
         (model.name, source)
         for model in models
-        for source in SOURCES.get(model.name, ())
+        for source in sources_of(model.name)
         if _agree(model_of(source, model.name), model)
     ]
     if not found:
@@ -217,7 +218,7 @@ def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
 
 
 def _all_rows() -> list[Row]:
-    return [(name, row) for name, rows in SOURCES.items() for row in rows]
+    return [(name, row) for name, rows in all_sources().items() for row in rows]
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import MODELS, defaults
-from jaxtrain.models.weights import families, map_families, voc
+from jaxtrain.models.weights import families
 from jaxtrain.models.weights.names import ArrayNames
+from jaxtrain.plugin import Table
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.
@@ -32,7 +33,7 @@ class WeightsSource(NamedTuple):
       interpolation: how they resize images.
       mean: of each channel, in 0..1.
       std: of each channel, in 0..1.
-      task: that it was trained for; of `segmentation` the outputs are maps.
+      task: that it was trained for.
       labels: of its classes, where a file has as many.
     """
 
@@ -47,7 +48,7 @@ class WeightsSource(NamedTuple):
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
-    task: Literal["classification", "segmentation"] = "classification"
+    task: str = "classification"
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
@@ -140,12 +141,6 @@ def _convnext(name: str, resize: int) -> Sources:
     )
 
 
-def _maps(name: str, names: ArrayNames) -> Sources:
-    """Return torchvision's model of maps, evaluated on whole images."""
-    facts: dict[str, Any] = {"task": "segmentation", "labels": voc.LABELS}
-    return (_torchvision(name, names, image_size=520, crop_pct=1.0, **facts),)
-
-
 _RESNETS = (
     *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
     *("wide_resnet50_2", "resnext50_32x4d"),
@@ -202,15 +197,19 @@ SOURCES: dict[str, Sources] = {
     "convnext_tiny": _convnext("convnext_tiny", 236),
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
-    **{
-        name: _maps(name, map_families.DEEPLAB_V3)
-        for name in ("deeplabv3_resnet50", "deeplabv3_resnet101")
-    },
-    **{
-        name: _maps(name, map_families.FCN)
-        for name in ("fcn_resnet50", "fcn_resnet101")
-    },
 }
+# Model of a plug-in -> those of other libraries that compute the same.
+WEIGHTS: Table[Sources] = Table("weights", {})
+
+
+def sources_of(model: str) -> Sources:
+    """Return the models of other libraries that compute what one of ours does."""
+    return SOURCES.get(model) or WEIGHTS.get(model, ())
+
+
+def all_sources() -> dict[str, Sources]:
+    """Return the models of other libraries, by the names of ours."""
+    return {**SOURCES, **WEIGHTS}
 
 
 def find(
@@ -222,7 +221,7 @@ def find(
     """
     if config.transform is not None or config.channels:
         return None
-    for source in SOURCES.get(config.name, ()):
+    for source in sources_of(config.name):
         theirs = ModelConfig(name=config.name, **source.options)
         same = lasting_options(config) == lasting_options(theirs)
         if source.library == library and same:

@@ -5,5 +5,6 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="compact",
     requires=("onnx",),  # It times the files of both models.
+    model_changes={"channels": "jaxtrain.plugins.compact.channels.cut:with_channels"},
     commands={"compact": "jaxtrain.plugins.compact.command"},
 )

@@ -11,7 +11,7 @@ from jaxtrain.records.whole import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
-    from jaxtrain.models.channels.groups import ChannelMap
+    from jaxtrain.plugins.compact.channels.groups import ChannelMap
     from jaxtrain.plugins.compact.compact import Compacted
     from jaxtrain.plugins.compact.importance import Importance
 

@@ -1,7 +1,7 @@
 """A smaller dense model: whole channels are taken out, by how little they matter.
 
-Which channels go together is followed through the model (`models/channels`); all groups
-are ranked together, by how much a channel matters to its FLOPs.
+Which channels go together is followed through the model (`channels/`); all groups are
+ranked together, by how much a channel matters to its FLOPs.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, make_model
-from jaxtrain.models.channels.cut import take
-from jaxtrain.models.channels.groups import NUM_IMAGES, ChannelMap, channels_of
+from jaxtrain.plugins.compact.channels.cut import take
+from jaxtrain.plugins.compact.channels.groups import NUM_IMAGES, ChannelMap, channels_of
 from jaxtrain.plugins.compact.importance import Importance
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import apply_model

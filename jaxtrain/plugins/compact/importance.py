@@ -20,8 +20,8 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.models.channels.groups import Axis, ChannelGroup, ChannelMap
 from jaxtrain.parallel import sharding
+from jaxtrain.plugins.compact.channels.groups import Axis, ChannelGroup, ChannelMap
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path

@@ -13,5 +13,12 @@ PLUGIN = Plugin(
         "coco:FILE_OR_DIR": "jaxtrain.plugins.detection.coco:open_coco",
         "yolo:DIR_OR_FILE.yaml": "jaxtrain.plugins.detection.yolo:open_yolo",
     },
+    layouts={
+        "coco": "jaxtrain.plugins.detection.layouts:CocoLayout",
+        "yolo": "jaxtrain.plugins.detection.layouts:YoloLayout",
+    },
+    report_sections={
+        "detection": "jaxtrain.plugins.detection.box_sections:box_sections"
+    },
     tasks={"detection": "jaxtrain.plugins.detection.task:Detection"},
 )

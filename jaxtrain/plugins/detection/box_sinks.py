@@ -21,7 +21,7 @@ from jaxtrain.inference.pixels import MAX_PIXELS, size_of
 from jaxtrain.inference.sinks import BoxFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
-from jaxtrain.tasks.base import SHOWN_SCORE
+from jaxtrain.tasks.outputs import SHOWN_SCORE
 from jaxtrain.tasks.pictures import labelled_boxes
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import left_out
-from jaxtrain.data.coco_layouts import find_files, root_of
 from jaxtrain.data.image_files import Folder, shown
 from jaxtrain.data.left_out import LeftOut
 from jaxtrain.data.problems import Problems
@@ -22,6 +21,7 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.plugins.detection import coco_values
 from jaxtrain.plugins.detection.box_lists import ListedImage, to_store
 from jaxtrain.plugins.detection.coco_images import LISTS, ImageReader
+from jaxtrain.plugins.detection.coco_layouts import find_files, root_of
 from jaxtrain.plugins.detection.coco_values import Id
 
 # Categories at most: more than any set has, and less than fills the memory.

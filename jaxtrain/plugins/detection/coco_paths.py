@@ -4,9 +4,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from jaxtrain.data.coco_layouts import folder_below
 from jaxtrain.data.image_files import LEADS_OUT, OUTSIDE, Folder, shown
 from jaxtrain.data.problems import UnusableError
+from jaxtrain.plugins.detection.coco_layouts import folder_below
 
 DRIVE = re.compile(rb"[A-Za-z]:")
 

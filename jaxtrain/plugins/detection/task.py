@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.data.augment.geometry import Geometry
@@ -16,10 +15,10 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
-from jaxtrain.plugins.detection.box_sections import box_sections
 from jaxtrain.plugins.detection.options import DetectionOptions
-from jaxtrain.tasks.base import SHOWN_SCORE, Advice, Finder, Task, Values
+from jaxtrain.tasks.base import Advice, Task
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
 from jaxtrain.tasks.pictures import outlines
 
 # Boxes of an example that texts name.
@@ -150,10 +149,6 @@ class Detection(Task):
     ) -> Finder | None:
         chosen = typed_options(DetectionOptions, options, "detection")
         return make_finder(chosen, tuple(names or ()), image_shape)
-
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        return box_sections(values, names)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         true = np.asarray(target["classes"]) >= 0

@@ -17,9 +17,9 @@ from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened, Remark
 from jaxtrain.data.text import decode_user_text, nfc, parse_yaml, read_user_text
-from jaxtrain.data.yolo_layout import CLASSES, YAML
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.box_lists import ListedBox, ListedImage, to_store
+from jaxtrain.plugins.detection.yolo_layout import CLASSES, YAML
 from jaxtrain.plugins.detection.yolo_pairs import TEXTS, LabelFiles, LabelledFile
 from jaxtrain.plugins.detection.yolo_rows import num_keypoints, read_row
 from jaxtrain.plugins.detection.yolo_splits import (

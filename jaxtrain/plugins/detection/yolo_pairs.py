@@ -7,7 +7,7 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.folder_scan import FileKind, FolderScan
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Problems
-from jaxtrain.data.yolo_layout import CLASSES, IMAGES, LABELS, LIST
+from jaxtrain.plugins.detection.yolo_layout import CLASSES, IMAGES, LABELS, LIST
 from jaxtrain.plugins.detection.yolo_splits import SplitPart
 
 LABEL = ".txt"

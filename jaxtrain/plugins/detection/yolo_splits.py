@@ -12,7 +12,7 @@ from jaxtrain.data.image_files import OUTSIDE, Folder, encoded_name, listed, sho
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Remark
-from jaxtrain.data.yolo_layout import IMAGES, LIST, split_of
+from jaxtrain.plugins.detection.yolo_layout import IMAGES, LIST, split_of
 
 YAML_ENDINGS = (b".yaml", b".yml")
 

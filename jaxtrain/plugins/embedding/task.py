@@ -23,10 +23,11 @@ from jaxtrain.plugins.embedding.neighbours import (
     recall_at,
 )
 from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingOptions
-from jaxtrain.tasks.base import Readout, Sums, Task, Values
+from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.classification import mean_known
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.outputs import Readout
 
 # Ranks that recall is told of.
 RANKS = (1, 5, 10)

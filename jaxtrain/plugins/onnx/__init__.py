@@ -3,5 +3,7 @@
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
-    name="onnx", exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"}
+    name="onnx",
+    requires=("quantization",),  # It writes the integers of rounded numbers.
+    exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"},
 )

@@ -1,9 +1,9 @@
 """A trained model that computes with 8 bits, without training: ranges and biases.
 
-The model is that of `model.quantize` (`jaxtrain.models.quantized`). Its ranges of
-activations are chosen from what these are on training images. Rounded kernels move the
-means of what layers put out: their biases, and the running means of batch norms, take
-that back, measured on the same images (Nagel et al. 2019, arXiv:1906.04721).
+The model is that of `model.quantize` (`quantized.py`). Its ranges of activations are
+chosen from what these are on training images. Rounded kernels move the means of what
+layers put out: their biases, and the running means of batch norms, take that back,
+measured on the same images (Nagel et al. 2019, arXiv:1906.04721).
 """
 
 import dataclasses
@@ -22,10 +22,10 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.batch_norm import BatchNorm
-from jaxtrain.models.fake_quantization import ActivationRange
 from jaxtrain.models.layers import Conv, Linear
 from jaxtrain.parallel import sharding
-from jaxtrain.tools.calibration import Method, Seen, choose_range
+from jaxtrain.plugins.quantization.fake_quantization import ActivationRange
+from jaxtrain.plugins.quantization.range_search import Method, Seen, choose_range
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path

@@ -5,5 +5,10 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="report",
     callbacks={"report": "jaxtrain.plugins.report.at_end:write_report"},
+    report_sections={
+        "classification": "jaxtrain.plugins.report.class_sections:class_sections",
+        "multilabel": "jaxtrain.plugins.report.label_sections:label_sections",
+        "regression": "jaxtrain.plugins.report.number_sections:number_sections",
+    },
     commands={"report": "jaxtrain.plugins.report.command"},
 )

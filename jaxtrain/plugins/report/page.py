@@ -1,6 +1,5 @@
 """`report.html`: all that there is to see of a run, in one file."""
 
-from jaxtrain import tasks
 from jaxtrain.errors import first_of
 from jaxtrain.invocation import command
 from jaxtrain.pages.templates import render
@@ -10,6 +9,7 @@ from jaxtrain.plugins.report.curves import curves
 from jaxtrain.plugins.report.examples import GROUPS, Examples
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.reliability import reliability
+from jaxtrain.plugins.report.sections import task_sections
 
 # Names of classes that the page lists.
 MAX_NAMES = 30
@@ -19,7 +19,7 @@ def make_page(history: History, examples: Examples) -> bytes:
     """Return the page of a run."""
     config, predictions = history.config, examples.predictions
     names, sample = history.class_names or (), predictions or examples.sample
-    task = tasks.kind("" if config is None else config.task)
+    task = "" if config is None else config.task
     return render(
         "plugins/report/report.html.j2",
         name=history.name,
@@ -29,7 +29,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         tiles=overview.tiles(history),
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
-        task_sections=task.report_sections(history.test, names or history.column_names),
+        task_sections=task_sections(task, history.test, names or history.column_names),
         looked_at=sample and sample.describe(),
         groups=GROUPS,
         examples=examples,

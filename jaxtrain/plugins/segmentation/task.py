@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from markupsafe import Markup
 
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
@@ -25,7 +24,6 @@ from jaxtrain.plugins.segmentation.pixel_metrics import (
     confusion_sums,
     pixel_metrics,
 )
-from jaxtrain.plugins.segmentation.pixel_sections import pixel_sections
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
 from jaxtrain.tasks.losses import FOCAL_GAMMA
@@ -212,10 +210,6 @@ class Segmentation(Task):
         known = enumerate(found if isinstance(found, list) else [])
         rated = [(value, i) for i, value in known if value is not None]
         return {"lowest IoU": ("iou", min(rated)[1])} if rated else {}
-
-    @staticmethod
-    def report_sections(values: Values, names: Sequence[str]) -> Markup:
-        return pixel_sections(values, names)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         return overlay(image, np.where(self._counts(target), target, 0))

@@ -19,7 +19,8 @@ from jaxtrain.models.projection import PROJECTION, Projected, Projection
 from jaxtrain.plugins.embedding.losses import agreement_losses, contrastive_losses
 from jaxtrain.plugins.embedding.task import Embedding
 from jaxtrain.plugins.self_supervised.options import SelfSupervisedOptions
-from jaxtrain.tasks.base import Forward, Readout, Required
+from jaxtrain.tasks.base import Forward, Required
+from jaxtrain.tasks.outputs import Readout
 
 NAME = "self_supervised"
 # Divisor of cosines: of the paper's search for small batches, without a warm-up.

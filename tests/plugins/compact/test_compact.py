@@ -16,7 +16,7 @@ from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.models.channels.cut import take
+from jaxtrain.plugins.compact.channels.cut import take
 from jaxtrain.plugins.compact.compact import Limits, choose, open_channels
 from jaxtrain.plugins.compact.importance import by_scale, by_taylor
 from jaxtrain.training.norm_statistics import chosen_images

@@ -11,8 +11,9 @@ from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sources
-from jaxtrain.data.boxes import NAMES, NUM_BOXES, padded
+from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.detection.box_store import padded
 from jaxtrain.plugins.packed.writer import pack
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo

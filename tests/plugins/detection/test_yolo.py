@@ -10,8 +10,9 @@ import pytest
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
-from jaxtrain.data.boxes import NAMES, BoxFileStore
+from jaxtrain.data.boxes import NAMES
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.detection.box_store import BoxFileStore
 from jaxtrain.plugins.detection.yolo import open_yolo
 from tests.helpers.images import grey
 from tests.helpers.rows import each_row

@@ -15,8 +15,11 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import initial_rngs
-from jaxtrain.models.fake_quantization import fake_quantize_kernel, integers_of
 from jaxtrain.plugins.onnx.onnx_file import emit
+from jaxtrain.plugins.quantization.fake_quantization import (
+    fake_quantize_kernel,
+    integers_of,
+)
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path

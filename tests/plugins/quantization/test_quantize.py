@@ -17,10 +17,18 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.stores import open_digits
 from jaxtrain.errors import UserError
 from jaxtrain.inference.agreement import class_agreement, pixel_agreement
-from jaxtrain.models.fake_quantization import fake_quantize, fake_quantize_kernel
+from jaxtrain.plugins.quantization.fake_quantization import (
+    fake_quantize,
+    fake_quantize_kernel,
+)
 from jaxtrain.plugins.quantization.quantize import find_ranges, quantize
+from jaxtrain.plugins.quantization.range_search import (
+    CUT_OFF,
+    Seen,
+    choose_range,
+    squared_error,
+)
 from jaxtrain.plugins.quantization.rounding_loss import RoundingLoss, check_loss
-from jaxtrain.tools.calibration import CUT_OFF, Seen, choose_range, squared_error
 from jaxtrain.trees import by_path
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row

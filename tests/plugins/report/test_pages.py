@@ -31,6 +31,7 @@ from jaxtrain.pages.charts import (
     thin,
 )
 from jaxtrain.plugins.report.again import write_recipe
+from jaxtrain.plugins.report.class_sections import NUM_BEST, NUM_WORST
 from jaxtrain.plugins.report.compare import make_comparison
 from jaxtrain.plugins.report.examples import (
     DrawnExample,
@@ -42,7 +43,6 @@ from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.overview import subject
 from jaxtrain.plugins.report.page import make_page
 from jaxtrain.plugins.report.reliability import reliability
-from jaxtrain.tasks.class_sections import NUM_BEST, NUM_WORST
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row

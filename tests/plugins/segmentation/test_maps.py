@@ -18,9 +18,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.load import find
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights import voc
 from jaxtrain.models.weights.names import ArrayNames
-from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.models.weights.sources import WEIGHTS
+from jaxtrain.plugins.segmentation import voc
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path, path_name
@@ -35,7 +35,7 @@ from tests.helpers.words import quoted
 
 # Written by tests/oracles/maps.py.
 STORED = Path(__file__).parents[2] / "stored" / "maps"
-NAMES = [name for name, rows in SOURCES.items() if rows[0].task == "segmentation"]
+NAMES = [name for name, rows in WEIGHTS.items() if rows[0].task == "segmentation"]
 # Of torchvision's metadata, for 21 classes.
 NUM_PARAMS = {
     "fcn_resnet50": 35_322_218,
@@ -50,7 +50,7 @@ def stored(name: str) -> dict[str, Any]:
 
 
 def names_of(name: str) -> ArrayNames:
-    return SOURCES[name][0].names
+    return WEIGHTS[name][0].names
 
 
 def blueprint(name: str, size: int, num_outputs: int, **options: Any) -> Blueprint:

@@ -28,7 +28,7 @@ from jaxtrain.plugins.serve import server as server_lib
 from jaxtrain.plugins.serve.batcher import Batcher
 from jaxtrain.plugins.serve.front_page import front_page
 from jaxtrain.plugins.serve.program import make_program
-from jaxtrain.tasks.base import Readout
+from jaxtrain.tasks.outputs import Readout
 from tests.helpers.bad_images import jpeg_of_many_scans
 from tests.helpers.images import encode
 from tests.helpers.processes import Cli

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.models.fake_quantization import (
+from jaxtrain.plugins.onnx.emitter.graph import Node, constant, elementwise
+from jaxtrain.plugins.onnx.emitter.write import Order, Writer
+from jaxtrain.plugins.quantization.fake_quantization import (
     LARGEST_SUM,
     ROUND_ACTIVATION,
     ROUND_BIAS,
@@ -21,8 +23,6 @@ from jaxtrain.models.fake_quantization import (
     integers_of,
     scale_and_zero_point,
 )
-from jaxtrain.plugins.onnx.emitter.graph import Node, constant, elementwise
-from jaxtrain.plugins.onnx.emitter.write import Order, Writer
 
 # Operator of a node that is rounded, with its `scale` and `zero`.
 ROUND = "FakeQuantize"

@@ -39,6 +39,6 @@ def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
         rows = [LabelRow(*row) for row in cells]
     rows.sort(key=lambda row: (row.average_precision is None, row.average_precision))
     left_out = max(0, len(rows) - MAX_LABELS)
-    page = "tasks/label_sections.html.j2"
+    page = "plugins/report/label_sections.html.j2"
     shown = rows[:MAX_LABELS]
     return Markup(render(page, rows=shown, left_out=left_out).decode())

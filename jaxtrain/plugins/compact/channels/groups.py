@@ -11,8 +11,8 @@ from flax import nnx
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
-from jaxtrain.models.channels.follow import follow
-from jaxtrain.models.channels.labels import Labelled, LabelledProduct, Meetings
+from jaxtrain.plugins.compact.channels.follow import follow
+from jaxtrain.plugins.compact.channels.labels import Labelled, LabelledProduct, Meetings
 from jaxtrain.trees import by_path
 
 # Images of the trace; a dim of one would say less.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.models.fake_quantization import (
+from jaxtrain.plugins.quantization.fake_quantization import (
     MOMENTUM,
     ActivationRange,
     fake_quantize,

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from jaxtrain.models.fake_quantization import ACTIVATION_LEVELS
+from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 
 Method = Literal["mse", "percentile", "minmax"]
 # Part of the values that `percentile` cuts off at each end.

@@ -16,15 +16,11 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.augment.geometry import PaddedCrop
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.pixel_classes import (
-    IGNORED,
-    PIXEL_CLASSES,
-    PixelClasses,
-    find_classes,
-)
+from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.sources import complete, open_store
 from jaxtrain.data.stores import describe_remarks
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation.pixel_classes import PixelClasses, find_classes
 from tests.helpers.images import encode, load_images, read_all
 from tests.helpers.masked import NAMES, SIDE, shapes, write_masks
 from tests.helpers.rows import each_row

@@ -17,10 +17,10 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.channels.cut import first_units, take
-from jaxtrain.models.channels.follow import follow
-from jaxtrain.models.channels.groups import ChannelMap, channels_of
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.compact.channels.cut import first_units, take
+from jaxtrain.plugins.compact.channels.follow import follow
+from jaxtrain.plugins.compact.channels.groups import ChannelMap, channels_of
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.state import split_model

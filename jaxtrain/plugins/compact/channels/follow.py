@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from jaxtrain import scopes
-from jaxtrain.models.channels.labels import (
+from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
+from jaxtrain.plugins.compact.channels.labels import (
     ANY,
     STAYS,
     Labelled,
@@ -23,7 +24,6 @@ from jaxtrain.models.channels.labels import (
     fixed,
     reshape,
 )
-from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 
 # Arrays of one shape, and numbers, to one of that shape, index by index.
 ELEMENTWISE = frozenset(

@@ -11,11 +11,11 @@ from flax import nnx
 from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import fake_quantization
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.quantization import fake_quantization
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict
 from tests.helpers.blueprints import make_blueprint
@@ -114,7 +114,7 @@ def _twice(conv: Any, x: Any, rngs: Any) -> Any:
     ],
 )
 def test_a_model_that_cannot_be_rounded_is_named(name: str, message: str):
-    name = f"tests.models.test_quantized:{name}"
+    name = f"tests.plugins.quantization.test_quantized:{name}"
     own.allow([name])
     with pytest.raises(UserError, match=message):
         blueprint(name).abstract()

@@ -5,14 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data.masked_store import MaskedStore
-from jaxtrain.data.pixel_classes import (
-    IGNORED,
-    PIXEL_CLASSES,
-    PixelClasses,
-    StoredMask,
-)
+from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.stores import ArrayStore
+from jaxtrain.plugins.segmentation.masked_store import MaskedStore
+from jaxtrain.plugins.segmentation.pixel_classes import PixelClasses, StoredMask
 
 
 @dataclass(frozen=True)

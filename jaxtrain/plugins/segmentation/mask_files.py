@@ -20,14 +20,14 @@ from jaxtrain.data.image_files import (
     shown,
 )
 from jaxtrain.data.include import Include
-from jaxtrain.data.masked_store import make_masked
-from jaxtrain.data.pixel_classes import StoredMask, find_classes
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.slices import draws_of_names
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.text import nfc_bytes
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation.masked_store import make_masked
+from jaxtrain.plugins.segmentation.pixel_classes import StoredMask, find_classes
 
 IMAGES, MASKS = b"images", b"masks"
 LAYOUT = (

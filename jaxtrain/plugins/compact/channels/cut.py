@@ -3,31 +3,34 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.models.base import Model
-from jaxtrain.models.channels.groups import Axis, ChannelMap, channels_of
+from jaxtrain.models.blueprint import ImagesOf
+from jaxtrain.plugins.compact.channels.groups import (
+    NUM_IMAGES,
+    Axis,
+    ChannelMap,
+    channels_of,
+)
 
 FIELD = "model.channels"
 
 
-def with_channels(
-    model: Model, wanted: Mapping[str, int], images: jax.ShapeDtypeStruct
-) -> Model:
+def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> Model:
     """Return a model that is left with so many channels, the first of each group.
 
     Args:
       model: Model, which is changed.
       wanted: Numbers of channels, by the layers that make them first; others are whole.
-      images: Shape and dtype of `NUM_IMAGES` images.
+      images: Function of a number of images that returns their shape and dtype.
 
     Raises:
       UserError: there is no such layer, or it has no such number of channels.
     """
-    channels = channels_of(model, images)
+    channels = channels_of(model, images(NUM_IMAGES))
     cut(model, channels.indices_of(first_units(channels, wanted)))
     return model
 

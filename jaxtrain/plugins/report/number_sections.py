@@ -29,7 +29,7 @@ def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     rows = zip(*found.values(), strict=True)
     return Markup(
         render(
-            "tasks/number_sections.html.j2",
+            "plugins/report/number_sections.html.j2",
             heads=list(found),
             rows=list(zip(names, rows, strict=True)) if found else [],
         ).decode()

@@ -33,14 +33,15 @@ from jaxtrain import scopes
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.blueprint import ImagesOf
 from jaxtrain.models.centres import CENTRES
-from jaxtrain.models.fake_quantization import (
+from jaxtrain.models.layers import Conv, Linear
+from jaxtrain.models.ranged import Ranged
+from jaxtrain.plugins.quantization.fake_quantization import (
     ActivationRange,
-    Ranged,
     fake_quantize_bias,
     promote_rounded,
 )
-from jaxtrain.models.layers import Conv, Linear
 
 # Kinds of places: what a layer takes, what it puts out, and what a piece does.
 TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
@@ -123,19 +124,22 @@ class _Bias(NamedTuple):
         return all(path.split("/")[0] in names for path in self if path is not None)
 
 
-def quantized(model: Model, images: jax.ShapeDtypeStruct) -> Model:
+def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
     """Have a model that was built compute with numbers of 8 bits; change it in place.
 
     Args:
       model: Model of layers of `jaxtrain.models.layers`.
-      images: Shape and dtype of a batch of images.
+      precision: Integers of the weights and activations; int8 is the only one.
+      images: Function of a number of images that returns their shape and dtype.
 
     Raises:
       UserError: The model computes with weights outside of such layers, or with one of
         them several times.
     """
+    del precision
     layers = dict(_named_layers(model))
-    values = _traced(model, layers, images)
+    image = images(1)
+    values = _traced(model, layers, image)
     counts: dict[tuple[str, str], int] = {}
     for value in values:
         if value.place is not None:
@@ -165,7 +169,7 @@ def quantized(model: Model, images: jax.ShapeDtypeStruct) -> Model:
         names, apply = piece.names, piece.apply
         if index in numbers:
             name = _ranges_name(model, index)
-            setattr(model, name, PieceRanges(sorted(numbers[index]), images.dtype))
+            setattr(model, name, PieceRanges(sorted(numbers[index]), image.dtype))
             names, apply = (*names, name), _rounded_first(apply)
         own = [bias for bias in biases if bias.is_within(names)]
         if own:

@@ -10,10 +10,10 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.hf_store import HfStore, digest_of, encoded
 from jaxtrain.data.image_files import shown
-from jaxtrain.data.masked_store import make_masked
-from jaxtrain.data.pixel_classes import StoredMask, find_classes
 from jaxtrain.data.slices import SplitRanges, number_examples
 from jaxtrain.data.stores import Opened
+from jaxtrain.plugins.segmentation.masked_store import make_masked
+from jaxtrain.plugins.segmentation.pixel_classes import StoredMask, find_classes
 
 # What columns of masks are called; the first that there is counts.
 NAMES = ("mask", "annotation", "segmentation", "segmentation_mask", "label", "labels")

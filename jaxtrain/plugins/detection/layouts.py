@@ -1,0 +1,58 @@
+"""Layouts of sets with boxes, by which `jaxtrain.data.layouts` finds their source."""
+
+import os
+from collections.abc import Sequence
+
+from jaxtrain.data.layouts import FolderLayout, kind_of_files
+from jaxtrain.data.read_files import MAX_FILE_BYTES
+from jaxtrain.plugins.detection.coco_layouts import annotation_files, is_coco
+from jaxtrain.plugins.detection.yolo_layout import YAML, is_yolo
+from jaxtrain.regular_file import open_regular
+
+# Bytes of a JSON file that are looked at.
+START_BYTES = 2**16
+COCO_KEYS = (b'"images"', b'"file_name"')
+
+
+class CocoLayout(FolderLayout):
+    """Boxes in JSON files as COCO's."""
+
+    format = "COCO JSON"
+    endings = (".json",)
+
+    def marked(self, place: str, names: Sequence[str]) -> str | None:
+        files = annotation_files(place) if is_coco(place, names) else []
+        return os.path.relpath(files[0][1], place) if files else None
+
+    def is_list(self, file: str) -> bool:
+        if not file.lower().endswith(self.endings):
+            return False
+        try:
+            with open_regular(file, MAX_FILE_BYTES) as opened:
+                start = opened.read(START_BYTES)
+        except OSError:
+            return False
+        return all(key in start for key in COCO_KEYS)
+
+
+class YoloLayout(FolderLayout):
+    """Boxes in a text file beside each image."""
+
+    format = "YOLO"
+    endings = (".yaml", ".yml")
+
+    def marked(self, place: str, names: Sequence[str]) -> str | None:
+        del place
+        return next((n for n in names if os.fsencode(n.lower()) in YAML), None)
+
+    def in_part(
+        self, place: str, part: str, names: set[str]
+    ) -> tuple[str, str | None] | None:
+        if not {"images", "labels"} <= names:
+            return None
+        labels = os.path.join(part, "labels")
+        holds_texts = kind_of_files(os.path.join(place, labels)) is None
+        return labels, None if holds_texts else "images in labels"
+
+    def laid_out(self, place: str) -> str | None:
+        return "labels" if is_yolo(place) else None

@@ -1,0 +1,26 @@
+"""Layout of images and masks, by which `jaxtrain.data.layouts` finds their source."""
+
+import os
+from collections.abc import Sequence
+
+from jaxtrain.data.folder_scan import holds_folders
+from jaxtrain.data.layouts import FolderLayout
+from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
+
+
+class MaskLayout(FolderLayout):
+    """Images in one folder, and masks of the same names in another."""
+
+    format = "masks"
+
+    def marked(self, place: str, names: Sequence[str]) -> str | None:
+        del names
+        return "masks" if holds_folders(place, IMAGES, MASKS) else None
+
+    def in_part(
+        self, place: str, part: str, names: set[str]
+    ) -> tuple[str, str | None] | None:
+        del place
+        if not {"images", "masks"} <= names:
+            return None
+        return os.path.join(part, "masks"), "masks by split"

@@ -1,0 +1,238 @@
+"""The classes of the pixels of masks: their names, numbers or colours.
+
+They stand in a file, a line each: `name`, in the order of their numbers, or
+`name,R,G,B` where masks have colours.
+"""
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import files, formats
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.image_files import in_any_case, shown
+from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.data.problems import Remark
+from jaxtrain.data.text import nfc, read_user_text
+from jaxtrain.errors import UserError
+
+# Files of classes that are looked for beside a set.
+FILES = ("classes.txt", "classes.csv")
+# Formats that keep every number; others change them to save space.
+LOSSLESS = ("PNG", "BMP", "TIFF", "GIF")
+# Of a list of classes.
+MAX_BYTES = 2**20
+HEADER = ["name", "r", "g", "b"]
+COLUMNS_WITH_COLOURS = 4
+EXPECTED = "a line for each class: name, or name,R,G,B where masks have colours"
+
+Colour = tuple[int, int, int]
+# A mask as a store reads it: a file, or numbers of classes (H, W) that were checked.
+StoredMask = StoredFile | np.ndarray
+
+
+@dataclass(frozen=True)
+class PixelClasses:
+    """The classes of masks.
+
+    Attributes:
+      names: Names of the classes, in the order of their numbers.
+      colours: Colour of each class in the masks. None means that masks hold numbers.
+      where: What messages call the list of the classes.
+      remarks: What a user should know of how the list was read.
+    """
+
+    names: tuple[str, ...]
+    colours: tuple[Colour, ...] | None = None
+    where: str = "the classes"
+    remarks: tuple[Remark, ...] = ()
+
+    def numbers(self, mask: StoredMask, max_pixels: int) -> np.ndarray:
+        """Return the number of the class of each pixel, uint8 (H, W), or `IGNORED`.
+
+        Args:
+          mask: Mask as a store reads it.
+          max_pixels: A larger file is refused.
+
+        Raises:
+          UnreadableError: the file is damaged, may have changed its values, or holds
+            a value that is no class; the message names the file.
+        """
+        if isinstance(mask, np.ndarray):
+            return mask
+        try:
+            values = _decode(mask, max_pixels, in_colours=self.colours is not None)
+            if self.colours is not None:
+                return _of_colours(values, self.colours, self.where)
+            return self._checked(values)
+        except UnreadableError as error:
+            raise UnreadableError(f"its mask {mask.name}: {error}") from None
+
+    def _checked(self, values: np.ndarray) -> np.ndarray:
+        wrong = ((values < 0) | (values >= len(self.names))) & (values != IGNORED)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise UnreadableError(
+                f"it holds {values[row, column]} in column {column} of row {row}, and "
+                f"{self.where} has the numbers 0 to {len(self.names) - 1}; {IGNORED} "
+                "is for pixels that do not count"
+            )
+        return values.astype(np.uint8)
+
+
+def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
+    """Read the classes from the file that a config names, or that lies in a folder.
+
+    Args:
+      config: Config of the data; `classes` may name the file.
+      folder: Folder of the set, if it has one.
+
+    Returns:
+      The classes; None if there is no such file.
+
+    Raises:
+      UserError: the file cannot be read, or is no list of classes.
+    """
+    if config.classes is not None:
+        return _read(config.classes, f"data.classes = {config.classes!r}")
+    for name in FILES if folder is not None else ():
+        path = in_any_case(str(folder), name)
+        if path is not None:
+            return _read(path, shown(path))
+    return None
+
+
+def _read(path: str, where: str) -> PixelClasses:
+    text = read_user_text(os.path.expanduser(path), where, MAX_BYTES)
+    try:
+        lines = list(csv.reader(io.StringIO(text.content.rstrip()), strict=True))
+    except csv.Error as error:
+        raise UserError(f"{where}: {error}; expected {EXPECTED}") from None
+    if lines and [field.strip().lower() for field in lines[0]] == HEADER:
+        del lines[0]
+    found = parsed(lines, where)
+    return dataclasses.replace(found, remarks=text.remarks(path))
+
+
+def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
+    """Return the classes of the lines of a file, in fields.
+
+    Raises:
+      UserError: they are no list of classes.
+    """
+    if not 2 <= len(lines) <= IGNORED:
+        raise UserError(
+            f"{where} has {len(lines)} lines: expected 2 to {IGNORED}, {EXPECTED}"
+        )
+    width = len(lines[0])
+    for number, fields in enumerate(lines, 1):
+        if len(fields) not in (1, COLUMNS_WITH_COLOURS) or len(fields) != width:
+            raise UserError(
+                f"{where}, line {number}: {len(fields)} fields: expected {EXPECTED}, "
+                "all lines alike; quote a name that holds a comma"
+            )
+    names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
+    _check_differ([name or "(empty)" for name in names], where, "name")
+    if "" in names:
+        raise UserError(f"{where}, line {names.index('') + 1}: the name is empty")
+    if width == 1:
+        return PixelClasses(names, None, where)
+    colours = tuple(
+        _colour(fields[1:], f"{where}, line {number}")
+        for number, fields in enumerate(lines, 1)
+    )
+    _check_differ(colours, where, "colour")
+    return PixelClasses(names, colours, where)
+
+
+def _check_differ(values: Sequence[Any], where: str, what: str) -> None:
+    for number, value in enumerate(values, 1):
+        first = values.index(value) + 1
+        if first != number:
+            raise UserError(
+                f"{where}, line {number}: {value} is the {what} of line {first} "
+                f"already; give each class a {what} of its own"
+            )
+
+
+def _colour(fields: Sequence[str], where: str) -> Colour:
+    try:
+        red, green, blue = map(int, fields)
+    except ValueError:
+        red = green = blue = -1
+    if not all(0 <= value < 256 for value in (red, green, blue)):
+        raise UserError(
+            f"{where}: {','.join(fields)} is no colour: expected three numbers from 0 "
+            "to 255"
+        )
+    return red, green, blue
+
+
+def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarray:
+    """Return the upright values of a file: numbers (H, W), or colours (H, W, 3)."""
+    file = files.open_file(mask.data, max_pixels)
+    if file.format not in LOSSLESS:
+        raise UnreadableError(
+            f"a {file.format} may change numbers to save space: make the mask anew as "
+            "PNG"
+        )
+    try:
+        known = formats.candidates(file.data)
+        with Image.open(io.BytesIO(file.data), formats=known) as image:
+            picture = image.convert("RGB") if in_colours else image
+            picture.load()
+            if file.transpose is not None:
+                picture = picture.transpose(file.transpose)
+            values = np.asarray(picture)
+    # Damaged files make Pillow raise all kinds of errors.
+    except Exception as error:
+        raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
+    return values if in_colours else _numbers(values)
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    """Return stored values as integers (H, W); grey may be saved as colours."""
+    if values.dtype.kind not in "bui":
+        raise UnreadableError(f"its pixels are {values.dtype}: save whole numbers")
+    if values.ndim == 3:
+        # Behind one value of grey, and behind three of colour, lies opacity.
+        colours = values[..., : 3 if values.shape[-1] > 2 else 1]
+        if (colours != colours[..., :1]).any():
+            raise UnreadableError(
+                "it has colours, and the list of classes has none: write name,R,G,B "
+                "for each class"
+            )
+        values = colours[..., 0]
+    return values.astype(np.int32)
+
+
+def _of_colours(
+    values: np.ndarray, colours: Sequence[Colour], where: str
+) -> np.ndarray:
+    codes = _codes(np.array(colours))
+    order = np.argsort(codes)
+    found = _codes(values)
+    place = np.searchsorted(codes[order], found).clip(0, len(codes) - 1)
+    numbers = order[place]
+    wrong = codes[numbers] != found
+    if wrong.any():
+        red, green, blue = values[wrong][0].tolist()
+        raise UnreadableError(
+            f"{int(wrong.sum()):,} of its pixels have colours that are no class of "
+            f"{where}, such as {red},{green},{blue}"
+        )
+    return numbers.astype(np.uint8)
+
+
+def _codes(colours: np.ndarray) -> np.ndarray:
+    """Return colours (..., 3) as one number each."""
+    red, green, blue = np.moveaxis(colours.astype(np.int32), -1, 0)
+    return red << 16 | green << 8 | blue

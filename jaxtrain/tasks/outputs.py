@@ -1,0 +1,110 @@
+"""What people get of the outputs of a model, and the shapes of these."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.trees import by_path
+
+# What a table of predictions has beside numbers of the task.
+TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
+
+
+class Readout(NamedTuple):
+    """What people get of the outputs of a model that names no classes.
+
+    Attributes:
+      name: What an exported file calls the array.
+      columns: What each of its numbers is called, as in a table.
+      of: Function of outputs (B, num_outputs), traced, that returns these numbers,
+        (B, len(columns)).
+      is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
+        one by one.
+      shift: Addends of the columns, float64, of numbers so far from 0 that float32
+        would round their differences off: `of` leaves them out. None adds none.
+      decimals: Of each column with a `shift`, the decimals that `of` knows.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    of: Callable[[jax.Array], jax.Array]
+    is_vector: bool = False
+    shift: tuple[float, ...] | None = None
+    decimals: tuple[int, ...] = ()
+
+    def whole(self, numbers: np.ndarray) -> np.ndarray:
+        """Return values of `of`, (..., columns), in float64 with the shift added."""
+        if self.shift is None:
+            return numbers
+        moved = numbers.astype(np.float64) + np.array(self.shift)
+        each = zip(np.moveaxis(moved, -1, 0), self.decimals, strict=True)
+        return np.stack([np.round(x, places) for x, places in each], -1)
+
+    def traced(self, outputs: jax.Array) -> jax.Array:
+        """Return the numbers in the dtype of the outputs, with the shift."""
+        numbers = self.of(outputs)
+        if self.shift is None:
+            return numbers
+        return numbers + jnp.asarray(self.shift, numbers.dtype)
+
+
+# Least score of the boxes that pictures and tables show.
+SHOWN_SCORE = 0.3
+
+
+class Finder(NamedTuple):
+    """What people get of the outputs of a model that finds things in images.
+
+    Boxes are left, top, right and bottom in pixels of the image that the model sees.
+
+    Attributes:
+      names: Names of the classes.
+      category_ids: What files as COCO's call each class.
+      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
+        the best first, and `classes` (B, K), -1 for padding.
+      candidates: Function of outputs, traced, that returns what these are taken of:
+        boxes (B, N, 4) and the scores of all classes (B, N, C).
+      limits: How they are: `num` candidates at most, of which `keep` are found at most,
+        of scores from `score_threshold` on; of two of a class with an intersection over
+        the union above `nms_threshold` the better one.
+    """
+
+    names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    of: Callable[[Any], dict[str, jax.Array]]
+    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+    limits: Mapping[str, Any]
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Check that a table of predictions can have columns of these names.
+
+    Raises:
+      UserError: two are the same, or one is what the table calls another column.
+    """
+    taken: set[str] = {*TABLE_COLUMNS}
+    for name in columns:
+        if name in taken:
+            raise UserError(
+                f"the target column {name!r} would be in the table of predictions "
+                "twice: give it another name"
+            )
+        taken.add(name)
+
+
+def in_numbers(tree: Any) -> str:
+    """Return the arrays of a tree as text; of many numbers, the first and the last."""
+    texts = []
+    for path, x in by_path(tree).items():
+        text = np.array2string(np.asarray(x), precision=4, threshold=12)
+        texts.append(f"{path} {text}".strip())
+    return ", ".join(texts)
+
+
+def is_shape(spec: Any) -> bool:
+    """Whether an output spec is one shape, and no tree of several."""
+    return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
