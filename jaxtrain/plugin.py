@@ -35,6 +35,8 @@ class Plugin:
         `jaxtrain.run.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
         `jaxtrain.processes.hooks`).
+      executions: Way to lay a model out on the devices -> "module:Class" of an
+        `Execution` (see `jaxtrain.run.setup`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
@@ -57,6 +59,7 @@ class Plugin:
     box_files: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
+    executions: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)

@@ -7,6 +7,8 @@ NAMES = (
     # What is learnt, and how.
     *("segmentation", "detection", "embedding", "self_supervised"),
     *("adversarial", "distillation"),
+    # On which devices.
+    "pipeline",
     # Before and beside a run.
     *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
     # With what was trained.

@@ -3,19 +3,21 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
+import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
+from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data import sources
+from jaxtrain.data.preprocess import Normalization, Preprocess
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
 from jaxtrain.engine.passes import eval_batch_size
@@ -29,9 +31,8 @@ from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
 from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.run import checks, data_checks
+from jaxtrain.run import EXECUTIONS, checks, data_checks
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.phases import Phase, build_phases
@@ -42,31 +43,121 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
+from jaxtrain.training.compiled import Program
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
-from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import CreateState, TrainState, split_model
+
+# What creates the weights, begins a run with them, trains, by phases, and evaluates.
+Four = tuple[Program, Program, tuple[Program, ...], Program]
+
+
+class Execution(abc.ABC):
+    """Placement of a model on the devices of a run, and the programs of its steps.
+
+    A row of `jaxtrain.run.EXECUTIONS`: the class makes the meshes and checks the task,
+    an object of it, which `build` returns, knows the model.
+    """
+
+    # Why features of frozen pieces cannot be kept; None: they can.
+    obstacle: ClassVar[str | None] = None
+
+    @classmethod
+    @abc.abstractmethod
+    def make_meshes(
+        cls, config: ParallelConfig, devices: Sequence[Any] | None = None
+    ) -> list[Mesh]:
+        """Return the meshes that hold the model in turn; the data go to the first.
+
+        Args:
+          config: Section of the config.
+          devices: Devices of the run. Defaults to `jax.devices()`.
+
+        Raises:
+          UserError: The section does not fit the devices.
+        """
+
+    @classmethod  # noqa: B027
+    def check_task(cls, config: Config, task: Task) -> None:
+        """Raise UserError if the task cannot be trained in this way."""
+
+    @classmethod
+    @abc.abstractmethod
+    def build(
+        cls,
+        model: Model,
+        images: jax.ShapeDtypeStruct,
+        layouts: Sequence[Layout],
+        num_micro: int,
+    ) -> Self:
+        """Place an abstract model.
+
+        Args:
+          model: Model whose arrays are shapes alone.
+          images: Shape of a micro-batch.
+          layouts: Layout on each mesh of `make_meshes`.
+          num_micro: Number of micro-batches of a step.
+
+        Raises:
+          UserError: The model cannot be placed on so many meshes.
+        """
+
+    @property
+    @abc.abstractmethod
+    def num_devices(self) -> int:
+        """Number of devices of the run."""
+
+    @abc.abstractmethod
+    def formats(self, abstract: TrainState) -> tuple[Any, Any]:
+        """Return the formats (order in memory) and the shardings of a state."""
+
+    @abc.abstractmethod
+    def programs(
+        self,
+        setup: "Setup",
+        augmenting: Sequence[Preprocess],
+        plain: Preprocess,
+        normalization: Normalization,
+    ) -> Four:
+        """Return the programs of a run.
+
+        Args:
+          setup: Setup of the run.
+          augmenting: Preparation of the training batches of each phase.
+          plain: Preparation of the batches of evaluations.
+          normalization: Statistics that the images are normalised with.
+        """
+
+    def check_measurable(self) -> None:  # noqa: B027
+        """Raise UserError unless a step is a single program (a `Compiled`)."""
+
+    def describe(self) -> dict[str, str]:
+        """Return rows of the table at the start of a run."""
+        return {}
+
+    def summary(self) -> dict[str, Any]:
+        """Return entries of summary.json."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
-    With pipeline stages `layout` is that of the first, which the data go to. The
-    checkpoints are ranked by `best`; early stopping goes by `watched`, and the plateau
-    schedule by `plateau`, None without it. A new phase begins where other layers are
-    trained, or images have another size. `config` is that of the run, complete;
-    `recipe` as it was given, and `trained` the weights to begin with, by which it was
-    completed.
+    `layout` is that of the mesh that the data go to. The checkpoints are ranked by
+    `best`; early stopping goes by `watched`, and the plateau schedule by `plateau`,
+    None without it. A new phase begins where other layers are trained, or images have
+    another size. `config` is that of the run, complete; `recipe` as it was given, and
+    `trained` the weights to begin with, by which it was completed.
     """
 
     config: Config
     recipe: Config
     trained: Trained | None
     layout: Layout
-    stages: Stages | None
+    execution: Execution
     policy: Policy
     splits: sources.Splits
     task: Task
@@ -98,8 +189,8 @@ class Setup:
 
     @property
     def num_devices(self) -> int:
-        """The devices of the run, of all pipeline stages."""
-        return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
+        """Number of devices of the run."""
+        return self.execution.num_devices
 
     @property
     def grid(self) -> WindowGrid:
@@ -136,18 +227,21 @@ def build_setup(
     """
     recipe = config
     config, trained, taught = settle(recipe, workdir)
-    meshes = _meshes(config, devices, 0)
+    kind = _kind_of_execution(config.parallel)
+    meshes = _meshes(kind, config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
-    meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
+    pixels = config.data.batch_size * math.prod(shape[:2])
+    meshes = _meshes(kind, config, devices, pixels)
     config = settle_statistics(config, trained, shape[-1])
     task = data_checks.task_of_data(config, splits)
     config = settle_options(config, task.settled)
     checks.check_rounded(config, task)
     method = build_method(config.train)
     method.check(task, config.task)
+    kind.check_task(config, task)
     checks.check_task(config, task, meshes[0])
     data_checks.check_data(config, splits, task)
     timetable = make_timetable(
@@ -194,20 +288,19 @@ def build_setup(
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
-    stages, teacher = None, None
+    teacher = None
     micro = blueprint.images(config.micro_batch_size)
     if taught is not None:
         method, teacher = plan_teacher(
             method, taught, config, task, splits.train, layouts[0], micro
         )
-    if len(layouts) > 1:
-        stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
+    execution = kind.build(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
         config=config,
         recipe=recipe,
         trained=trained,
         layout=layouts[0],
-        stages=stages,
+        execution=execution,
         policy=policy,
         splits=splits,
         task=task,
@@ -222,7 +315,7 @@ def build_setup(
         phases=phases,
         graphdef=nnx.graphdef(model),
         create=create,
-        abstract_state=_place(abstract, layouts[0], stages, config),
+        abstract_state=_place(abstract, layouts[0], execution, config),
     )
 
 
@@ -232,8 +325,26 @@ def _plateau_goal(config: Config, task: Task) -> Goal | None:
     return task.goal("optimizer.schedule", "loss")
 
 
-def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:
-    """Return the mesh of each pipeline stage, for batches of so many pixels."""
+def _kind_of_execution(config: ParallelConfig) -> type[Execution]:
+    """Return the execution that a config asks for.
+
+    Raises:
+      UserError: No plug-in here has it.
+    """
+    if config.pipeline_stages == 1:
+        return EXECUTIONS["whole"]
+    if "stages" not in EXECUTIONS:
+        raise UserError(
+            f"parallel.pipeline_stages = {config.pipeline_stages}: no plug-in here "
+            "cuts a model into stages; set parallel.pipeline_stages to 1"
+        )
+    return EXECUTIONS["stages"]
+
+
+def _meshes(
+    kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
+) -> list[Mesh]:
+    """Return the meshes of an execution, for batches of so many pixels."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
@@ -244,7 +355,7 @@ def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[
             config.norm_groups if config.norm_groups > 1 else 0,
         ]
         devices = cpu_devices.choose(config.parallel, sizes, pixels)
-    return make_stage_meshes(config.parallel, devices)
+    return kind.make_meshes(config.parallel, devices)
 
 
 def make_blueprint(
@@ -295,13 +406,10 @@ def _kernel_order(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
 
 
 def _place(
-    abstract: TrainState, layout: Layout, stages: Stages | None, config: Config
+    abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
     """Return the abstract state with its shardings, and its order in memory."""
-    if stages is None:
-        formats, shardings = layout.formats(abstract), layout.state(abstract)
-    else:
-        formats = shardings = stages.merge(stages.shardings(abstract))
+    formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]
     if model > 1 and not sharding.splits_channels(shardings):
         raise UserError(

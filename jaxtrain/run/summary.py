@@ -90,9 +90,7 @@ def summarize(
       skipped_steps: Number of bad steps of the whole run.
     """
     setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
-    epoch, pipeline = setup.timetable.epoch, {}
-    if setup.stages is not None:
-        pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
+    epoch = setup.timetable.epoch
     pruned = {}
     if setup.create.pruning is not None:
         pruned["sparsity"] = sparsity_of(attempt.state.eval_params)
@@ -126,7 +124,7 @@ def summarize(
         "num_processes": jax.process_count(),
         "precision": setup.config.precision,
         "class_names": describe_data(setup)["class_names"],
-        **pipeline,
+        **setup.execution.summary(),
         **pruned,
         "versions": attempt.job.versions,
     }
