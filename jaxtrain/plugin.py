@@ -43,6 +43,8 @@ class Plugin:
       classifiers: Model with one row of outputs an image, which may be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> likewise.
+      convolutions: Platform -> "module:function" that gives a model other convolutions
+        (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
       index_files: Name of a file that marks the folder of a set -> kind of the source
@@ -64,6 +66,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    convolutions: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ NAMES = (
     *("segmentation", "detection", "embedding", "self_supervised"),
     *("adversarial", "distillation"),
     # On which devices.
-    "pipeline",
+    *("pipeline", "cpu_convolutions"),
     # Before and beside a run.
     *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
     # With what was trained.
