@@ -36,7 +36,7 @@ class Plugin:
       hooks: Name -> "module:function" that makes the hooks of a run (see
         `jaxtrain.processes.hooks`).
       executions: Way to lay a model out on the devices -> "module:Class" of an
-        `Execution` (see `jaxtrain.run.setup`).
+        `Execution` (see `jaxtrain.run.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).

@@ -1,4 +1,4 @@
-"""A training run; the callbacks of plug-ins, and the ways of execution by name."""
+"""A training run, and the callbacks of plug-ins."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -7,11 +7,6 @@ from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
     from jaxtrain.run.attempt import Job
-    from jaxtrain.run.setup import Execution
 
 # Called in every process, one after another, once a run has reached its end.
 CALLBACKS: "Table[Callable[[Job], None]]" = Table("callbacks", {})
-# What holds the model and runs its steps: one mesh that holds all of it, or stages.
-EXECUTIONS: "Table[type[Execution]]" = Table(
-    "executions", {"whole": "jaxtrain.run.programs:Whole"}
-)

@@ -21,9 +21,10 @@ from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.execution import Execution, Four
 from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.run.phases import Phase
-from jaxtrain.run.setup import Execution, Four, Setup
+from jaxtrain.run.setup import Setup
 from jaxtrain.run.teacher import answers_of
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training import views

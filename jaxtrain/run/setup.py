@@ -3,21 +3,19 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
-import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config, ParallelConfig
+from jaxtrain.config import Config
 from jaxtrain.data import sources
-from jaxtrain.data.preprocess import Normalization, Preprocess
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
 from jaxtrain.engine.passes import eval_batch_size
@@ -32,7 +30,8 @@ from jaxtrain.models.projection import Projection
 from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.run import EXECUTIONS, checks, data_checks
+from jaxtrain.run import checks, data_checks
+from jaxtrain.run.execution import Execution, kind_of_execution
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.phases import Phase, build_phases
@@ -43,103 +42,11 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
-from jaxtrain.training.compiled import Program
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import CreateState, TrainState, split_model
-
-# What creates the weights, begins a run with them, trains, by phases, and evaluates.
-Four = tuple[Program, Program, tuple[Program, ...], Program]
-
-
-class Execution(abc.ABC):
-    """Placement of a model on the devices of a run, and the programs of its steps.
-
-    A row of `jaxtrain.run.EXECUTIONS`: the class makes the meshes and checks the task,
-    an object of it, which `build` returns, knows the model.
-    """
-
-    # Why features of frozen pieces cannot be kept; None: they can.
-    obstacle: ClassVar[str | None] = None
-
-    @classmethod
-    @abc.abstractmethod
-    def make_meshes(
-        cls, config: ParallelConfig, devices: Sequence[Any] | None = None
-    ) -> list[Mesh]:
-        """Return the meshes that hold the model in turn; the data go to the first.
-
-        Args:
-          config: Section of the config.
-          devices: Devices of the run. Defaults to `jax.devices()`.
-
-        Raises:
-          UserError: The section does not fit the devices.
-        """
-
-    @classmethod  # noqa: B027
-    def check_task(cls, config: Config, task: Task) -> None:
-        """Raise UserError if the task cannot be trained in this way."""
-
-    @classmethod
-    @abc.abstractmethod
-    def build(
-        cls,
-        model: Model,
-        images: jax.ShapeDtypeStruct,
-        layouts: Sequence[Layout],
-        num_micro: int,
-    ) -> Self:
-        """Place an abstract model.
-
-        Args:
-          model: Model whose arrays are shapes alone.
-          images: Shape of a micro-batch.
-          layouts: Layout on each mesh of `make_meshes`.
-          num_micro: Number of micro-batches of a step.
-
-        Raises:
-          UserError: The model cannot be placed on so many meshes.
-        """
-
-    @property
-    @abc.abstractmethod
-    def num_devices(self) -> int:
-        """Number of devices of the run."""
-
-    @abc.abstractmethod
-    def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        """Return the formats (order in memory) and the shardings of a state."""
-
-    @abc.abstractmethod
-    def programs(
-        self,
-        setup: "Setup",
-        augmenting: Sequence[Preprocess],
-        plain: Preprocess,
-        normalization: Normalization,
-    ) -> Four:
-        """Return the programs of a run.
-
-        Args:
-          setup: Setup of the run.
-          augmenting: Preparation of the training batches of each phase.
-          plain: Preparation of the batches of evaluations.
-          normalization: Statistics that the images are normalised with.
-        """
-
-    def check_measurable(self) -> None:  # noqa: B027
-        """Raise UserError unless a step is a single program (a `Compiled`)."""
-
-    def describe(self) -> dict[str, str]:
-        """Return rows of the table at the start of a run."""
-        return {}
-
-    def summary(self) -> dict[str, Any]:
-        """Return entries of summary.json."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +134,7 @@ def build_setup(
     """
     recipe = config
     config, trained, taught = settle(recipe, workdir)
-    kind = _kind_of_execution(config.parallel)
+    kind = kind_of_execution(config.parallel)
     meshes = _meshes(kind, config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
@@ -323,22 +230,6 @@ def _plateau_goal(config: Config, task: Task) -> Goal | None:
     if config.optimizer.schedule != "plateau":
         return None
     return task.goal("optimizer.schedule", "loss")
-
-
-def _kind_of_execution(config: ParallelConfig) -> type[Execution]:
-    """Return the execution that a config asks for.
-
-    Raises:
-      UserError: No plug-in here has it.
-    """
-    if config.pipeline_stages == 1:
-        return EXECUTIONS["whole"]
-    if "stages" not in EXECUTIONS:
-        raise UserError(
-            f"parallel.pipeline_stages = {config.pipeline_stages}: no plug-in here "
-            "cuts a model into stages; set parallel.pipeline_stages to 1"
-        )
-    return EXECUTIONS["stages"]
 
 
 def _meshes(

@@ -14,7 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Plugin, Table
-from jaxtrain.run import EXECUTIONS
+from jaxtrain.run.execution import EXECUTIONS
 from tests.helpers.processes import ROOT
 
 

@@ -18,7 +18,8 @@ from jaxtrain.plugins.pipeline.steps import (
     make_eval_step,
     make_train_step,
 )
-from jaxtrain.run.setup import Execution, Four, Setup
+from jaxtrain.run.execution import Execution, Four
+from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.state import TrainState
 
