@@ -35,7 +35,7 @@ FASHION_MNIST := .data/tfds/fashion_mnist
 CORE_TESTS := $(addprefix tests/, training/test_step.py \
 	checkpoints/test_resume.py models/test_models.py \
 	parallel/test_gradient_sums.py parallel/test_scaling.py \
-	training/test_stages.py checkpoints/test_store.py training/test_optimizers.py \
+	plugins/pipeline/test_stages.py checkpoints/test_store.py training/test_optimizers.py \
 	training/test_precision.py inference/test_inference.py export/test_export.py)
 PROCESS_TESTS := $(addprefix tests/, processes/test_processes.py \
 	processes/test_processes_saving.py processes/test_processes_signals.py \

@@ -1,4 +1,4 @@
-"""A training step on CPU with the gradients of `jaxtrain.models.convolution`.
+"""A training step on CPU with the gradients of the plug-in `cpu_convolutions`.
 
     python benchmarks/convolutions.py [--pairs 7] [--only resnet18]
 
@@ -26,10 +26,10 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.models import CONVOLUTIONS
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.run.setup import build_setup
-from jaxtrain.training import step as step_lib
 
 # Name -> images, examples a batch, model, precision.
 CASES = {
@@ -84,10 +84,9 @@ def prepare(config: Config) -> tuple[Callable[[], tuple[float, float]], Any]:
 
 def measure(config: Config, pairs: int) -> dict[str, Any]:
     ours, (our_compile, our_bytes, our_change) = prepare(config)
-    used = step_lib.use_cpu_convolutions
-    step_lib.use_cpu_convolutions = lambda model, mesh: None
+    used = CONVOLUTIONS.references.pop("cpu")
     peer, (peer_compile, peer_bytes, peer_change) = prepare(config)
-    step_lib.use_cpu_convolutions = used
+    CONVOLUTIONS.references["cpu"] = used
     turns = [(ours(), peer()) for _ in range(pairs)]
     our_turns, peer_turns = map(list, zip(*turns, strict=True))
     found = compare(our_turns, peer_turns, config.data.batch_size)

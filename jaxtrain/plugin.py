@@ -35,6 +35,8 @@ class Plugin:
         `jaxtrain.run.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
         `jaxtrain.processes.hooks`).
+      executions: Way to lay a model out on the devices -> "module:Class" of an
+        `Execution` (see `jaxtrain.run.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
@@ -45,6 +47,8 @@ class Plugin:
         built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
       weights: Model -> "module:NAME" of the models of other libraries that compute the
         same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
+      convolutions: Platform -> "module:function" that gives a model other convolutions
+        (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
       inputs: Kind of inputs, and field of `data` and of a model's description ->
@@ -75,12 +79,14 @@ class Plugin:
     box_files: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
+    executions: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     classifiers: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
     model_changes: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
+    convolutions: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     index_files: Mapping[str, str] = field(default_factory=dict)

@@ -59,7 +59,6 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train."""
     began = time.perf_counter()
     _check_resume_step(arguments)
-    _check_profile(arguments)
     first = _first(arguments)
     with starting.showing("loading JAX") if first else contextlib.nullcontext():
         _run(arguments, signals, began)
@@ -114,22 +113,6 @@ def _first(arguments: TrainArguments) -> bool:
     """Whether this is the only process or the first, as far as it is known before."""
     ranks = (os.environ.get(name, "0") for name in RANKS)
     return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)
-
-
-def _check_profile(arguments: TrainArguments) -> None:
-    """Raise UserError if --profile does not fit the config."""
-    train, parallel = arguments.overrides.train, arguments.overrides.parallel
-    if arguments.profile and train.profile_steps is not None:
-        raise UserError(
-            f"--profile with train.profile_steps = {train.profile_steps}, which says "
-            "what to profile: leave one of them out"
-        )
-    if arguments.profile and parallel.pipeline_stages > 1:
-        raise UserError(
-            f"--profile with parallel.pipeline_stages = {parallel.pipeline_stages}: "
-            "a trace does not tell the programs of the stages apart; profile with "
-            "parallel.pipeline_stages 1"
-        )
 
 
 def _check_resume_step(arguments: TrainArguments) -> None:

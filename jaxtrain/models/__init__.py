@@ -1,11 +1,15 @@
 """Models by name; each is an nnx.Module that knows of no config and no mesh."""
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
+    from flax import nnx
+    from jax.sharding import Mesh
+
     from jaxtrain.models.base import Model
 
 # Models with one row of outputs an image, which may be backbones, too.
@@ -62,6 +66,9 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
 )
 # And models of plug-ins, such as those of maps, which begin with a classifier.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
+# Platform -> what gives a model convolutions in the place of those of `jax.lax`, for a
+# mesh of that platform whose devices share the batch alone.
+CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
 # Of the section `model`, what is no option of a model.
 NO_OPTIONS = (

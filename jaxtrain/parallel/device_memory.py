@@ -43,7 +43,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
       UserError: It takes more than there is.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # As of a pipeline stage in which nothing is trained.
+    if not outputs:  # As of a part of a model in which nothing is trained.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)

@@ -27,42 +27,20 @@ PRESETS: dict[Preset, dict[str, int]] = {
 }
 
 
-def make_stage_meshes(
-    config: ParallelConfig, devices: Sequence[Any] | None = None
-) -> list[Mesh]:
-    """Make a mesh of consecutive devices for each pipeline stage: mostly, just one.
+def make_mesh(
+    config: ParallelConfig,
+    devices: Sequence[Any] | None = None,
+    seen: str = "that JAX sees",
+) -> Mesh:
+    """Arrange devices in a mesh with the sizes of `axis_sizes`.
 
     Args:
-      config: Number of stages, and the axes of each mesh.
-      devices: Devices of the run. Defaults to `jax.devices()`.
-
-    Raises:
-      UserError: the stages do not divide the devices, or these are of several
-        processes.
+      config: Section of the config.
+      devices: Devices of the mesh. Defaults to `jax.devices()`.
+      seen: Description of these devices, for messages.
     """
     devices = jax.devices() if devices is None else devices
-    num_stages = config.pipeline_stages
-    if num_stages > 1 and jax.process_count() > 1:
-        raise UserError(
-            f"parallel.pipeline_stages = {num_stages}: a pipeline takes the devices of "
-            f"one process, and there are {jax.process_count()}"
-        )
-    size, rest = divmod(len(devices), num_stages)
-    if rest or not size:
-        fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
-        raise UserError(
-            f"parallel.pipeline_stages = {num_stages} does not divide the "
-            f"{counted(len(devices), 'device')} that JAX sees: "
-            f"{' or '.join(fits)} would fit"
-        )
-    starts = range(0, len(devices), size)
-    return [make_mesh(config, devices[i : i + size]) for i in starts]
-
-
-def make_mesh(config: ParallelConfig, devices: Sequence[Any] | None = None) -> Mesh:
-    """Arrange devices, by default all, in a mesh with the sizes of `axis_sizes`."""
-    devices = jax.devices() if devices is None else devices
-    sizes = axis_sizes(config, len(devices))
+    sizes = axis_sizes(config, len(devices), seen)
     # Explicit axes, JAX's default, make convolution gradients raise.
     return Mesh(
         np.asarray(devices).reshape(*sizes.values()),
@@ -71,8 +49,15 @@ def make_mesh(config: ParallelConfig, devices: Sequence[Any] | None = None) -> M
     )
 
 
-def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
+def axis_sizes(
+    config: ParallelConfig, num_devices: int, seen: str = "that JAX sees"
+) -> dict[str, int]:
     """Return the size of each axis, in the order of the mesh.
+
+    Args:
+      config: Section of the config.
+      num_devices: Number of devices of the mesh.
+      seen: Description of these devices, for messages.
 
     Raises:
       UserError: the sizes do not multiply to the number of devices, or are of axes that
@@ -92,7 +77,6 @@ def axis_sizes(config: ParallelConfig, num_devices: int) -> dict[str, int]:
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shown = " x ".join(f"parallel.{a} = {s}" for a, s in sizes.items() if s != 1)
     if num_devices % fixed or (-1 not in sizes.values() and fixed != num_devices):
-        seen = "that JAX sees" if config.pipeline_stages == 1 else "of a stage"
         raise UserError(
             f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
             f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "

@@ -48,7 +48,7 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
       and `setup.beside`.
 
     Raises:
-      UserError: the setup has pipeline stages.
+      UserError: A step of the setup is several programs.
     """
     return lower_step(setup).compile()
 
@@ -62,13 +62,9 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
     in their place.
 
     Raises:
-      UserError: the setup has pipeline stages.
+      UserError: A step of the setup is several programs.
     """
-    if setup.stages is not None:
-        raise UserError(
-            f"parallel.pipeline_stages = {len(setup.stages.stages)}: a pipelined step "
-            "is many programs, of which none can be measured alone; leave it out"
-        )
+    setup.execution.check_measurable()
     programs = _programs(setup)
     everywhere = sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
@@ -86,7 +82,6 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     Returns:
       The program of `(params, model_state, sums, {}, batches) -> (sums, kept)`.
     """
-    assert setup.stages is None, "a pipeline evaluates with many programs"
     programs, state = _programs(setup), setup.abstract_state
     mesh, size = setup.mesh, passes.eval_batch_size(setup.config.data)
     everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)

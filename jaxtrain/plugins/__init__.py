@@ -7,6 +7,8 @@ NAMES = (
     # What is learnt, and how.
     *("segmentation", "detection", "embedding", "self_supervised", "sound"),
     *("adversarial", "distillation", "pruning"),
+    # On which devices.
+    *("pipeline", "cpu_convolutions"),
     # Before and beside a run.
     *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
     # With what was trained.

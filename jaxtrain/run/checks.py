@@ -36,7 +36,6 @@ def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
 
 def check_task(config: Config, task: Task, mesh: Mesh) -> None:
     """Check what a config does with examples, for the task."""
-    check_objective(config, task)
     check_whole_batch(config, task)
     check_hold_out(config, task)
     check_views(config, task)
@@ -321,17 +320,6 @@ def check_rounded(config: Config, task: Task) -> None:
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "
             "steps: leave model.quantize out"
-        )
-
-
-def check_objective(config: Config, task: Task) -> None:
-    """Refuse an objective of the task's own where stages share the model."""
-    stages = config.parallel.pipeline_stages
-    if stages > 1 and type(task).objective is not Task.objective:
-        raise UserError(
-            f"task = {config.task!r}, which has an objective of its own, needs passes "
-            f"of the whole model, of which each of parallel.pipeline_stages = {stages} "
-            "has a part: set parallel.pipeline_stages to 1"
         )
 
 

@@ -83,7 +83,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
         "the task makes its targets of the images": kind.target is not Task.target,
         "train.method may look at the images": config.train.method != "plain",
         "the task may look at the images": kind.objective is not Task.objective,
-        "the model lies in stages (parallel.pipeline_stages)": setup.stages is not None,
+        setup.execution.obstacle: setup.execution.obstacle is not None,
         "devices share images (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
         ),

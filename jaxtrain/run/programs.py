@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxtrain import keys
-from jaxtrain.config import Config
+from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
@@ -17,15 +18,19 @@ from jaxtrain.data.loader import Dataset
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.models.base import Model
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.run.execution import Execution, Four
 from jaxtrain.run.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.run.phases import Phase
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Sums
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
-from jaxtrain.training.stages import steps as stage_steps
+from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_eval_step, make_train_step
 
 # What the programs are for that make the first state, and what takes less memory.
@@ -33,8 +38,6 @@ FIRST_STATE = (
     "the first state of the run",
     "set parallel.fsdp or a smaller model",
 )
-# What creates the weights, begins a run with them, trains, by phases, and evaluates.
-Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +100,8 @@ def make_programs(setup: Setup) -> Programs:
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
     plain = unaugmented(setup, mean, std, dtype)
     with jax.default_matmul_precision(setup.policy.products):
-        if setup.stages is None:
-            four = _whole(setup, augmenting, plain, Normalization(mean, std))
-        else:
-            four = _staged(setup, augmenting, plain)
+        normalization = Normalization(mean, std)
+        four = setup.execution.programs(setup, augmenting, plain, normalization)
         statistics = make_new_statistics(setup, train_set, plain)
     weights, begin, train, evaluate = four
     stored = eval_spec(setup.splits.test).batch(1)
@@ -264,20 +265,41 @@ def _zero_sums(setup: Setup, batch: Any) -> Sums:
     return task.zero_sums(batch, dtype, shapes)
 
 
-def _staged(setup: Setup, augmenting: Sequence[Preprocess], plain: Preprocess) -> Four:
-    stages, abstract = setup.stages, setup.abstract_state
-    assert stages is not None
-    weights, begin = stage_steps.make_create(setup.create, stages, abstract)
-    train = tuple(
-        stage_steps.make_train_step(
-            setup.task,
-            stages,
-            phase.update,
-            preprocess,
-            abstract,
-            setup.policy.output_dtype,
-        )
-        for phase, preprocess in zip(setup.phases, augmenting, strict=True)
-    )
-    evaluate = stage_steps.make_eval_step(setup.task, stages, plain)
-    return weights, begin, train, evaluate
+@dataclass(frozen=True)
+class Whole(Execution):
+    """One mesh holds the whole model: each step is a single program."""
+
+    layout: Layout
+
+    @classmethod
+    def make_meshes(
+        cls, config: ParallelConfig, devices: Sequence[Any] | None = None
+    ) -> list[Mesh]:
+        return [make_mesh(config, devices)]
+
+    @classmethod
+    def build(
+        cls,
+        model: Model,
+        images: jax.ShapeDtypeStruct,
+        layouts: Sequence[Layout],
+        num_micro: int,
+    ) -> Self:
+        (layout,) = layouts
+        return cls(layout)
+
+    @property
+    def num_devices(self) -> int:
+        return self.layout.mesh.size
+
+    def formats(self, abstract: TrainState) -> tuple[Any, Any]:
+        return self.layout.formats(abstract), self.layout.state(abstract)
+
+    def programs(
+        self,
+        setup: Setup,
+        augmenting: Sequence[Preprocess],
+        plain: Preprocess,
+        normalization: Normalization,
+    ) -> Four:
+        return _whole(setup, augmenting, plain, normalization)

@@ -29,9 +29,9 @@ from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
 from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.parallel.mesh import make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run import checks, data_checks
+from jaxtrain.run.execution import Execution, kind_of_execution
 from jaxtrain.run.learning_rate import build_schedule
 from jaxtrain.run.periods import make_timetable
 from jaxtrain.run.phases import Phase, build_phases
@@ -46,7 +46,6 @@ from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
-from jaxtrain.training.stages.cut import Stages, build_stages
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
 
@@ -55,19 +54,18 @@ from jaxtrain.training.transforms.average import WeightAverage
 class Setup:
     """The parts of a run. `abstract_state` carries the shardings.
 
-    With pipeline stages `layout` is that of the first, which the data go to. The
-    checkpoints are ranked by `best`; early stopping goes by `watched`, and the plateau
-    schedule by `plateau`, None without it. A new phase begins where other layers are
-    trained, or images have another size. `config` is that of the run, complete;
-    `recipe` as it was given, and `trained` the weights to begin with, by which it was
-    completed.
+    `layout` is that of the mesh that the data go to. The checkpoints are ranked by
+    `best`; early stopping goes by `watched`, and the plateau schedule by `plateau`,
+    None without it. A new phase begins where other layers are trained, or images have
+    another size. `config` is that of the run, complete; `recipe` as it was given, and
+    `trained` the weights to begin with, by which it was completed.
     """
 
     config: Config
     recipe: Config
     trained: Trained | None
     layout: Layout
-    stages: Stages | None
+    execution: Execution
     policy: Policy
     splits: sources.Splits
     task: Task
@@ -102,8 +100,8 @@ class Setup:
 
     @property
     def num_devices(self) -> int:
-        """The devices of the run, of all pipeline stages."""
-        return self.mesh.size * (1 if self.stages is None else len(self.stages.stages))
+        """Number of devices of the run."""
+        return self.execution.num_devices
 
     @property
     def grid(self) -> WindowGrid:
@@ -141,17 +139,20 @@ def build_setup(
     """
     recipe = config
     config, trained, method = settle(recipe, workdir)
-    meshes = _meshes(config, devices, 0)
+    kind = kind_of_execution(config.parallel)
+    meshes = _meshes(kind, config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
-    meshes = _meshes(config, devices, config.data.batch_size * math.prod(shape[:2]))
+    pixels = config.data.batch_size * math.prod(shape[:2])
+    meshes = _meshes(kind, config, devices, pixels)
     config = settle_statistics(config, trained, shape[-1])
     task = data_checks.task_of_data(config, splits)
     config = settle_options(config, task.settled)
     checks.check_rounded(config, task)
     method.check(task, config.task)
+    kind.check_task(config, task)
     checks.check_task(config, task, meshes[0])
     data_checks.check_data(config, splits, task)
     timetable = make_timetable(
@@ -198,19 +199,17 @@ def build_setup(
     ]
     # Of the model's own shapes: to build it takes as long as to trace its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
-    stages = None
     micro = blueprint.images(config.micro_batch_size)
     method, method_inputs = method.plan_inputs(
         MethodContext(config, task, splits.train, layouts[0], micro)
     )
-    if len(layouts) > 1:
-        stages = build_stages(model, micro, layouts, config.train.accumulate_steps)
+    execution = kind.build(model, micro, layouts, config.train.accumulate_steps)
     return Setup(
         config=config,
         recipe=recipe,
         trained=trained,
         layout=layouts[0],
-        stages=stages,
+        execution=execution,
         policy=policy,
         splits=splits,
         task=task,
@@ -225,7 +224,7 @@ def build_setup(
         phases=phases,
         graphdef=nnx.graphdef(model),
         create=create,
-        abstract_state=_place(abstract, layouts[0], stages, config),
+        abstract_state=_place(abstract, layouts[0], execution, config),
     )
 
 
@@ -235,8 +234,10 @@ def _plateau_goal(config: Config, task: Task) -> Goal | None:
     return task.goal("optimizer.schedule", "loss")
 
 
-def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[Mesh]:
-    """Return the mesh of each pipeline stage, for batches of so many pixels."""
+def _meshes(
+    kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
+) -> list[Mesh]:
+    """Return the meshes of an execution, for batches of so many pixels."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
@@ -247,7 +248,7 @@ def _meshes(config: Config, devices: Sequence[Any] | None, pixels: int) -> list[
             config.norm_groups if config.norm_groups > 1 else 0,
         ]
         devices = cpu_devices.choose(config.parallel, sizes, pixels)
-    return make_stage_meshes(config.parallel, devices)
+    return kind.make_meshes(config.parallel, devices)
 
 
 def make_blueprint(
@@ -298,13 +299,10 @@ def _kernel_order(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
 
 
 def _place(
-    abstract: TrainState, layout: Layout, stages: Stages | None, config: Config
+    abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
     """Return the abstract state with its shardings, and its order in memory."""
-    if stages is None:
-        formats, shardings = layout.formats(abstract), layout.state(abstract)
-    else:
-        formats = shardings = stages.merge(stages.shardings(abstract))
+    formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]
     if model > 1 and not sharding.splits_channels(shardings):
         raise UserError(

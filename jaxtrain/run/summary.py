@@ -89,10 +89,7 @@ def summarize(
       skipped_steps: Number of bad steps of the whole run.
     """
     setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
-    epoch, pipeline = setup.timetable.epoch, {}
-    if setup.stages is not None:
-        pipeline["pipeline_idle_share"] = setup.stages.timeline.idle_share
-    told = {}
+    epoch, told = setup.timetable.epoch, {}
     for transform in setup.create.transforms:
         told |= transform.summarize(attempt.state)
 
@@ -125,7 +122,7 @@ def summarize(
         "num_processes": jax.process_count(),
         "precision": setup.config.precision,
         "class_names": describe_data(setup)["class_names"],
-        **pipeline,
+        **setup.execution.summary(),
         **told,
         "versions": attempt.job.versions,
     }

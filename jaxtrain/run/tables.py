@@ -59,7 +59,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
         **_describe_mesh(setup),
-        **_describe_stages(setup),
+        **setup.execution.describe(),
         "workdir": workdir,
     }
 
@@ -138,24 +138,6 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
             f"parallel.model = {size} divides but does not split {shown}"
         )
     return rows
-
-
-def _describe_stages(setup: Setup) -> dict[str, str]:
-    if setup.stages is None:
-        return {}
-    stages, idle_share = setup.stages.stages, setup.stages.timeline.idle_share
-    flops = sum(stage.flops for stage in stages)
-    micro = setup.config.train.accumulate_steps
-    batches = counted(micro, "micro-batch", "micro-batches")
-    return {
-        "pipeline": f"{len(stages)} stages, {batches}, {idle_share:.1%} idle",
-        **{
-            f"stage {i}": f"{counted(stage.layout.mesh.size, 'device')}, "
-            f"{stage.flops / flops:.1%} of the FLOPs: {stage.names[0]} to "
-            f"{stage.names[-1]}"
-            for i, stage in enumerate(stages, start=1)
-        },
-    }
 
 
 def describe_result(

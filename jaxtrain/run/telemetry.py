@@ -104,7 +104,7 @@ def combine(samples: Sequence[Telemetry]) -> Telemetry:
 def flop_utilization(job: Job, step: int, examples_per_second: float) -> float | None:
     """Return the share of the devices' peak that the FLOPs of the steps are.
 
-    None: the peak of a device is not known, as on CPU, or the model lies in stages.
+    None: the peak of a device is not known, as on CPU, or the FLOPs are not counted.
 
     Args:
       job: Job with the programs of the steps.

@@ -1,8 +1,8 @@
 """A jitted function compiled ahead of its first call, to tell the time it takes."""
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax
 
@@ -118,25 +118,15 @@ class Compiled:
             return traced.lower()
 
 
-class Several:
-    """A function that runs several programs, and looks like one of them."""
+class Program(Protocol):
+    """A `Compiled`, or what runs several and looks like one of them."""
 
-    def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
-        self._function, self._programs = function, programs
+    def __call__(self, *args: Any, **named: Any) -> Any: ...
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._function(*args, **named)
-
-    def flops_a_step(self) -> None:
-        """Return None: what runs in stages is not counted."""
+    def flops_a_step(self) -> float | None: ...
 
     @property
-    def seconds(self) -> float:
-        return sum(program.seconds for program in self._programs)
+    def seconds(self) -> float: ...
 
     @property
-    def compiling(self) -> bool:
-        return any(program.compiling for program in self._programs)
-
-
-Program = Compiled | Several
+    def compiling(self) -> bool: ...

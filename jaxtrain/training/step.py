@@ -13,8 +13,7 @@ from jaxtrain import keys
 from jaxtrain.config.train import Remat
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.normalization import UNCHANGED, Normalization
-from jaxtrain.models import folding
-from jaxtrain.models.convolution import use_cpu_convolutions
+from jaxtrain.models import CONVOLUTIONS, folding
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
@@ -301,16 +300,16 @@ def apply_model(
 
     `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
     evaluated, and of what `copies` says the parameters are copies. On a
-    mesh of `cpus` that share the batch alone its convolutions are fast there. Without
-    `training` it computes as it is evaluated, and its state stays.
+    mesh of `cpus` that share the batch alone it has the convolutions of `CONVOLUTIONS`.
+    Without `training` it computes as it is evaluated, and its state stays.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
     frozen.switch(model)
     if copies is not None:
         use_copies(model, copies.mesh)
-    if cpus is not None:
-        use_cpu_convolutions(model, cpus)
+    if cpus is not None and "cpu" in CONVOLUTIONS:
+        CONVOLUTIONS["cpu"](model, cpus)
     y = model(x, part=part, key=key, remat=remat, tied=not frozen.layers)
     return y, split_model(model)[2]
 

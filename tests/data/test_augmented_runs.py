@@ -9,6 +9,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import of_plugins
 
 STEPS = 4
 CONFIG = recipe(
@@ -44,7 +45,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", of_plugins(OTHERS, "stages"))
 def test_cached_streamed_and_on_many_devices_it_is_the_same(
     one: Path, tmp_path: Path, other: str
 ):

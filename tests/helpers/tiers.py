@@ -37,6 +37,14 @@ def diagonal(*tables: Iterable[Any]) -> list[Any]:
     return rows
 
 
+def of_plugins(names: Iterable[str], *marked: str) -> list[Any]:
+    """Values of a parameter, of which those named need a plug-in."""
+    return [
+        pytest.param(name, marks=pytest.mark.plugins) if name in marked else name
+        for name in names
+    ]
+
+
 def share(items: Sequence[Any], text: str) -> list[Any]:
     """Items of one of several equal parts, such as `2/4` for the second of four."""
     part, parts = map(int, text.split("/"))

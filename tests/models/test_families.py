@@ -189,6 +189,7 @@ def test_onnx_computes_the_same(name: str) -> None:
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
     """Two pipeline stages of a GoogLeNet, which is cut between its heads, as one."""

@@ -452,6 +452,7 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(folder, "--model.width 0.125 --train.steps 1")
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @each_row(
     "words",

@@ -115,6 +115,7 @@ def test_other_sizes(name: str, meshes: list[Axes]):
     assert_same(name, [{"meshes": meshes}])
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnet, groups", "convnet, global"])
 def test_axes_with_micro_batches_stages_and_presets(name: str):
@@ -129,6 +130,7 @@ def test_axes_with_micro_batches_stages_and_presets(name: str):
     )
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_copies_of_weights():
     """What sums gradients in another dtype than that of the layers is right, too."""

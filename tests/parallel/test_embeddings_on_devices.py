@@ -11,7 +11,7 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import diagonal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.plugins]
 
 LOSSES = {
     "arcface": '{"size": 8, "scale": 16.0}',

@@ -19,6 +19,7 @@ HALVES: list[dict[str, int]] = [
 ]
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("groups", "name"),
     diagonal(

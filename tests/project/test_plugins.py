@@ -4,6 +4,7 @@ import importlib.metadata
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,6 +14,8 @@ from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Plugin, Table
+from jaxtrain.run.execution import EXECUTIONS
+from tests.helpers.processes import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +101,15 @@ def test_the_command_line_refuses_them_in_one_message(
     install(monkeypatch, a=Plugin(name="c"), b=Plugin(name="c"))
     assert main(["export", "--help"]) == 2
     assert "error: two plug-ins are called 'c'" in capsys.readouterr().err
+
+
+def test_pipeline_stages_without_their_plugin_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.delitem(EXECUTIONS.references, "stages", raising=False)
+    words = ["--config", str(ROOT / "configs/digits.py"), "--workdir", str(tmp_path)]
+    assert main([*words, "--parallel.pipeline-stages", "2"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "error: parallel.pipeline_stages = 2: no plug-in here cuts a model into "
+        "stages; set parallel.pipeline_stages to 1\n"
+    )

@@ -117,7 +117,13 @@ def test_a_finished_run_that_was_killed_before_its_summary_gets_the_same(run: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["", "--parallel.pipeline-stages 2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        pytest.param("--parallel.pipeline-stages 2", marks=pytest.mark.plugins),
+    ],
+)
 def test_several_devices_test_the_same_checkpoint(run: Path, words: str):
     before = read_summary(run)
     (run / "summary.json").unlink()

@@ -21,6 +21,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import of_plugins
 
 AUTOENCODER = "tests.helpers.autoencoder:AutoEncoder"
 STEPS = 12
@@ -82,7 +83,7 @@ def test_stopped_and_resumed_it_ends_the_same(one: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", of_plugins(MESHES, "stages"))
 def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
     run(tmp_path, "many", MESHES[mesh], devices=8)
     many = tmp_path / "many"

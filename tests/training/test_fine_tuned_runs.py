@@ -19,6 +19,7 @@ from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.recipes import write_recipe
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import of_plugins
 from tests.helpers.words import quoted
 
 AT_FIRST: dict[str, Any] = {"freeze": ("backbone",), "freeze_epochs": 1}
@@ -184,7 +185,7 @@ def alone() -> dict[str, Steps]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("devices", of_plugins(DEVICES, "2 stages", "3 stages, fsdp"))
 def test_several_devices_compute_the_same(devices: str, alone: dict[str, Steps]):
     number, parallel, phases = DEVICES[devices]
     config = device_config(phases, parallel)

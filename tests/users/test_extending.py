@@ -131,6 +131,7 @@ def test_tracker_gets_the_config_the_metrics_and_the_summary(
     assert main(["evaluate", "--workdir", "run"]) == 0
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_metric_of_the_whole_set_is_sklearns(folder: Path):
     words = "--train.steps 6 --optimizer.warmup-steps 0 --logging.report False"
@@ -269,6 +270,7 @@ def test_a_transformed_model_is_evaluated_put_out_and_exported(
     assert "was recorded: restore the file" in capsys.readouterr().err
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 def test_a_transformed_model_is_the_same_on_devices(folder: Path):
     def losses(name: str, devices: int, *words: str) -> list[float]:

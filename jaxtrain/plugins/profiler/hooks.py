@@ -1,14 +1,30 @@
 """The profiler of a run, where the run asks for one."""
 
 from jaxtrain.config import Config
+from jaxtrain.errors import UserError
 from jaxtrain.processes.hooks import Hooks
 
 
 def make_profiler(config: Config, profile: bool) -> Hooks | None:
-    """Return the profiler of `train.profile_steps` or of `--profile`."""
-    steps = config.train.profile_steps
+    """Return the profiler of `train.profile_steps` or of `--profile`.
+
+    Raises:
+      UserError: `--profile` does not fit the config.
+    """
+    steps, stages = config.train.profile_steps, config.parallel.pipeline_stages
     if not profile and steps is None:
         return None
+    if profile and steps is not None:
+        raise UserError(
+            f"--profile with train.profile_steps = {steps}, which says what to "
+            "profile: leave one of them out"
+        )
+    if profile and stages > 1:
+        raise UserError(
+            f"--profile with parallel.pipeline_stages = {stages}: a trace does not "
+            "tell the programs of the stages apart; profile with "
+            "parallel.pipeline_stages 1"
+        )
     # Few runs need it.
     from jaxtrain.plugins.profiler.profiler import Profiler
 

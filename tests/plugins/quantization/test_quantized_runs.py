@@ -93,7 +93,11 @@ def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.nda
         ({"data": 8}, {}),
         ({"data": 4, "fsdp": 2}, {"accumulate_steps": 1}),
         ({"data": 4, "model": 2}, {"remat": "full"}),
-        ({"data": 4, "pipeline_stages": 2}, {"accumulate_steps": 2}),
+        pytest.param(
+            {"data": 4, "pipeline_stages": 2},
+            {"accumulate_steps": 2},
+            marks=pytest.mark.plugins,
+        ),
     ],
 )
 def test_ranges_are_those_of_the_global_batch(

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel.sharding import replicated
+from jaxtrain.plugins.pipeline.cut import Stage
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.kernels import squares
-from jaxtrain.training.stages.cut import Stage
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import apply_model
 from jaxtrain.training.transforms.base import Metrics

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from jaxtrain.models.convolution import conv_general_dilated
+from jaxtrain.plugins.cpu_convolutions.convolution import conv_general_dilated
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 Pads = tuple[tuple[int, int], tuple[int, int]] | str

@@ -6,6 +6,7 @@ on the stage, for the backward pass of the same micro-batch; only activations, a
 gradients, go from stage to stage. The results are those of `jaxtrain.training.step`.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +18,11 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.dtypes import wide
 from jaxtrain.parallel.sharding import replicated
+from jaxtrain.plugins.pipeline.cut import Stage, Stages
+from jaxtrain.plugins.pipeline.programs import StagePrograms, make_programs
 from jaxtrain.tasks.base import Sums, Task
-from jaxtrain.training.compiled import Compiled, Several
+from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.create import CreateState
-from jaxtrain.training.stages.cut import Stage, Stages
-from jaxtrain.training.stages.programs import StagePrograms, make_programs
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import add_batch, micro_batch, predict, prepare_plain
 from jaxtrain.training.transforms.base import Metrics
@@ -29,6 +30,27 @@ from jaxtrain.training.update import Update
 
 # Of images, which stages take by their dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
+
+
+class Several:
+    """A function that runs several programs, and looks like one of them."""
+
+    def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
+        self._function, self._programs = function, programs
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._function(*args, **named)
+
+    def flops_a_step(self) -> None:
+        """Return None: what runs in stages is not counted."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(program.seconds for program in self._programs)
+
+    @property
+    def compiling(self) -> bool:
+        return any(program.compiling for program in self._programs)
 
 
 def make_create(

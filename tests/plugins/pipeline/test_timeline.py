@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from jaxtrain.training.stages.cut import balance
-from jaxtrain.training.stages.timeline import Op, simulate, stage_order
+from jaxtrain.plugins.pipeline.cut import balance
+from jaxtrain.plugins.pipeline.timeline import Op, simulate, stage_order
 from tests.helpers.rows import each_row
 
 SIZES = [(1, 3), (2, 1), (2, 4), (3, 2), (4, 4), (4, 8), (5, 3)]

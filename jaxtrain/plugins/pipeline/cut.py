@@ -8,11 +8,14 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh
 
-from jaxtrain.errors import UserError
+from jaxtrain.config import ParallelConfig
+from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
+from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout, replicated
-from jaxtrain.training.stages.timeline import Timeline, simulate
+from jaxtrain.plugins.pipeline.timeline import Timeline, simulate
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model
 
@@ -93,6 +96,38 @@ class Stages:
     def _is_by_layer(self, node: Any) -> bool:
         names = {name for stage in self.stages for name in stage.names}
         return isinstance(node, dict) and node.keys() <= names
+
+
+def make_stage_meshes(
+    config: ParallelConfig, devices: Sequence[Any] | None = None
+) -> list[Mesh]:
+    """Make a mesh of consecutive devices for each pipeline stage.
+
+    Args:
+      config: Number of stages, and the axes of each mesh.
+      devices: Devices of the run. Defaults to `jax.devices()`.
+
+    Raises:
+      UserError: the stages do not divide the devices, or these are of several
+        processes.
+    """
+    devices = jax.devices() if devices is None else devices
+    num_stages = config.pipeline_stages
+    if num_stages > 1 and jax.process_count() > 1:
+        raise UserError(
+            f"parallel.pipeline_stages = {num_stages}: a pipeline takes the devices of "
+            f"one process, and there are {jax.process_count()}"
+        )
+    size, rest = divmod(len(devices), num_stages)
+    if rest or not size:
+        fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
+        raise UserError(
+            f"parallel.pipeline_stages = {num_stages} does not divide the "
+            f"{counted(len(devices), 'device')} that JAX sees: "
+            f"{' or '.join(fits)} would fit"
+        )
+    starts = range(0, len(devices), size)
+    return [make_mesh(config, devices[i : i + size], "of a stage") for i in starts]
 
 
 def build_stages(

@@ -23,16 +23,16 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
+from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
+from jaxtrain.plugins.pipeline import steps
+from jaxtrain.plugins.pipeline.cut import Stage, Stages, build_stages, make_stage_meshes
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
-from jaxtrain.training.stages import steps
-from jaxtrain.training.stages.cut import Stage, Stages, build_stages
 from jaxtrain.training.state import as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.transforms.average import WeightAverage

@@ -1,0 +1,8 @@
+"""Pipeline parallelism: the layers of a model in stages on different devices."""
+
+from jaxtrain.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="pipeline",
+    executions={"stages": "jaxtrain.plugins.pipeline.execution:Pipeline"},
+)

@@ -1,0 +1,122 @@
+"""Execution of a run in pipeline stages: placement, programs, checks and tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import jax
+from jax.sharding import Mesh
+
+from jaxtrain.config import Config, ParallelConfig
+from jaxtrain.data.batch import Preprocess
+from jaxtrain.data.normalization import Normalization
+from jaxtrain.errors import UserError, counted
+from jaxtrain.models.base import Model
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.plugins.pipeline.cut import Stages, build_stages, make_stage_meshes
+from jaxtrain.plugins.pipeline.steps import (
+    make_create,
+    make_eval_step,
+    make_train_step,
+)
+from jaxtrain.run.execution import Execution, Four
+from jaxtrain.run.setup import Setup
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.state import TrainState
+
+
+@dataclass(frozen=True)
+class Pipeline(Execution):
+    """Stages that hold the layers in turn, each on its part of the devices.
+
+    Attributes:
+      stages: Stages of the model.
+      num_micro: Number of micro-batches of a step.
+    """
+
+    stages: Stages
+    num_micro: int
+
+    obstacle: ClassVar[str | None] = (
+        "the model lies in stages (parallel.pipeline_stages)"
+    )
+
+    @classmethod
+    def make_meshes(
+        cls, config: ParallelConfig, devices: Sequence[Any] | None = None
+    ) -> list[Mesh]:
+        return make_stage_meshes(config, devices)
+
+    @classmethod
+    def check_task(cls, config: Config, task: Task) -> None:
+        """Refuse an objective of the task's own: each stage has a part of the model."""
+        stages = config.parallel.pipeline_stages
+        if type(task).objective is not Task.objective:
+            raise UserError(
+                f"task = {config.task!r}, which has an objective of its own, needs "
+                "passes of the whole model, of which each of parallel.pipeline_stages "
+                f"= {stages} has a part: set parallel.pipeline_stages to 1"
+            )
+
+    @classmethod
+    def build(
+        cls,
+        model: Model,
+        images: jax.ShapeDtypeStruct,
+        layouts: Sequence[Layout],
+        num_micro: int,
+    ) -> Self:
+        return cls(build_stages(model, images, layouts, num_micro), num_micro)
+
+    @property
+    def num_devices(self) -> int:
+        return sum(stage.layout.mesh.size for stage in self.stages.stages)
+
+    def formats(self, abstract: TrainState) -> tuple[Any, Any]:
+        shardings = self.stages.merge(self.stages.shardings(abstract))
+        return shardings, shardings
+
+    def programs(
+        self,
+        setup: Setup,
+        augmenting: Sequence[Preprocess],
+        plain: Preprocess,
+        normalization: Normalization,
+    ) -> Four:
+        stages, abstract = self.stages, setup.abstract_state
+        weights, begin = make_create(setup.create, stages, abstract)
+        train = tuple(
+            make_train_step(
+                setup.task,
+                stages,
+                phase.update,
+                preprocess,
+                abstract,
+                setup.policy.output_dtype,
+            )
+            for phase, preprocess in zip(setup.phases, augmenting, strict=True)
+        )
+        return weights, begin, train, make_eval_step(setup.task, stages, plain)
+
+    def check_measurable(self) -> None:
+        raise UserError(
+            f"parallel.pipeline_stages = {len(self.stages.stages)}: a pipelined step "
+            "is many programs, of which none can be measured alone; leave it out"
+        )
+
+    def describe(self) -> dict[str, str]:
+        stages, idle_share = self.stages.stages, self.stages.timeline.idle_share
+        flops = sum(stage.flops for stage in stages)
+        batches = counted(self.num_micro, "micro-batch", "micro-batches")
+        return {
+            "pipeline": f"{len(stages)} stages, {batches}, {idle_share:.1%} idle",
+            **{
+                f"stage {i}": f"{counted(stage.layout.mesh.size, 'device')}, "
+                f"{stage.flops / flops:.1%} of the FLOPs: {stage.names[0]} to "
+                f"{stage.names[-1]}"
+                for i, stage in enumerate(stages, start=1)
+            },
+        }
+
+    def summary(self) -> dict[str, Any]:
+        return {"pipeline_idle_share": self.stages.timeline.idle_share}
