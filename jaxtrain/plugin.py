@@ -47,6 +47,10 @@ class Plugin:
         that reads it.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
+      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, or of a
+        function as `optimizer.name` takes it, with `optimizer.options`.
+      schedules: Schedule of the learning rate -> likewise: a function of its peak, the
+        steps of the run and those of the warm-up.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
@@ -65,6 +69,8 @@ class Plugin:
     index_files: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
+    optimizers: Mapping[str, str] = field(default_factory=dict)
+    schedules: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,6 +113,10 @@ class Table(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         return resolve(self.references[name])
+
+    def core_rows(self) -> list[T]:
+        """Import and return the rows of the core."""
+        return [resolve(reference) for reference in self.core.values()]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.references)

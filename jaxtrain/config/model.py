@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain import own
-from jaxtrain.config.base import Options, Section
+from jaxtrain.config.base import Options, Section, row_of
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
-from jaxtrain.config.names import row_of
 
 QUANTIZE = option("model", "quantize")
 COMBINATIONS = (

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from jaxtrain.config.names import names_of_rows
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.invocation import command
+from jaxtrain.plugin import resolve
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted
 from jaxtrain.zoo.published import PUBLISHED, Published, Result
@@ -27,7 +27,7 @@ class ListedModel(NamedTuple):
 def models() -> list[ListedModel]:
     """Return all models of `jaxtrain.models.MODELS`, in its order."""
     counts = counted.read()
-    names = names_of_rows("jaxtrain.models:MODELS")
+    names = resolve("jaxtrain.models:MODELS")
     return [ListedModel(name, PUBLISHED.get(name), counts.get(name)) for name in names]
 
 

@@ -20,9 +20,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
-from jaxtrain.training.optimizers import OPTIMIZERS
-from jaxtrain.training.precision import POLICIES
-from jaxtrain.training.schedules import SCHEDULES
+from jaxtrain.training import OPTIMIZERS, POLICIES, SCHEDULES
 from tests.helpers.edited import edit
 from tests.helpers.installed import installed
 from tests.helpers.processes import ROOT, Cli

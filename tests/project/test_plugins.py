@@ -4,15 +4,28 @@ import importlib.metadata
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 
 from jaxtrain import plugin
 from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
+from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Plugin, Table
+from jaxtrain.registry import Row
+from jaxtrain.training import OPTIMIZERS, SCHEDULES
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.schedules import make_schedule
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import read_lines
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +38,8 @@ def fresh() -> Iterator[None]:
 
 def forget() -> None:
     plugin.installed.cache_clear()
-    vars(COMMANDS).pop("references", None)
+    for table in (COMMANDS, OPTIMIZERS, SCHEDULES):
+        vars(table).pop("references", None)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **plugins: object) -> None:
@@ -50,6 +64,88 @@ def test_rows_of_other_packages_join_the_core_and_are_imported_when_they_are_rea
     assert table["theirs"] == pytest.approx(3.14159265)
     with pytest.raises(ModuleNotFoundError):
         table["broken"]
+
+
+def optimizer(schedule: Any, weight_decay: float, sign: float = 1.0) -> Any:
+    """Add to each weight the learning rate, whatever the gradient."""
+    del weight_decay
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        step = sign * schedule(state)
+        return jax.tree.map(lambda g: jnp.full_like(g, step), updates), state + 1
+
+    return optax.GradientTransformation(lambda params: jnp.int32(0), update)
+
+
+def schedule(peak: float, total: int, warmup: int, **options: float) -> Any:
+    return lambda step: peak * (step + options.get("end_factor", 1))
+
+
+FLAT = Row(optimizer)
+RISING = Row(schedule, ("end_factor",))
+BOTH = Plugin(
+    name="both",
+    optimizers={"flat": f"{__name__}:FLAT", "own_flat": f"{__name__}:optimizer"},
+    schedules={"rising": f"{__name__}:RISING", "own_rising": f"{__name__}:schedule"},
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"name": "flat", "schedule": "own_rising"}, 3.0),
+        ({"name": "flat", "schedule": "rising", "end_factor": 3.0}, 7.0),
+        ({"name": "own_flat", "schedule": "rising", "options": {"sign": -1.0}}, -3.0),
+    ],
+)
+def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
+    options: dict[str, Any], expected: float, monkeypatch: pytest.MonkeyPatch
+):
+    install(monkeypatch, both=BOTH)
+    config = OptimizerConfig(learning_rate=1.0, **options)
+    rate = make_schedule(config, total_steps=2, warmup_steps=0)
+    tx, params = make_optimizer(config, rate), jnp.zeros(2)
+    state = tx.init(params)
+    for _ in range(2):
+        updates, state = tx.update(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert np.asarray(params).tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "flat", "b1": 0.9}, "optimizer.b1 = 0.9 has no effect on flat"),
+        ({"name": "own_flat", "b1": 0.9}, "b1 = 0.9 has no effect on own_flat"),
+        ({"name": "flat", "options": {"sign": 1.0}}, "flat has fields of the section"),
+        ({"name": "own_flat", "options": {"x": 1.0}}, "does not take what it is given"),
+        ({"name": "flt"}, "perhaps you meant flat"),
+    ],
+)
+def test_an_optimizer_of_a_plugin_is_refused_what_it_does_not_take(
+    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+):
+    install(monkeypatch, both=BOTH)
+    config = OptimizerConfig(learning_rate=1.0, **options)
+    with pytest.raises(UserError, match=message):
+        make_optimizer(config, jnp.asarray)
+
+
+@pytest.mark.slow
+def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    install(monkeypatch, both=BOTH)
+    words = "--optimizer.name flat --optimizer.schedule rising --optimizer.end-factor 2"
+    words += " --optimizer.learning-rate 0.01 --optimizer.weight-decay 0"
+    words += " --optimizer.warmup-fraction None --train.epochs None --train.steps 2"
+    words += " --train.eval-every-epochs None --logging.every-steps 1"
+    config = str(ROOT / "configs/digits.py")
+    workdir = str(tmp_path / "run")
+    assert main(["--config", config, "--workdir", workdir, *words.split()]) == 0
+    lines = read_lines(tmp_path / "run")
+    rates = [line["learning_rate"] for line in lines if line["kind"] == "train"]
+    assert rates == pytest.approx([0.02, 0.03])
 
 
 def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(

@@ -27,9 +27,9 @@ from jaxtrain.parallel.mesh import make_mesh, make_stage_meshes
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
-from jaxtrain.training import precision
+from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.averages import Ema
-from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.stages import steps
 from jaxtrain.training.stages.cut import Stage, Stages, build_stages
 from jaxtrain.training.state import CreateState, as_dict
