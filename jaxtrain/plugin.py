@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from jaxtrain import invocation
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
@@ -54,6 +55,10 @@ class Plugin:
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
+      next_commands: Name -> "module:function" that returns a command to suggest after a
+        run (see `jaxtrain.run.next_commands`).
+      hints: Occasion -> advice for a message of the core, with the names of the
+        program and of what the message knows in braces (see `hints_on`).
     """
 
     name: str
@@ -73,6 +78,8 @@ class Plugin:
     schedules: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
+    next_commands: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 class Table(Mapping[str, T]):
@@ -126,6 +133,20 @@ class Table(Mapping[str, T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.references
+
+
+def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
+    """Return what plug-ins advise on an occasion; "" where none does.
+
+    Args:
+      occasion: Key of `Plugin.hints`.
+      before: Text before each hint.
+      **known: What a hint may name in braces, beside {program}: the program, as the
+        user called it.
+    """
+    texts = [p.hints[occasion] for p in installed() if occasion in p.hints]
+    known = {"program": invocation.program(), **known}
+    return "".join(before + text.format(**known) for text in texts)
 
 
 def resolve(reference: str) -> Any:

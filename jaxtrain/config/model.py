@@ -76,8 +76,8 @@ class ModelConfig(Section):
 
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
-    # Channels that a smaller model is left with, by the layers that make them first, as
-    # compact writes it; {}: all.
+    # Channels that a smaller model is left with, by the layers that make them first;
+    # {}: all.
     channels: dict[str, int] = field(default_factory=dict)
     # A function of your own that changes the model once it is built, such as
     # quantisation: path/to/file.py:name or package.module:name. None: none does.

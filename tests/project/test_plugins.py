@@ -148,6 +148,26 @@ def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
     assert rates == pytest.approx([0.02, 0.03])
 
 
+def test_each_hint_is_asked_for_in_the_core_and_has_what_it_names():
+    ours = Path(plugin.__file__).parent
+    files = [p for p in ours.rglob("*.py") if "plugins" not in p.parts]
+    text = "".join(p.read_text(encoding="utf-8") for p in files)
+    known = {"words": "tfds:mnist", "extra": "pip install"}
+    for found in plugin.installed():
+        for occasion in found.hints:
+            assert f'"{occasion}"' in text, (found.name, occasion)
+            assert "{" not in plugin.hints_on(occasion, **known)
+
+
+def test_hints_follow_each_other_and_name_the_program(monkeypatch: pytest.MonkeyPatch):
+    one = Plugin(name="one", hints={"hunger": "{program} cook {dish}"})
+    two = Plugin(name="two", hints={"hunger": "order {dish}"})
+    install(monkeypatch, one=one, two=two)
+    found = plugin.hints_on("hunger", dish="soup")
+    assert found == "; python main.py cook soup; order soup"
+    assert plugin.hints_on("thirst", dish="soup") == ""
+
+
 def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -10,4 +10,11 @@ PLUGIN = Plugin(
         "new": "jaxtrain.plugins.doctor.new_command",
         "data": "jaxtrain.plugins.doctor.data_command",
     },
+    hints={
+        "reading files": "packed images ({program} data --pack) are read faster",
+        "opening files": "a folder of many images opens faster once it is packed "
+        "({program} data --pack)",
+        "unprepared": "Prepare it with\n  {program} data --prepare {words}\n"
+        "which needs the extra: {extra}",
+    },
 )

@@ -5,4 +5,5 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="embedding",
     tasks={"embedding": "jaxtrain.plugins.embedding.task:Embedding"},
+    hints={"held-out classes": "set task to embedding"},
 )

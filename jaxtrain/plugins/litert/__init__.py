@@ -7,4 +7,5 @@ PLUGIN = Plugin(
     # The traced and simplified program of a model in 8 bits.
     requires=("onnx",),
     exporters={"litert": "jaxtrain.plugins.litert.litert:LiteRTFile"},
+    hints={"formats": "litert: for phones and small devices"},
 )

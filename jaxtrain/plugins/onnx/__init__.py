@@ -3,5 +3,8 @@
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
-    name="onnx", exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"}
+    name="onnx",
+    exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"},
+    next_commands={"export": "jaxtrain.plugins.onnx.next_command:export"},
+    hints={"formats": "onnx: for ONNX Runtime, TensorRT, OpenVINO and others"},
 )

@@ -9,4 +9,9 @@ PLUGIN = Plugin(
         "scale": "jaxtrain.plugins.plan.scale_command",
         "plan": "jaxtrain.plugins.plan.plan_command",
     },
+    hints={
+        "memory of a step": "{program} plan tells what each gives",
+        "memory": "{program} plan tells what a config takes, {program} find-batch the "
+        "largest batch that fits",
+    },
 )
