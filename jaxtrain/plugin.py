@@ -30,8 +30,8 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
-      box_files: Option of `predict` that names a file for boxes -> "module:function",
-        which returns a `jaxtrain.inference.sinks.BoxFile`.
+      predictions: Name -> "module:Class" of a `PredictionPart`, with options of
+        `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function", called at the end of a run with its
         `jaxtrain.run.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
@@ -63,7 +63,7 @@ class Plugin:
 
     name: str
     requires: tuple[str, ...] = ()
-    box_files: Mapping[str, str] = field(default_factory=dict)
+    predictions: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
