@@ -10,7 +10,6 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
+      subject: Heading of its commands in the help.
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function", called at the end of a run with its
@@ -63,6 +63,7 @@ class Plugin:
 
     name: str
     requires: tuple[str, ...] = ()
+    subject: str = "other packages"
     predictions: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
@@ -108,8 +109,7 @@ class Table(Mapping[str, T]):
         rows = dict(self.core)
         owners = dict.fromkeys(rows, "the core")
         for plugin in installed():
-            brought = [getattr(plugin, kind).items() for kind in self.kinds]
-            for name, reference in itertools.chain(*brought):
+            for name, reference in self._rows_of(plugin).items():
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is brought by {owners[name]} and "
@@ -120,6 +120,17 @@ class Table(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         return resolve(self.references[name])
+
+    def brought(self) -> list[tuple[Plugin, list[str]]]:
+        """Return the names that each plug-in brings, without those that bring none."""
+        found = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
+        return [(plugin, names) for plugin, names in found if names]
+
+    def _rows_of(self, plugin: Plugin) -> dict[str, str]:
+        rows: dict[str, str] = {}
+        for kind in self.kinds:
+            rows |= getattr(plugin, kind)
+        return rows
 
     def core_rows(self) -> list[T]:
         """Import and return the rows of the core."""

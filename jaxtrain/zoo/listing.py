@@ -62,14 +62,25 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return all models as text of up to 100 columns."""
-    return "\n".join(
-        "  ".join(
-            f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
-        ).rstrip()
-        for row in [HEAD, *map(cells, models())]
-    )
+    """Return all models as text of up to 100 columns, by the plug-in they come from."""
+    headings = {
+        names[0]: plugin.name
+        for plugin, names in resolve("jaxtrain.models:MODELS").brought()
+    }
+    lines = [_line(HEAD)]
+    for model in models():
+        if model.name in headings:
+            lines.append(f"{headings[model.name]}:")
+        lines.append(_line(cells(model)))
+    return "\n".join(lines)
+
+
+def _line(row: tuple[str, ...]) -> str:
+    """Return cells as a line of the table."""
+    return "  ".join(
+        f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
+        for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
+    ).rstrip()
 
 
 def details(model: ListedModel) -> str:

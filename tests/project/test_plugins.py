@@ -19,11 +19,13 @@ from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
+from jaxtrain.models import MODELS
 from jaxtrain.plugin import Plugin, Table
 from jaxtrain.registry import Row
 from jaxtrain.training import OPTIMIZERS, SCHEDULES
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
+from jaxtrain.zoo import listing
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import read_lines
 
@@ -38,7 +40,7 @@ def fresh() -> Iterator[None]:
 
 def forget() -> None:
     plugin.installed.cache_clear()
-    for table in (COMMANDS, OPTIMIZERS, SCHEDULES):
+    for table in (COMMANDS, MODELS, OPTIMIZERS, SCHEDULES):
         vars(table).pop("references", None)
 
 
@@ -146,6 +148,36 @@ def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
     lines = read_lines(tmp_path / "run")
     rates = [line["learning_rate"] for line in lines if line["kind"] == "train"]
     assert rates == pytest.approx([0.02, 0.03])
+
+
+def test_help_lists_commands_by_subject_and_those_of_the_core_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    here = "jaxtrain.commands.models"
+    one = Plugin(name="one", subject="sailing", commands={"steer": here})
+    two = Plugin(name="two", commands={"shout": here})
+    three = Plugin(name="three", subject="sailing", commands={"anchor": here})
+    install(monkeypatch, one=one, two=two, three=three)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    first = [line.split("  ")[1] for line in lines if line.startswith("  ")]
+    core = [*COMMANDS.core]
+    assert first[1 : len(core) + 1] == core
+    place = lines.index("sailing:")
+    found = [line.split()[0] for line in lines[place : place + 5]]
+    assert found == ["sailing:", "steer", "anchor", "other", "shout"]
+
+
+def test_models_are_listed_under_the_plugin_that_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    lenet = MODELS.core["lenet"]
+    fleet = Plugin(name="fleet", classifiers={"brig": lenet}, models={"sloop": lenet})
+    install(monkeypatch, fleet=fleet)
+    lines = [line.split()[0] for line in listing.table().splitlines()]
+    assert lines[:2] == ["model", "lenet"]
+    assert lines[-3:] == ["fleet:", "brig", "sloop"]
 
 
 def test_each_hint_is_asked_for_in_the_core_and_has_what_it_names():

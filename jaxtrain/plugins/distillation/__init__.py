@@ -4,5 +4,6 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="distillation",
+    subject="methods",
     methods={"distillation": "jaxtrain.plugins.distillation.distillation:Distillation"},
 )

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="doctor",
+    subject="data and planning",
     # A new recipe says how long it will train; `data --pack` packs.
     requires=("plan", "packed"),
     commands={

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="plan",
+    subject="data and planning",
     commands={
         "find-batch": "jaxtrain.plugins.plan.find_batch_command",
         "scale": "jaxtrain.plugins.plan.scale_command",

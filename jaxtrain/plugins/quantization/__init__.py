@@ -4,5 +4,6 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="quantization",
+    subject="changing a trained model",
     commands={"quantize": "jaxtrain.plugins.quantization.command"},
 )

@@ -5,6 +5,7 @@ from jaxtrain.plugin import Plugin
 _DEEPLAB = "jaxtrain.plugins.segmentation.deeplab"
 PLUGIN = Plugin(
     name="segmentation",
+    subject="tasks",
     models={
         "unet": "jaxtrain.plugins.segmentation.unet:UNet",
         "deeplabv3_resnet50": f"{_DEEPLAB}:DeepLabV3",
