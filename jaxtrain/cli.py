@@ -85,7 +85,7 @@ def parse(name: str, words: list[str]) -> Any:
         for heading, names in _by_subject().items():
             text += f"\n{heading}:" if heading else ""
             for other in names:
-                text += f"\n  {other:<12}{options_of(load(other)).__doc__}"
+                text += f"\n  {other:<12}{_meaning(other)}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
         arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
@@ -106,6 +106,14 @@ def _by_subject() -> dict[str, list[str]]:
     for plugin, names in COMMANDS.brought():
         found.setdefault(plugin.subject, []).extend(names)
     return found
+
+
+def _meaning(name: str) -> str | None:
+    """Return what a command does; why there is none, if it cannot be imported."""
+    try:
+        return options_of(load(name)).__doc__
+    except UserError as error:
+        return f"({error})"
 
 
 def load(name: str) -> Any:

@@ -106,8 +106,7 @@ class Table(Mapping[str, T]):
         Raises:
           UserError: Two plug-ins, or a plug-in and the core, bring one name.
         """
-        rows = dict(self.core)
-        owners = dict.fromkeys(rows, "the core")
+        rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
             for name, reference in self._rows_of(plugin).items():
                 if name in rows:
@@ -119,7 +118,40 @@ class Table(Mapping[str, T]):
         return rows
 
     def __getitem__(self, name: str) -> T:
-        return resolve(self.references[name])
+        """Import the row of a name.
+
+        Raises:
+          UserError: A library that the row of a plug-in needs is missing.
+        """
+        reference = self.references[name]
+        try:
+            return resolve(reference)
+        except ImportError as error:
+            if name in self.core:
+                raise
+            raise self._refusal(name, f"{type(error).__name__}: {error}") from error
+
+    def check(self) -> None:
+        """Check the rows of plug-ins that are imported late, without importing them.
+
+        Raises:
+          UserError: Two rows have one name, or the module of a row is not there.
+        """
+        for name in self.references.keys() - self.core.keys():
+            module = self.references[name].partition(":")[0]
+            try:
+                found = importlib.util.find_spec(module)
+            except ImportError:
+                found = None
+            if found is None:
+                raise self._refusal(name, f"no module {module}")
+
+    def _refusal(self, name: str, reason: str) -> UserError:
+        owner = next(p.name for p, names in self.brought() if name in names)
+        return UserError(
+            f"{self.kinds[-1]}: {name!r} of the plug-in {owner!r} cannot be imported "
+            f"({reason}): install what it needs, or uninstall the plug-in"
+        )
 
     def brought(self) -> list[tuple[Plugin, list[str]]]:
         """Return the names that each plug-in brings, without those that bring none."""

@@ -29,7 +29,7 @@ from jaxtrain.run.clock import Clock
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
-from jaxtrain.run.next_commands import show_next
+from jaxtrain.run.next_commands import NEXT_COMMANDS, show_next
 from jaxtrain.run.plateau import with_factor
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
@@ -70,6 +70,8 @@ def train(
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
+    for table in (CALLBACKS, NEXT_COMMANDS):  # Used when the run has ended.
+        table.check()
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)

@@ -1,5 +1,6 @@
 """Plug-ins: tables of names that they fill, and mistakes of theirs."""
 
+import dataclasses
 import importlib.metadata
 import sys
 from collections.abc import Iterator
@@ -18,16 +19,54 @@ from jaxtrain import plugin
 from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation import PARTS
+from jaxtrain.export.exporter import EXPORTERS
+from jaxtrain.inference import PREDICTIONS
 from jaxtrain.models import MODELS
 from jaxtrain.plugin import Plugin, Table
+from jaxtrain.processes.hooks import HOOKS
+from jaxtrain.records.writers import WRITERS
 from jaxtrain.registry import Row
+from jaxtrain.run import CALLBACKS
+from jaxtrain.run.next_commands import NEXT_COMMANDS
+from jaxtrain.tasks import TASKS
 from jaxtrain.training import OPTIMIZERS, SCHEDULES
+from jaxtrain.training.methods import METHODS
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.zoo import listing
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+
+# Tables by the kind of rows that plug-ins bring.
+TABLES: dict[str, Table[Any]] = {
+    table.kinds[-1]: table
+    for table in (
+        *(CALLBACKS, COMMANDS, EXPORTERS, HOOKS, METHODS, MODELS, NEXT_COMMANDS),
+        *(OPTIMIZERS, PARTS, PREDICTIONS, SCHEDULES, SOURCES, TASKS, WRITERS),
+    )
+}
+# What asks a command for a row of each.
+DIGITS = "--config {digits}"
+ASKING = {
+    "callbacks": DIGITS,
+    "commands": "x",
+    "evaluations": "evaluate --workdir {folder}",
+    "exporters": "export --workdir {folder} --format x --out {folder}",
+    "hooks": DIGITS,
+    "methods": f"{DIGITS} --train.method x",
+    "models": f"{DIGITS} --model.name x",
+    "next_commands": DIGITS,
+    "optimizers": f"{DIGITS} --optimizer.name x",
+    "predictions": "predict --workdir {folder} x.png",
+    "schedules": f"{DIGITS} --optimizer.schedule x",
+    "sources": f"{DIGITS} --data.source x",
+    "tasks": f"{DIGITS} --task x",
+    "writers": DIGITS,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +79,7 @@ def fresh() -> Iterator[None]:
 
 def forget() -> None:
     plugin.installed.cache_clear()
-    for table in (COMMANDS, MODELS, OPTIMIZERS, SCHEDULES):
+    for table in TABLES.values():
         vars(table).pop("references", None)
 
 
@@ -64,7 +103,7 @@ def test_rows_of_other_packages_join_the_core_and_are_imported_when_they_are_rea
     table: Table[float] = Table("exporters", {"ours": "math:e"})
     assert next(iter(table)) == "ours" and {"theirs", "broken"} < {*table}
     assert table["theirs"] == pytest.approx(3.14159265)
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(UserError, match="'broken' of the plug-in 'other' cannot be"):
         table["broken"]
 
 
@@ -246,3 +285,74 @@ def test_the_command_line_refuses_them_in_one_message(
     install(monkeypatch, a=Plugin(name="c"), b=Plugin(name="c"))
     assert main(["export", "--help"]) == 2
     assert "error: two plug-ins are called 'c'" in capsys.readouterr().err
+
+
+def test_a_plugin_that_cannot_be_imported_is_one_line_of_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    install(monkeypatch, absent=None)
+    assert main(["models"]) == 0
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("warning: the plug-in 'absent' is left out: importing")
+    assert "resnet18" in captured.out
+
+
+def refusal(words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the single message of a command that ends with exit code 2."""
+    places = {"digits": str(ROOT / "configs/digits.py"), "folder": str(folder / "x")}
+    given = [word.format(**places) for word in words.split()]
+    if "--config" in given:
+        given += ["--workdir", str(folder / "run")]
+    assert main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not any(folder.iterdir())
+    return line.removeprefix("error: ")
+
+
+def test_each_kind_of_rows_has_a_table():
+    kinds = {kind for table in TABLES.values() for kind in table.kinds}
+    others = {"name", "requires", "subject", "index_files", "hints"}
+    assert kinds == {field.name for field in dataclasses.fields(Plugin)} - others
+    assert ASKING.keys() == TABLES.keys()
+
+
+@pytest.mark.slow
+@each_row("kind", TABLES)
+def test_a_name_that_two_plugins_bring_is_refused_before_anything_is_done(
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    rows: dict[str, Any] = {kind: {"x": "math:pi"}}
+    forget()
+    install(monkeypatch, a=Plugin(name="a", **rows), b=Plugin(name="b", **rows))
+    message = "'x' is brought by the plug-in 'a' and by the plug-in 'b'"
+    assert f"{kind}: {message}" in refusal(ASKING[kind], tmp_path, capsys)
+
+
+@pytest.mark.slow
+@each_row("kind", TABLES)
+def test_a_row_without_its_module_is_refused_before_anything_is_done(
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    rows: dict[str, Any] = {kind: {"x": "no_such_module:A"}}
+    forget()
+    install(monkeypatch, a=Plugin(name="a", **rows))
+    message = f"{kind}: 'x' of the plug-in 'a' cannot be imported"
+    found = refusal(ASKING[kind], tmp_path, capsys)
+    assert message in found and "no_such_module" in found
+
+
+def test_help_says_of_a_command_that_it_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    install(monkeypatch, a=Plugin(name="a", commands={"x": "no_such_module"}))
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "x           (commands: 'x' of the plug-in 'a'" in capsys.readouterr().out
