@@ -12,8 +12,7 @@ from typing import Any, get_type_hints
 
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
-from jaxtrain.config.help import meanings, sections_of
-from jaxtrain.config.names import OPTIONS, rows_with_options
+from jaxtrain.config.help import OPTIONS, meanings, rows_with_options, sections_of
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
 from jaxtrain.zoo.listing import HEAD, cells, models
 

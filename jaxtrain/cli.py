@@ -82,8 +82,10 @@ def parse(name: str, words: list[str]) -> Any:
     if name == DEFAULT:
         text += "\n\nCommands (without one: train), whose options "
         text += f"{prog} COMMAND --help shows:"
-        for other in COMMANDS:
-            text += f"\n  {other:<12}{options_of(load(other)).__doc__}"
+        for heading, names in _by_subject().items():
+            text += f"\n{heading}:" if heading else ""
+            for other in names:
+                text += f"\n  {other:<12}{_meaning(other)}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
         arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
@@ -96,6 +98,22 @@ def parse(name: str, words: list[str]) -> Any:
     # Such as --source and --ood. Lists of files, which a folder may name, are not.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
+
+
+def _by_subject() -> dict[str, list[str]]:
+    """Return the commands by heading: those of the core, which have none, first."""
+    found = {"": [*COMMANDS.core]}
+    for plugin, names in COMMANDS.brought():
+        found.setdefault(plugin.subject, []).extend(names)
+    return found
+
+
+def _meaning(name: str) -> str | None:
+    """Return what a command does; why there is none, if it cannot be imported."""
+    try:
+        return options_of(load(name)).__doc__
+    except UserError as error:
+        return f"({error})"
 
 
 def load(name: str) -> Any:

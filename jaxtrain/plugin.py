@@ -10,11 +10,11 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from jaxtrain import invocation
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
@@ -29,8 +29,9 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of plug-ins of ours that this one imports.
-      box_files: Option of `predict` that names a file for boxes -> "module:function",
-        which returns a `jaxtrain.inference.sinks.BoxFile`.
+      subject: Heading of its commands in the help.
+      predictions: Name -> "module:Class" of a `PredictionPart`, with options of
+        `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function", called at the end of a run with its
         `jaxtrain.run.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
@@ -65,6 +66,10 @@ class Plugin:
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       weights_options: Options of methods that name trained weights, as
         `model.pretrained` does.
+      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, or of a
+        function as `optimizer.name` takes it, with `optimizer.options`.
+      schedules: Schedule of the learning rate -> likewise: a function of its peak, the
+        steps of the run and those of the warm-up.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
@@ -72,11 +77,16 @@ class Plugin:
       transforms: Transform of the step -> "module:function" that returns the
         `StepTransform` a run asks for, or None (see `jaxtrain.run.transforms`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
+      next_commands: Name -> "module:function" that returns a command to suggest after a
+        run (see `jaxtrain.run.next_commands`).
+      hints: Occasion -> advice for a message of the core, with the names of the
+        program and of what the message knows in braces (see `hints_on`).
     """
 
     name: str
     requires: tuple[str, ...] = ()
-    box_files: Mapping[str, str] = field(default_factory=dict)
+    subject: str = "other packages"
+    predictions: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     executions: Mapping[str, str] = field(default_factory=dict)
@@ -96,10 +106,14 @@ class Plugin:
     report_sections: Mapping[str, str] = field(default_factory=dict)
     methods: Mapping[str, str] = field(default_factory=dict)
     weights_options: tuple[str, ...] = ()
+    optimizers: Mapping[str, str] = field(default_factory=dict)
+    schedules: Mapping[str, str] = field(default_factory=dict)
     evaluations: Mapping[str, str] = field(default_factory=dict)
     sections: Mapping[str, str] = field(default_factory=dict)
     transforms: Mapping[str, str] = field(default_factory=dict)
     exporters: Mapping[str, str] = field(default_factory=dict)
+    next_commands: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 class Table(Mapping[str, T]):
@@ -125,11 +139,9 @@ class Table(Mapping[str, T]):
         Raises:
           UserError: Two plug-ins, or a plug-in and the core, bring one name.
         """
-        rows = dict(self.core)
-        owners = dict.fromkeys(rows, "the core")
+        rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
-            brought = [getattr(plugin, kind).items() for kind in self.kinds]
-            for name, reference in itertools.chain(*brought):
+            for name, reference in self._rows_of(plugin).items():
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is brought by {owners[name]} and "
@@ -139,7 +151,55 @@ class Table(Mapping[str, T]):
         return rows
 
     def __getitem__(self, name: str) -> T:
-        return resolve(self.references[name])
+        """Import the row of a name.
+
+        Raises:
+          UserError: A library that the row of a plug-in needs is missing.
+        """
+        reference = self.references[name]
+        try:
+            return resolve(reference)
+        except ImportError as error:
+            if name in self.core:
+                raise
+            raise self._refusal(name, f"{type(error).__name__}: {error}") from error
+
+    def check(self) -> None:
+        """Check the rows of plug-ins that are imported late, without importing them.
+
+        Raises:
+          UserError: Two rows have one name, or the module of a row is not there.
+        """
+        for name in self.references.keys() - self.core.keys():
+            module = self.references[name].partition(":")[0]
+            try:
+                found = importlib.util.find_spec(module)
+            except ImportError:
+                found = None
+            if found is None:
+                raise self._refusal(name, f"no module {module}")
+
+    def _refusal(self, name: str, reason: str) -> UserError:
+        owner = next(p.name for p, names in self.brought() if name in names)
+        return UserError(
+            f"{self.kinds[-1]}: {name!r} of the plug-in {owner!r} cannot be imported "
+            f"({reason}): install what it needs, or uninstall the plug-in"
+        )
+
+    def brought(self) -> list[tuple[Plugin, list[str]]]:
+        """Return the names that each plug-in brings, without those that bring none."""
+        found = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
+        return [(plugin, names) for plugin, names in found if names]
+
+    def _rows_of(self, plugin: Plugin) -> dict[str, str]:
+        rows: dict[str, str] = {}
+        for kind in self.kinds:
+            rows |= getattr(plugin, kind)
+        return rows
+
+    def core_rows(self) -> list[T]:
+        """Import and return the rows of the core."""
+        return [resolve(reference) for reference in self.core.values()]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.references)
@@ -149,6 +209,20 @@ class Table(Mapping[str, T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.references
+
+
+def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
+    """Return what plug-ins advise on an occasion; "" where none does.
+
+    Args:
+      occasion: Key of `Plugin.hints`.
+      before: Text before each hint.
+      **known: What a hint may name in braces, beside {program}: the program, as the
+        user called it.
+    """
+    texts = [p.hints[occasion] for p in installed() if occasion in p.hints]
+    known = {"program": invocation.program(), **known}
+    return "".join(before + text.format(**known) for text in texts)
 
 
 def resolve(reference: str) -> Any:

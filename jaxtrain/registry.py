@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.plugin import Table
 
 T = TypeVar("T")
 # Before the names there are, which may be many.
@@ -19,38 +20,35 @@ class Row(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-def call_row(table: Mapping[str, Row], config: Any, field: str, *args: Any) -> Any:
+def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
     """Call the row that a field names with `args` and the options that are set.
 
+    A row of the user's own, or a plug-in's that is no `Row`, takes no fields of the
+    section but its `options`.
+
     Args:
-      table: the rows; what any of them takes are options of all.
-      config: the section of the config.
-      field: its path in the whole config, such as optimizer.name.
-      *args: what every row takes.
+      table: Rows; what those of the core take are options of all.
+      config: Section of the config.
+      field: Its path in the whole config, such as optimizer.name.
+      *args: What every row takes.
 
     Raises:
-      UserError: the name is not in the table, or an option is set that other rows take
+      UserError: The name is not in the table, or an option is set that other rows take
         and this one does not.
     """
     section, _, attribute = field.partition(".")
     name = getattr(config, attribute)
-    options = sorted({option for row in table.values() for option in row.takes})
-    build, takes = find_call(table, field, name)
+    options = sorted({option for row in table.core_rows() for option in row.takes})
+    part: Any = find_row(table, field, name)
+    is_row = isinstance(part, Row)
+    takes = part.takes if is_row else ()
     given = given_options(config, section, options, name, takes)
     own_options = getattr(config, "options", {}) if attribute == "name" else {}
-    if not own.is_own(name):
+    if is_row:
         check_no_options(section, name, own_options)
-    return call_own(field, name, build, *args, **given, **own_options)
-
-
-def find_call(table: Mapping[str, Row], field: str, name: str) -> Row:
-    """Return the row of a name; the user's own part takes none of the options.
-
-    Raises:
-      UserError: the name that `field` has is not in the table, nor refers to a part.
-    """
-    row: Any = find_row(table, field, name)
-    return Row(row) if own.is_own(name) else row
+        return part.build(*args, **given)
+    check_call(field, name, part, *args, **own_options)
+    return part(*args, **own_options)
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:

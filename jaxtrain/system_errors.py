@@ -8,12 +8,11 @@ import resource
 from collections.abc import Iterator
 
 from jaxtrain.errors import UserError, is_out_of_memory
-from jaxtrain.invocation import command
+from jaxtrain.plugin import hints_on
 
 MEMORY = (
     "set a smaller data.batch_size (of images for a trained model, --batch-size), or "
-    "more devices; {plan} tells what a config takes, {find_batch} the largest batch "
-    "that fits"
+    "more devices"
 )
 SPACE = "free some space there, or choose another folder"
 PERMISSION = "change the permissions, or choose another folder"
@@ -51,7 +50,7 @@ def as_user_error(error: BaseException) -> UserError | None:
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
         reason = reason or type(error).__name__
-        fix = MEMORY.format(plan=command("plan"), find_batch=command("find-batch"))
+        fix = MEMORY + hints_on("memory")
         return UserError(f"the memory was used up ({reason}): {fix}")
     messages = map(_describe, _causes(error))
     message = next(filter(None, messages), None)

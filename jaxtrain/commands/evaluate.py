@@ -54,7 +54,7 @@ class ModelArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(*(part.Options for part in PARTS.values()), ModelArguments):
-    """Evaluate a trained model: metrics with intervals, calibration, robustness."""
+    """Evaluate a trained model: metrics with intervals, and calibration."""
 
 
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
+from jaxtrain.plugin import hints_on
 from jaxtrain.processes.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -13,7 +16,11 @@ if TYPE_CHECKING:
 
     from jaxtrain.inference.model import TrainedModel
 
-EXAMPLE = "--workdir runs/digits --format onnx --out digits.onnx"
+EXAMPLE = "--workdir runs/digits --format saved --out digits"
+FORMATS = (
+    "stablehlo: for JAX, in one file; saved: a folder with the program, the weights "
+    "and a script; safetensors: the weights in a folder, for load_model and timm"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +29,19 @@ class ExportArguments:
 
     # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
     workdir: Path
-    # stablehlo: for JAX, in one file; saved: a folder with the program, the weights and
-    # a script; safetensors: the weights in a folder, for load_model and timm; onnx: for
-    # ONNX Runtime, TensorRT, OpenVINO and others; litert: for phones and small devices.
-    format: str
+    # Format of the file.
+    format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))]
     # The file or folder to write, where nothing is yet.
     out: Path
     # Weights of a run: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Images at a time: a number, or dynamic, for any. None: dynamic, and 1 in LiteRT.
+    # Images at a time: a number, or dynamic, for any. None: dynamic, or 1 in a format
+    # that takes no other.
     batch: str | None = None
     # Of the numbers it computes with; it takes and puts out float32. Those of kernels
     # alone, int8_weights, fp8_weights and int4_weights, make a smaller file that
-    # computes in float32. None: fp32, and in ONNX and LiteRT int8 of a model with
-    # model.quantize.
+    # computes in float32. None: fp32, or int8 of a model with model.quantize in a
+    # format that has integers.
     precision: Precision | None = None
     # Take uint8 pixels, and put out probabilities if there are classes.
     include_preprocessing: bool = False
@@ -127,8 +133,7 @@ def _export(
         calibration=calibration,
     )
     check = export(arguments.format, request, arguments.out, checked)
-    time = "not measured: ONNX Runtime has no bfloat16 on the CPU, so that ONNX's own "
-    time += "evaluator has checked the file"
+    time = f"not measured: {exporter.untimed}"
     if check.seconds is not None:
         times = check.model_seconds / check.seconds
         time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "

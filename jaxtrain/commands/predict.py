@@ -1,6 +1,7 @@
 """`main.py predict`: what a trained model finds in image files."""
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import tyro
 
 from jaxtrain.console import printable, progress, require_output
 from jaxtrain.errors import IncompleteError, UserError
+from jaxtrain.inference import PREDICTIONS
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
     from jaxtrain.inference.model import TrainedModel
     from jaxtrain.inference.predict import TableLayout
-    from jaxtrain.inference.sinks import BoxFile, Sink
+    from jaxtrain.inference.sinks import PredictionFile, Sink
     from jaxtrain.inference.tables import Row
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
@@ -31,8 +33,8 @@ NUM_OUTPUTS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictArguments:
-    """Predict your own images by a trained model: a table, features, explanations."""
+class ImageArguments:
+    """Options of `predict` itself."""
 
     # Files, folders (with those below), patterns, or - for names on standard input.
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -58,13 +60,6 @@ class PredictArguments:
     # New folder for the classes of the pixels of each image: a mask, .png with a
     # palette, and .overlay.png, both of the image's size.
     masks: Path | None = None
-    # Of a model of boxes: new folder for the images with what was found in them.
-    pictures: Path | None = None
-    # Of a model of boxes: file, .json, for all boxes, as COCO's results.
-    coco: Path | None = None
-    # With --coco: file, .json, of a list as COCO's that has these images, and so their
-    # ids; None: those of the run's data, or numbers.
-    coco_images: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -72,6 +67,11 @@ class PredictArguments:
     trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArguments):
+    """Predict your own images by a trained model: a table, features, explanations."""
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
@@ -102,19 +102,19 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
         masks=arguments.masks is not None,
-        boxes=not (arguments.pictures is None and arguments.coco is None),
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
     every = arguments.strict or _written(arguments)
     names = found if every else found.first(NUM_SHOWN)
-    box_files = _box_files(arguments, model, names)
+    prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
+    part_files = list(itertools.chain(*prepared))
     layout = predict.TableLayout(model, wanted.topk)
     start, shown, errors = time.perf_counter(), [], Counter[str]()
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
     with (
-        _sinks(arguments, model, names, layout, box_files) as sinks,
+        _sinks(arguments, model, names, layout, part_files) as sinks,
         contextlib.closing(batches),
         progress("predicting", len(names)) as advance,
     ):
@@ -132,7 +132,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
     _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
-    for remark in (file.remark for file in box_files):
+    for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
     if any(map(formats.lacks_plugin, unread)):  # Images to predict, which others read.
@@ -151,46 +151,22 @@ def _check(arguments: PredictArguments) -> None:
             raise UserError(f"--{option.replace('_', '-')} {value}: give 1 or more")
     if arguments.out is not None:
         tables.check("--out", arguments.out)
-    if arguments.coco is not None and arguments.coco.suffix != ".json":
-        raise UserError(f"--coco {arguments.coco}: it is JSON, such as boxes.json")
-    if arguments.coco_images is not None and arguments.coco is None:
-        raise UserError(
-            f"--coco-images {arguments.coco_images} has no effect without --coco: "
-            "leave it out"
-        )
     if arguments.features is not None and arguments.features.suffix != ".npy":
         raise UserError(
             f"--features {arguments.features}: it is a file of NumPy, such as "
             "features.npy"
         )
+    for part in PREDICTIONS.values():
+        part.check(arguments)
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
     """List the files and folders to write."""
-    options = "out", "features", "explain", "outputs", "masks", "pictures", "coco"
+    own = "out", "features", "explain", "outputs", "masks"
+    of_parts = (part.paths for part in PREDICTIONS.values())
+    options = itertools.chain(own, *of_parts)
     paths = (getattr(arguments, option) for option in options)
     return [path for path in paths if path is not None]
-
-
-def _box_files(
-    arguments: PredictArguments, model: "TrainedModel", names: "FileNames"
-) -> "list[BoxFile]":
-    """Prepare the files for boxes, before any image is predicted.
-
-    Raises:
-      UserError: No plug-in here writes one, or it cannot be written for these images.
-    """
-    from jaxtrain.inference.sinks import BOX_FILES
-
-    files = []
-    for option in ("pictures", "coco"):
-        if (path := getattr(arguments, option)) is None:
-            continue
-        if option not in BOX_FILES:
-            raise UserError(f"--{option}: no plug-in here writes it; leave it out")
-        given = arguments.coco_images, arguments.workdir
-        files.append(BOX_FILES[option](path, model, names, *given))
-    return files
 
 
 @contextlib.contextmanager
@@ -199,7 +175,7 @@ def _sinks(
     model: "TrainedModel",
     names: "FileNames",
     layout: "TableLayout",
-    box_files: "list[BoxFile]",
+    part_files: "list[PredictionFile]",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
     from jaxtrain.inference import predict, sinks
@@ -220,7 +196,7 @@ def _sinks(
         if arguments.masks is not None:
             fit = model.description.fit
             opened.append(sinks.masks(arguments.masks, names, fit, renames))
-        opened += [file.open(renames) for file in box_files]
+        opened += [file.open(renames) for file in part_files]
         yield [stack.enter_context(one) for one in opened]
 
 

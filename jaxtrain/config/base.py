@@ -14,8 +14,11 @@ from typing import (
     get_type_hints,
 )
 
+import tyro
+
 from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.plugin import resolve
 
 # Options of a user's own part, by name.
 # On the command line a value is what it can first be read as.
@@ -74,6 +77,20 @@ def shown_type(hint: Any) -> str:
     if hint is NoneType:
         return "None"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+
+
+def row_of(table: str) -> Any:
+    """Return the annotation of a field that names a row of a table, for its help.
+
+    Args:
+      table: MODULE:NAME of a mapping in a module that imports no JAX: help would have
+        to wait a second for it.
+    """
+
+    def hint(default: str) -> str:
+        return f"(one of: {', '.join(resolve(table))}; default: {default})"
+
+    return tyro.conf.arg(help_behavior_hint=hint)
 
 
 def default_of(section: Any, name: str) -> Any:

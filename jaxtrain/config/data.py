@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from jaxtrain.config.augment import AugmentConfig
-from jaxtrain.config.base import DATA_PLACE, PER_PROCESS, Options, Section
+from jaxtrain.config.base import DATA_PLACE, PER_PROCESS, Options, Section, row_of
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -13,7 +13,6 @@ from jaxtrain.config.combinations import (
     choice,
     option,
 )
-from jaxtrain.config.names import row_of
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.errors import UserError
 

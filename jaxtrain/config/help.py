@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxtrain.config.base import Section, shown_type
-from jaxtrain.config.names import rows_with_options
+from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
+from jaxtrain.plugin import resolve
 
 SHORT, ALL = ("-h", "--help"), "--help-all"
 # Fields of the config that are set most often, for the short help.
@@ -33,6 +34,11 @@ COMMON = (
     *("train.early_stop_patience", "precision", "seed"),
     *("checkpoint.every_epochs", "logging.every_steps"),
 )
+# Fields of options -> the table whose rows declare theirs, as `Options`.
+OPTIONS = {
+    "task_options": "jaxtrain.tasks:TASKS",
+    "train.method_options": "jaxtrain.training.methods:METHODS",
+}
 # Options that the short help leaves out, beside a whole recipe.
 RARE = ("coordinator", "num_processes", "process_id", "init_timeout")
 
@@ -92,6 +98,21 @@ def meanings(section: type) -> dict[str, str]:
         else:
             comment = []
     return found
+
+
+def rows_with_options(field: str) -> dict[str, type[Section]]:
+    """Return the options that rows of a table declare, by name.
+
+    Those of classification are fields of the section `train`, and not among them.
+
+    Args:
+      field: Path of the field that options are given in; other fields have none.
+    """
+    if field not in OPTIONS:
+        return {}
+    table = resolve(OPTIONS[field])
+    found = {row: kind.Options for row, kind in table.items() if kind.Options}
+    return {k: v for k, v in found.items() if v is not ClassificationOptions}
 
 
 def option_paths(default: Any) -> set[str]:

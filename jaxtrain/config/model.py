@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain import own
-from jaxtrain.config.base import Options, Section
+from jaxtrain.config.base import Options, Section, row_of
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
-from jaxtrain.config.names import row_of
 
 QUANTIZE = option("model", "quantize")
 COMBINATIONS = (
@@ -77,8 +76,8 @@ class ModelConfig(Section):
 
     # Of a model of your own: what its constructor takes.
     options: Options = field(default_factory=dict)
-    # Channels that a smaller model is left with, by the layers that make them first, as
-    # compact writes it; {}: all.
+    # Channels that a smaller model is left with, by the layers that make them first;
+    # {}: all.
     channels: dict[str, int] = field(default_factory=dict)
     # A function of your own that changes the model once it is built, such as
     # quantisation: path/to/file.py:name or package.module:name. None: none does.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from jaxtrain.config.base import MAX_COUNT, Options, Section
+from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -13,7 +13,6 @@ from jaxtrain.config.combinations import (
     option,
     own_part,
 )
-from jaxtrain.config.names import row_of
 
 # The optimizer that searches for the length of each step.
 LINE_SEARCH = "lbfgs"
@@ -78,7 +77,7 @@ class OptimizerConfig(Section):
     """The method that changes the weights, and its learning rate over the run."""
 
     # The method, or one of your own: path/to/file.py:name or package.module:name.
-    name: Annotated[str, row_of("jaxtrain.training.optimizers:OPTIMIZERS")] = "sgd"
+    name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = "sgd"
     # Peak learning rate, for the global batch; lbfgs searches its own; of prodigy and
     # dadapt_adamw a factor on the rate that they estimate, as a rule 1.
     learning_rate: float | None = None
@@ -112,9 +111,7 @@ class OptimizerConfig(Section):
     # and are evaluated. None: no slow weights.
     lookahead_steps: int | None = None
     # How the learning rate goes on after the warm-up.
-    schedule: Annotated[str, row_of("jaxtrain.training.schedules:SCHEDULES")] = (
-        "constant"
-    )
+    schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = "constant"
     # Warm-up (linear), in epochs.
     warmup_epochs: float | None = None
     # Warm-up in steps.
@@ -144,7 +141,7 @@ class OptimizerConfig(Section):
     # default: 10.
     plateau_patience: int | None = None
 
-    # Of an optimizer of your own: what its function takes.
+    # Of an optimizer of your own, or of a plug-in: what its function takes.
     options: Options = field(default_factory=dict)
 
     def validate(self) -> None:

@@ -13,13 +13,12 @@ from jaxtrain.config import (
     parallel,
     train,
 )
-from jaxtrain.config.base import Options, Section
+from jaxtrain.config.base import Options, Section, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.model import ModelConfig
-from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
 from jaxtrain.config.train import TrainConfig
@@ -58,7 +57,7 @@ class CoreConfig(Section):
     # Root of all randomness: initial weights, data order, augmentation, dropout.
     seed: int = 0
     # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
-    precision: Annotated[str, row_of("jaxtrain.training.precision:POLICIES")] = "fp32"
+    precision: Annotated[str, row_of("jaxtrain.training:POLICIES")] = "fp32"
     # What is learnt.
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
     # Options of the task, by name; those of classification are fields of train.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from jaxtrain.config import classification
-from jaxtrain.config.base import Options
+from jaxtrain.config.base import Options, row_of
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.combinations import (
     Incompatible,
@@ -12,7 +12,6 @@ from jaxtrain.config.combinations import (
     check,
     option,
 )
-from jaxtrain.config.names import row_of
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,8 +24,8 @@ from jaxtrain.data.slices import SplitRanges, join, number_examples
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
-from jaxtrain.invocation import command
 from jaxtrain.json_files.parse import parse
+from jaxtrain.plugin import hints_on
 from jaxtrain.regular_file import read_text
 
 # Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
@@ -104,7 +105,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     builder = find(name, config.data_dir)
     if builder is None:
         raise UserError(
-            f"tfds:{name} is not prepared in {data_folder(config.data_dir)}. "
+            f"tfds:{name} is not prepared in {data_folder(config.data_dir)}"
             + _how_to_prepare(name, config.data_dir)
         )
     features: dict[str, Any] = dict(builder.info.features.items())
@@ -167,7 +168,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
         raise UserError(
             f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
             f"but is read as {FILE_FORMAT}: prepare it in another folder too, and set "
-            f"data.data_dir to that. {_how_to_prepare(name, 'DIR')}"
+            f"data.data_dir to that{_how_to_prepare(name, 'DIR')}"
         )
     return builder
 
@@ -224,9 +225,9 @@ def _check_known(name: str) -> None:
 
 def _how_to_prepare(name: str, data_dir: PathLike | None) -> str:
     option = () if data_dir is None else ("--data-dir", data_dir)
-    how = command("data", "--prepare", f"tfds:{name}", *option)
+    words = shlex.join(map(str, (f"tfds:{name}", *option)))
     extra = extras.install("tfds-prepare")
-    return f"Prepare it with\n  {how}\nwhich needs the extra: {extra}"
+    return hints_on("unprepared", before=". ", words=words, extra=extra)
 
 
 def _label(examples: list[Any]) -> np.ndarray:

@@ -91,8 +91,8 @@ def remarks_on(
 ) -> tuple[Remark, ...]:
     """Remark on images that EXIF turns, where nothing says what boxes were drawn on.
 
-    It cannot be known from the files. A part of the images is looked at; `data --check`
-    looks at all.
+    It cannot be known from the files. A part of the images is looked at; a check of the
+    data looks at all.
 
     Args:
       config: Config of the data.

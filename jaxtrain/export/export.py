@@ -17,7 +17,7 @@ from jaxtrain.export.exporter import (
 from jaxtrain.export.request import Request
 from jaxtrain.records.whole import reported, whole
 
-# Images of a check where ONNX's own, slow evaluator runs the file.
+# Images of a check by a program that is too slow to be timed.
 SLOW_IMAGES = 8
 
 

@@ -19,12 +19,14 @@ class Exporter(abc.ABC):
         `model.quantize`.
       is_folder: Whether it writes a folder rather than a file.
       default_batch: Images at a time unless the user says otherwise. None: any number.
+      untimed: Reason for which some files are not timed (see `is_timed`).
     """
 
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "bf16", "fp16")
     has_integers: ClassVar[bool] = False
     is_folder: ClassVar[bool] = False
     default_batch: ClassVar[int | None] = None
+    untimed: ClassVar[str] = ""
 
     def check_installed(self) -> None:  # noqa: B027 (most need no library)
         """Raise UserError if a library is missing that writes or runs the files."""

@@ -38,7 +38,6 @@ class Wanted:
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
       masks: Classes of the pixels of each image.
-      boxes: Boxes, which files or pictures are made of.
     """
 
     topk: int = 1
@@ -47,7 +46,6 @@ class Wanted:
     maps: bool = False
     outputs: bool = False
     masks: bool = False
-    boxes: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -72,10 +70,6 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
     if wanted.masks and not model.puts_out_masks:
         raise UserError(
             f"--masks: task = {about.task!r} tells no classes of pixels; leave it out"
-        )
-    if wanted.boxes and model.finder is None:
-        raise UserError(
-            f"--pictures or --coco: task = {about.task!r} finds no boxes; leave it out"
         )
     tells = in_a_row or model.puts_out_masks or model.finder is not None
     if not (tells or wanted.outputs):

@@ -17,18 +17,16 @@ from jaxtrain.data.images import Fit
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference import class_maps, gradcam, tables
 from jaxtrain.inference.found import common_folder
-from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.predict import TableLayout
 from jaxtrain.inference.stream import ImageBatch
-from jaxtrain.plugin import Table
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.trees import by_path
 
 Sink = Callable[[ImageBatch], None]
 
 
-class BoxFile(NamedTuple):
-    """A file, or a folder, for the boxes that a model finds.
+class PredictionFile(NamedTuple):
+    """A file, or a folder, that a part of `predict` writes.
 
     Attributes:
       open: Function of `renames` that opens it: a context manager of its sink.
@@ -37,12 +35,6 @@ class BoxFile(NamedTuple):
 
     open: Callable[[ExitStack], AbstractContextManager[Sink]]
     remark: str | None = None
-
-
-# Option of `predict` -> function of its path, the model, the images, the list of
-# --coco-images, and the folder of the run or model.
-BoxFileMaker = Callable[[Path, TrainedModel, FileNames, Path | None, Path], BoxFile]
-BOX_FILES: Table[BoxFileMaker] = Table("box_files", {})
 
 
 @contextlib.contextmanager

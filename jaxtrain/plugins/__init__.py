@@ -1,17 +1,14 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`.
 
-The order is that of names in help, of tasks that `new` tries, and of metrics in pages.
+The order is that of names in help, of tasks that are proposed, and of metrics in pages.
 """
 
 NAMES = (
-    # What is learnt, and how.
-    *("segmentation", "detection", "embedding", "self_supervised", "sound"),
+    *("segmentation", "detection", "embedding", "self_supervised"),
     *("adversarial", "distillation", "pruning"),
-    # On which devices.
     *("pipeline", "cpu_convolutions"),
-    # Before and beside a run.
-    *("doctor", "packed", "plan", "report", "sweep", "trackers", "profiler"),
-    # With what was trained.
-    *("robustness", "averaging", "compact", "quantization"),
+    *("sound", "doctor", "packed", "plan"),
+    *("report", "sweep", "trackers", "profiler", "robustness"),
+    *("averaging", "compact", "quantization"),
     *("onnx", "litert", "serve"),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.invocation import command
+from jaxtrain.plugin import hints_on
 
 # Accounts that took less than this bound nothing that a person would wait for.
 MIN_SECONDS = 10.0
@@ -21,8 +21,9 @@ class Rule(NamedTuple):
     name: str
     above: float
     text: str
-    # More advice, for a config with which it helps.
+    # More advice, for a config with which it helps: a text, and hints of plug-ins.
     more: str = ""
+    occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False
 
 
@@ -32,7 +33,8 @@ RULES = (
         "waiting for data",
         0.1,
         "raise data.workers, or set data.cache to device if the images fit there",
-        "; packed images ({pack}) are read faster",
+        "",
+        "reading files",
         lambda config: _of_files(config.data),
     ),
     Rule(
@@ -42,6 +44,7 @@ RULES = (
         "programs are kept for the next run (docs/command-line.md, Compiled programs); "
         "a longer run pays for them once",
         ", and each of data.progressive_sizes has its own",
+        "",
         lambda config: bool(config.data.progressive_sizes),
     ),
     Rule(
@@ -67,7 +70,8 @@ RULES = (
         "start",
         0.3,
         "a longer run pays for it once",
-        "; a folder of many images opens faster once it is packed ({pack})",
+        "",
+        "opening files",
         lambda config: _of_files(config.data),
     ),
 )
@@ -103,12 +107,13 @@ def advise(
         and seconds[rule.account] >= MIN_SECONDS
     ]
     rules.sort(key=lambda rule: -found[rule.account])
-    pack = command("data", "--pack")
     told = []
     for rule in rules:
-        more = rule.more if config is not None and rule.helps(config) else ""
+        more = ""
+        if config is not None and rule.helps(config):
+            more = rule.more + hints_on(rule.occasion)
         share = f"{rule.name}, {found[rule.account]:.0%} of the time"
-        told.append(f"{share}: {rule.text}{more.format(pack=pack)}")
+        told.append(f"{share}: {rule.text}{more}")
     slow = mfu is not None and mfu < LOW_MFU
     if slow and found.get("step", 0.0) > MANY_STEPS:
         precision = "" if config is None else config.precision

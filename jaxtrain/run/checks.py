@@ -21,6 +21,7 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.plugin import hints_on
 from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.precision import Policy
@@ -343,7 +344,8 @@ def check_hold_out(config: Config, task: Task) -> None:
     if config.data.hold_out == "classes" and not task.embeds:
         raise UserError(
             f"data.hold_out = 'classes': task = {config.task!r} cannot tell classes "
-            "that it was not trained on; hold out examples, or set task to embedding"
+            "that it was not trained on; hold out examples"
+            + hints_on("held-out classes", before=", or ")
         )
 
 

@@ -1,6 +1,6 @@
 """The reasons for which a run refuses its data: `CHECKS`.
 
-`build_setup` raises the first that holds, and `data --check` reports all of them. Of
+`build_setup` raises the first that holds, and a check of the data reports all. Of
 single images both go by `jaxtrain.data.defects`.
 """
 
@@ -20,7 +20,7 @@ from jaxtrain.run.periods import check_split_sizes
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
 
-# Kind of the doctor's finding for a task that cannot be built for the data.
+# Kind of the finding for a task that cannot be built for the data.
 TASK = "task"
 
 
@@ -125,7 +125,7 @@ def check_sizes(config: Config, splits: Splits, task: Task) -> None:
     )
 
 
-# Kind of the doctor's finding -> the function that raises a UserError for it.
+# Kind of the finding -> the function that raises a UserError for it.
 CHECKS: Mapping[str, Callable[[Config, Splits, Task], None]] = {
     "channels": check_statistics,
     "augment": check_augment,
@@ -159,11 +159,11 @@ def judge(
       config: Config of the run.
       splits: Splits of its data.
       with_recipe: Whether there is a recipe; else the task is the one that suits the
-        data, as `new` proposes it, unless the config has another than the default.
+        data, unless the config has another than the default.
 
     Returns:
       The name of the task, None if none suits; and of each reason the kind of the
-      doctor's finding and the text.
+      finding and the text.
     """
     if not with_recipe and config.task == Config.task:
         train = splits.train

@@ -1,28 +1,22 @@
-"""What a person reads of a run: tables at its start and end, and what comes next."""
+"""Tables that a person reads at the start and the end of a run."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxtrain.config import Config, own_references
-from jaxtrain.console import printable
+from jaxtrain.config import Config
 from jaxtrain.data import hold_out
 from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
-from jaxtrain.invocation import program
 from jaxtrain.parallel import sharding
 from jaxtrain.records.progress_bar import short_duration
-from jaxtrain.records.workdir import REPORT
 from jaxtrain.run import advice
 from jaxtrain.run.features import plan
 from jaxtrain.run.learning_rate import schedule_name
 from jaxtrain.run.setup import Setup
-from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.training.state import num_params
 
@@ -199,32 +193,3 @@ def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
             rows["best evaluation"] = f"{found}; by checkpoint.keep_best = 0 the last"
             rows["best evaluation"] += " weights are the model"
     return rows
-
-
-def show_next(workdir: Path, config: Config, task: Task) -> None:
-    """Print where the report of a finished run is, and what to do with the model."""
-    if jax.process_index() != 0:
-        return
-    report, run = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
-    if own_references(config):
-        # These commands do not name the parts themselves.
-        run += " --trust"
-    onnx = shlex.quote(f"{workdir.resolve().name}.onnx")
-    # None: several arrays for an image.
-    shape = getattr(task.abstract_outputs((1,), np.float32), "shape", None)
-    in_a_row = shape == (1, task.num_outputs)
-    out = "--out predictions.csv" if in_a_row else "--outputs outputs"
-    if task.class_maps:
-        out = "--masks masks"
-    if task.finds_boxes:
-        out = "--pictures pictures --coco boxes.json"
-    commands = [f"evaluate {run}", f"predict {run} {out} IMAGES"]
-    if shape is not None or task.finds_boxes:
-        commands.append(f"export {run} --format onnx --out {onnx}")
-    readout = task.readout(config.task_options, task.column_names)
-    named = task.class_names is not None and (in_a_row or task.class_maps)
-    if readout is not None or named or task.finds_boxes:
-        commands.append(f"serve {run}")
-    lines = [f"report: {report}"] if report.is_file() else []
-    lines += ["next:", *(f"  {program()} {command}" for command in commands)]
-    print("\n".join(map(printable, lines)))

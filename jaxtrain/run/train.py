@@ -29,6 +29,7 @@ from jaxtrain.run.clock import Clock
 from jaxtrain.run.extended import describe_jump
 from jaxtrain.run.features import with_features
 from jaxtrain.run.loop import Run
+from jaxtrain.run.next_commands import NEXT_COMMANDS, show_next
 from jaxtrain.run.plateau import with_factor
 from jaxtrain.run.pretrained import first_weights, plan_start
 from jaxtrain.run.programs import make_programs
@@ -37,7 +38,7 @@ from jaxtrain.run.rewind import go_back
 from jaxtrain.run.settle import check_kept, describe_settled
 from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.run.summary import describe_data, describe_model, versions
-from jaxtrain.run.tables import describe, describe_result, show_next
+from jaxtrain.run.tables import describe, describe_result
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -68,6 +69,8 @@ def train(
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
+    for table in (CALLBACKS, NEXT_COMMANDS):  # Used when the run has ended.
+        table.check()
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)

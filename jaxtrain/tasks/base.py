@@ -79,10 +79,12 @@ class Task:
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
       whole_images: Whether targets are of whole images, and wrong where one is cut or
-        mirrored: recipes by `new` then do neither.
+        mirrored: proposed recipes then do neither.
       size_multiple: Number of pixels of which the image height and width must be
-        multiples under the default options: recipes by `new` round sizes up to one.
+        multiples under the default options: proposed recipes round sizes up to one.
       finds_boxes: Whether there is a `finder`: outputs become boxes of things.
+      predict_options: Options of `predict` to suggest after a run. None: those that
+        suit the shape of the outputs.
       num_centres: Classes whose centres the model learns behind its outputs, which in
         training are then `jaxtrain.models.centres.WithCosines`; 0: none.
       projection: Layers that the model learns behind its outputs, which in training are
@@ -126,6 +128,7 @@ class Task:
     output_name: ClassVar[str] = "logits"
     several_labels: ClassVar[bool] = False
     finds_boxes: ClassVar[bool] = False
+    predict_options: ClassVar[str | None] = None
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
@@ -298,7 +301,7 @@ class Task:
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
-        """Whether `new` may propose to learn this from a data set.
+        """Whether to propose this task for a data set.
 
         Args:
           facts: What the data set says of itself (`Store.facts`).
@@ -392,7 +395,7 @@ class Task:
         return {"lowest recall": ("recall", min(rated)[1])} if rated else {}
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
-        """Return an image with its target on it, as `data --preview` shows it.
+        """Return an image with its target on it, for a preview of the data.
 
         By default the image alone.
 

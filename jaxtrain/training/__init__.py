@@ -1,0 +1,59 @@
+"""Training: the step and its parts, and tables of what the config names of them."""
+
+from typing import Any
+
+from jaxtrain.plugin import Table
+
+_OPTIMIZERS, _SCHEDULES = "jaxtrain.training.optimizers", "jaxtrain.training.schedules"
+# Each a `jaxtrain.registry.Row`, or a function of the schedule, the weight decay and
+# options.
+OPTIMIZERS: Table[Any] = Table(
+    "optimizers",
+    {
+        "sgd": f"{_OPTIMIZERS}:SGD",
+        "adam": f"{_OPTIMIZERS}:ADAM",
+        "adamw": f"{_OPTIMIZERS}:ADAMW",
+        "lamb": f"{_OPTIMIZERS}:LAMB",
+        "lars": f"{_OPTIMIZERS}:LARS",
+        "lion": f"{_OPTIMIZERS}:LION",
+        "adan": f"{_OPTIMIZERS}:ADAN",
+        "ademamix": f"{_OPTIMIZERS}:ADEMAMIX",
+        "adopt": f"{_OPTIMIZERS}:ADOPT",
+        "rmsprop": f"{_OPTIMIZERS}:RMSPROP",
+        "adagrad": f"{_OPTIMIZERS}:ADAGRAD",
+        "muon": f"{_OPTIMIZERS}:MUON",
+        "sgdw": f"{_OPTIMIZERS}:SGDW",
+        "schedule_free_sgd": f"{_OPTIMIZERS}:SCHEDULE_FREE_SGD",
+        "schedule_free_adamw": f"{_OPTIMIZERS}:SCHEDULE_FREE_ADAMW",
+        "prodigy": f"{_OPTIMIZERS}:PRODIGY",
+        "dadapt_adamw": f"{_OPTIMIZERS}:DADAPT_ADAMW",
+        "lbfgs": f"{_OPTIMIZERS}:LBFGS",
+    },
+)
+# Likewise, of the peak, the steps of the run, those of the warm-up, and options.
+SCHEDULES: Table[Any] = Table(
+    "schedules",
+    {
+        "constant": f"{_SCHEDULES}:CONSTANT",
+        "cosine": f"{_SCHEDULES}:COSINE",
+        "cosine_restarts": f"{_SCHEDULES}:COSINE_RESTARTS",
+        "linear": f"{_SCHEDULES}:LINEAR",
+        "polynomial": f"{_SCHEDULES}:POLYNOMIAL",
+        "warmup_stable_decay": f"{_SCHEDULES}:WARMUP_STABLE_DECAY",
+        "step": f"{_SCHEDULES}:STEP",
+        "exponential": f"{_SCHEDULES}:EXPONENTIAL",
+        "one_cycle": f"{_SCHEDULES}:ONE_CYCLE",
+        "plateau": f"{_SCHEDULES}:PLATEAU",
+    },
+)
+# Precision -> its dtypes, as `jmp.get_policy` takes them.
+POLICIES = {
+    "fp32": "params=float32,compute=float32,output=float32",
+    # Products of float32 numbers by hardware that keeps 10 bits of them.
+    "tf32": "params=float32,compute=float32,output=float32",
+    "bf16": "params=float32,compute=bfloat16,output=float32",
+    "fp16": "params=float32,compute=float16,output=float32",
+    # Logits and loss stay float32.
+    "pure_bf16": "params=bfloat16,compute=bfloat16,output=float32",
+    "fp64": "params=float64,compute=float64,output=float64",
+}

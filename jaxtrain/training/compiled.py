@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 import jax
 
-from jaxtrain.invocation import command
 from jaxtrain.parallel.device_memory import check_fits
+from jaxtrain.plugin import hints_on
 from jaxtrain.processes import peers
 from jaxtrain.training.flops import count_flops
 
 LESS_MEMORY = (
     "set a smaller data.batch_size, more train.accumulate_steps, train.remat, "
-    "or more devices; {plan} tells what each gives"
+    "or more devices"
 )
 
 _total_seconds = 0.0
@@ -58,12 +58,13 @@ class Compiled:
         Args:
           function: Pure function of arrays.
           purpose: What it does, for messages, such as `a training step`.
-          fix: What takes less memory, as an imperative. Defaults to `LESS_MEMORY`.
+          fix: What takes less memory, as an imperative. Defaults to `LESS_MEMORY`
+            and the hints of plug-ins.
           together: Whether several processes compile it, and wait for each other.
           **jit_options: Options of `jax.jit`.
         """
         self._purpose, self._together = purpose, together
-        self._fix = LESS_MEMORY.format(plan=command("plan")) if fix is None else fix
+        self._fix = LESS_MEMORY + hints_on("memory of a step") if fix is None else fix
         self._jitted = jax.jit(function, **jit_options)
         self._products: Any = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
         self.seconds = 0.0

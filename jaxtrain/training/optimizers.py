@@ -1,4 +1,4 @@
-"""Optimizers by name, all of them optax's; defaults are optax's where none is given."""
+"""Optimizers, all of them optax's; defaults are optax's where none is given."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
+from jaxtrain.training import OPTIMIZERS
 from jaxtrain.training.averages import SCHEDULE_FREE_BETA
 from jaxtrain.training.schedules import Schedule
 
@@ -289,40 +290,39 @@ def _check_line_search(config: OptimizerConfig) -> None:
             )
 
 
-OPTIMIZERS = {
-    # Sutskever et al. 2013, ICML.
-    "sgd": Row(_l2(_sgd), ("momentum", "nesterov")),
-    # Kingma & Ba 2014, arXiv:1412.6980.
-    "adam": Row(_l2(optax.adam), ("b1", "b2", "eps", "nesterov")),
-    # Loshchilov & Hutter 2017, arXiv:1711.05101.
-    "adamw": Row(_decoupled(optax.adamw), ("b1", "b2", "eps", "nesterov")),
-    # You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
-    "lamb": Row(_decoupled(optax.lamb), ("b1", "b2", "eps")),
-    # You et al. 2017, arXiv:1708.03888, the trust ratio on kernels alone.
-    "lars": Row(_lars, ("momentum", "nesterov")),
-    # Chen et al. 2023, arXiv:2302.06675.
-    "lion": Row(_decoupled(optax.lion), ("b1", "b2")),
-    # Xie et al. 2022, arXiv:2208.06677: Nesterov's momentum without a second gradient.
-    "adan": Row(_decoupled(optax.adan), ("b1", "b2", "eps")),
-    # Pagliardini et al. 2024, arXiv:2409.03137: a fast and a slow first moment.
-    "ademamix": Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "eps")),
-    # Taniguchi et al. 2024, arXiv:2411.02853: Adam that converges with any b2.
-    "adopt": Row(_adopt, ("b1", "b2", "eps")),
-    # Tieleman & Hinton 2012, Coursera, lecture 6e.
-    "rmsprop": Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov")),
-    # Duchi et al. 2011, JMLR 12.
-    "adagrad": Row(_l2(optax.adagrad), ("eps",)),
-    # https://kellerjordan.github.io/posts/muon, for kernels; Adam for the rest.
-    "muon": Row(_muon, ("momentum", "nesterov")),
-    # Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
-    "sgdw": Row(_sgdw, ("momentum", "nesterov")),
-    # Defazio et al. 2024, arXiv:2405.15682: what moves z, without a momentum.
-    "schedule_free_sgd": Row(_l2(_schedule_free_sgd), ("momentum",)),
-    "schedule_free_adamw": Row(_schedule_free_adamw, ("b1", "b2", "eps")),
-    # Mishchenko & Defazio 2023, arXiv:2306.06101.
-    "prodigy": Row(_prodigy, ("b1", "b2", "eps")),
-    # Defazio & Mishchenko 2023, arXiv:2301.07733.
-    "dadapt_adamw": Row(_dadapt_adamw, ("b1", "b2", "eps")),
-    # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
-    "lbfgs": Row(_lbfgs),
-}
+# Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+# Sutskever et al. 2013, ICML.
+SGD = Row(_l2(_sgd), ("momentum", "nesterov"))
+# Kingma & Ba 2014, arXiv:1412.6980.
+ADAM = Row(_l2(optax.adam), ("b1", "b2", "eps", "nesterov"))
+# Loshchilov & Hutter 2017, arXiv:1711.05101.
+ADAMW = Row(_decoupled(optax.adamw), ("b1", "b2", "eps", "nesterov"))
+# You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
+LAMB = Row(_decoupled(optax.lamb), ("b1", "b2", "eps"))
+# You et al. 2017, arXiv:1708.03888, the trust ratio on kernels alone.
+LARS = Row(_lars, ("momentum", "nesterov"))
+# Chen et al. 2023, arXiv:2302.06675.
+LION = Row(_decoupled(optax.lion), ("b1", "b2"))
+# Xie et al. 2022, arXiv:2208.06677: Nesterov's momentum without a second gradient.
+ADAN = Row(_decoupled(optax.adan), ("b1", "b2", "eps"))
+# Pagliardini et al. 2024, arXiv:2409.03137: a fast and a slow first moment.
+ADEMAMIX = Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "eps"))
+# Taniguchi et al. 2024, arXiv:2411.02853: Adam that converges with any b2.
+ADOPT = Row(_adopt, ("b1", "b2", "eps"))
+# Tieleman & Hinton 2012, Coursera, lecture 6e.
+RMSPROP = Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov"))
+# Duchi et al. 2011, JMLR 12.
+ADAGRAD = Row(_l2(optax.adagrad), ("eps",))
+# https://kellerjordan.github.io/posts/muon, for kernels; Adam for the rest.
+MUON = Row(_muon, ("momentum", "nesterov"))
+# Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
+SGDW = Row(_sgdw, ("momentum", "nesterov"))
+# Defazio et al. 2024, arXiv:2405.15682: what moves z, without a momentum.
+SCHEDULE_FREE_SGD = Row(_l2(_schedule_free_sgd), ("momentum",))
+SCHEDULE_FREE_ADAMW = Row(_schedule_free_adamw, ("b1", "b2", "eps"))
+# Mishchenko & Defazio 2023, arXiv:2306.06101.
+PRODIGY = Row(_prodigy, ("b1", "b2", "eps"))
+# Defazio & Mishchenko 2023, arXiv:2301.07733.
+DADAPT_ADAMW = Row(_dadapt_adamw, ("b1", "b2", "eps"))
+# Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
+LBFGS = Row(_lbfgs)

@@ -10,18 +10,8 @@ import jmp
 
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
+from jaxtrain.training import POLICIES
 from jaxtrain.trees import path_name
-
-POLICIES = {
-    "fp32": "params=float32,compute=float32,output=float32",
-    # Products of float32 numbers by hardware that keeps 10 bits of them.
-    "tf32": "params=float32,compute=float32,output=float32",
-    "bf16": "params=float32,compute=bfloat16,output=float32",
-    "fp16": "params=float32,compute=float16,output=float32",
-    # Logits and loss stay float32.
-    "pure_bf16": "params=bfloat16,compute=bfloat16,output=float32",
-    "fp64": "params=float64,compute=float64,output=float64",
-}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name: the rate as a function of the optimizer's step."""
+"""Learning-rate schedules: the rate as a function of the optimizer's step."""
 
 import itertools
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
+from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
 # What optax makes, which returns a number for a number of Python.
@@ -272,17 +273,16 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -
     )
 
 
-SCHEDULES = {
-    "constant": _after_warm_up(_constant),
-    "cosine": _after_warm_up(_cosine, "end_factor"),
-    "cosine_restarts": _after_warm_up(_cosine_restarts, "cycles", "end_factor"),
-    "linear": _after_warm_up(_linear, "end_factor"),
-    "polynomial": _after_warm_up(_polynomial, "power", "end_factor"),
-    "warmup_stable_decay": _after_warm_up(
-        _warmup_stable_decay, "decay_fraction", "end_factor"
-    ),
-    "step": _after_warm_up(_step, "milestones", "step_every", "step_factor"),
-    "exponential": _after_warm_up(_exponential, "end_factor"),
-    "one_cycle": Row(_one_cycle, ("end_factor",)),
-    "plateau": _after_warm_up(_plateau, "plateau_factor", "plateau_patience"),
-}
+# Rows of `SCHEDULES` (see `jaxtrain.training`).
+CONSTANT = _after_warm_up(_constant)
+COSINE = _after_warm_up(_cosine, "end_factor")
+COSINE_RESTARTS = _after_warm_up(_cosine_restarts, "cycles", "end_factor")
+LINEAR = _after_warm_up(_linear, "end_factor")
+POLYNOMIAL = _after_warm_up(_polynomial, "power", "end_factor")
+WARMUP_STABLE_DECAY = _after_warm_up(
+    _warmup_stable_decay, "decay_fraction", "end_factor"
+)
+STEP = _after_warm_up(_step, "milestones", "step_every", "step_factor")
+EXPONENTIAL = _after_warm_up(_exponential, "end_factor")
+ONE_CYCLE = Row(_one_cycle, ("end_factor",))
+PLATEAU = _after_warm_up(_plateau, "plateau_factor", "plateau_patience")

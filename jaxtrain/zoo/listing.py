@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from jaxtrain.config.names import names_of_rows
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.invocation import command
+from jaxtrain.plugin import resolve
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted
 from jaxtrain.zoo.published import PUBLISHED, Published, Result
@@ -27,7 +27,7 @@ class ListedModel(NamedTuple):
 def models() -> list[ListedModel]:
     """Return all models of `jaxtrain.models.MODELS`, in its order."""
     counts = counted.read()
-    names = names_of_rows("jaxtrain.models:MODELS")
+    names = resolve("jaxtrain.models:MODELS")
     return [ListedModel(name, PUBLISHED.get(name), counts.get(name)) for name in names]
 
 
@@ -62,14 +62,25 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return all models as text of up to 100 columns."""
-    return "\n".join(
-        "  ".join(
-            f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
-        ).rstrip()
-        for row in [HEAD, *map(cells, models())]
-    )
+    """Return all models as text of up to 100 columns, by the plug-in they come from."""
+    headings = {
+        names[0]: plugin.name
+        for plugin, names in resolve("jaxtrain.models:MODELS").brought()
+    }
+    lines = [_line(HEAD)]
+    for model in models():
+        if model.name in headings:
+            lines.append(f"{headings[model.name]}:")
+        lines.append(_line(cells(model)))
+    return "\n".join(lines)
+
+
+def _line(row: tuple[str, ...]) -> str:
+    """Return cells as a line of the table."""
+    return "  ".join(
+        f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
+        for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
+    ).rstrip()
 
 
 def details(model: ListedModel) -> str:

@@ -7,7 +7,14 @@ import pytest
 
 from jaxtrain import own
 from jaxtrain.cli import main, parse
-from jaxtrain.config import Config, ModelConfig, TrainConfig, to_json
+from jaxtrain.config import (
+    Config,
+    ModelConfig,
+    OptimizerConfig,
+    TrainConfig,
+    replace,
+    to_json,
+)
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UntrustedError
 from jaxtrain.json_files.run_id import RunId
@@ -64,6 +71,25 @@ def test_what_is_no_config_of_a_run_is_told(
     assert main(shlex.split(words.format(**given))) == 2
     assert message.format(**places) in capsys.readouterr().err
     assert not Path("done").exists()
+
+
+@each_row(
+    "field",
+    [
+        *("task", "data.source", "model.name", "train.method"),
+        *("optimizer.name", "optimizer.schedule"),
+    ],
+)
+def test_a_name_that_no_plugin_here_has_is_refused(
+    field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    config = Config(optimizer=OptimizerConfig(learning_rate=0.1))
+    config = replace(config, field, "of_a_plugin")
+    (tmp_path / "config.json").write_text(to_json(config, RunId.new(tmp_path)))
+    assert main(["--workdir", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {field} = 'of_a_plugin'") and ": expected " in line
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_code_that_a_run_names_is_not_trusted(

@@ -171,6 +171,7 @@ def test_unknown_names(source: str, message: str, tmp_path: Path):
         load_images(source=source, data_dir=str(tmp_path))
 
 
+@pytest.mark.plugins
 def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UserError) as caught:
         load_images(source="tfds:mnist", data_dir=str(tmp_path))

@@ -1,4 +1,4 @@
-"""The programs of docs/exporting.md, which are run as they stand there."""
+"""The programs of the pages on exports, which are run as they stand there."""
 
 import json
 import re
@@ -22,7 +22,9 @@ from jaxtrain.inference.pixels import to_pixels
 from tests.helpers.described import describe
 from tests.helpers.processes import ROOT
 
-PAGE = (ROOT / "docs" / "exporting.md").read_text()
+PAGES = "".join(
+    (ROOT / "docs" / page).read_text() for page in ("exporting.md", "onnx.md")
+)
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 # Name -> height, width and what Pillow saves it with. Of 32 pixels, a square of 7/8 of
 # the shorter side: from 74 on a JPEG is decoded at a half, from 147 on at a quarter.
@@ -45,8 +47,8 @@ PHOTOS: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 
 def blocks() -> list[str]:
-    """Return the programs: prepare.py, ONNX, LiteRT, the folder, PyTorch."""
-    return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    """Return the programs: prepare.py, the folder, PyTorch, ONNX."""
+    return re.findall(r"```python\n(.*?)```", PAGES, re.DOTALL)
 
 
 def photo(height: int, width: int) -> np.ndarray:
@@ -146,7 +148,7 @@ def test_the_lines_prepare_images_as_predict_does(
 
 def export_commands() -> list[list[str]]:
     """Return two commands: of the page and of the tutorial, for ONNX."""
-    found = [re.search(r"main\.py (export .*onnx.*)", x) for x in (PAGE, TUTORIAL)]
+    found = [re.search(r"main\.py (export .*onnx.*)", x) for x in (PAGES, TUTORIAL)]
     words = [match[1].split() for match in found if match is not None]
     assert ["--include-preprocessing" in one for one in words] == [False, True]
     replaced = {"--workdir": "model", "--out": "photos.onnx"}
@@ -187,11 +189,11 @@ def test_the_programs_tell_what_predict_tells(
     saved = [{"onnx": "saved", "photos.onnx": "photos"}.get(x, x) for x in onnx]
     assert [main(onnx), main(saved)] == [0, 0]
     capsys.readouterr()
-    of_onnx = run(blocks()[1], names, monkeypatch)
+    of_onnx = run(blocks()[3], names, monkeypatch)
     np.testing.assert_allclose(of_onnx["probabilities"], expected, rtol=0, atol=0.01)
     told = [line.rsplit(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert told == [[line["filename"], line["label_0"]] for line in lines]
-    made = run(blocks()[3], names, monkeypatch)
+    made = run(blocks()[1], names, monkeypatch)
     of_folder = made["logits"] if number else softmax(made["logits"])
     np.testing.assert_allclose(of_folder, expected, rtol=0, atol=0.01)
     if number:
@@ -207,7 +209,7 @@ def test_timm_and_pytorch_read_the_folder(here: Path, monkeypatch: pytest.Monkey
     model = random_model("resnet18", 3)
     folder.write(model, here / "model")
     names = write_photos(here)
-    found = run(blocks()[4], names, monkeypatch)["logits"]
+    found = run(blocks()[2], names, monkeypatch)["logits"]
     expected = model.predict(names)
     np.testing.assert_allclose(softmax(found), expected, rtol=0, atol=0.01)
     again = load_model("resnet18.pth")

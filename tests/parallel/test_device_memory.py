@@ -151,6 +151,7 @@ def test_what_does_not_fit_is_refused_before_it_runs(
     assert "error: a batch of images needs" in told
 
 
+@pytest.mark.plugins
 def test_memory_that_is_used_up_ends_with_one_message(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ):

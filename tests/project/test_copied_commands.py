@@ -49,9 +49,12 @@ def new_recipe(folder: Path) -> str:
 
 MESSAGES = {
     "--workdir": missing_temperature,
-    "--data-dir": missing_tfds,
 }
-OF_PLUGINS = {"--out": missing_packed, "--config": new_recipe}
+OF_PLUGINS = {
+    "--data-dir": missing_tfds,
+    "--out": missing_packed,
+    "--config": new_recipe,
+}
 
 
 @each_row("option", MESSAGES)

@@ -42,6 +42,15 @@ def test_the_readme_says_of_each_recipe_whether_it_is_measured():
     assert rest.startswith(told)
 
 
+@pytest.mark.plugins
+def test_each_plugin_has_a_page_that_the_readme_leads_to():
+    """Of its name."""
+    readme = (ROOT / "README.md").read_text()
+    from jaxtrain.plugins import NAMES
+
+    assert [name for name in NAMES if f"(docs/{name}.md)" not in readme] == []
+
+
 @each_row("page", PAGES)
 def test_links_lead_to_files_and_headings(page: Path):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

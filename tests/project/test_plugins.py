@@ -1,21 +1,73 @@
 """Plug-ins: tables of names that they fill, and mistakes of theirs."""
 
+import dataclasses
 import importlib.metadata
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 
 from jaxtrain import plugin
 from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
+from jaxtrain.config import OptimizerConfig
+from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation import PARTS
+from jaxtrain.export.exporter import EXPORTERS
+from jaxtrain.inference import PREDICTIONS
+from jaxtrain.models import MODELS
 from jaxtrain.plugin import Plugin, Table
+from jaxtrain.processes.hooks import HOOKS
+from jaxtrain.records.writers import WRITERS
+from jaxtrain.registry import Row
+from jaxtrain.run import CALLBACKS
 from jaxtrain.run.execution import EXECUTIONS
+from jaxtrain.run.next_commands import NEXT_COMMANDS
+from jaxtrain.tasks import TASKS
+from jaxtrain.training import OPTIMIZERS, SCHEDULES
+from jaxtrain.training.methods import METHODS
+from jaxtrain.training.optimizers import make_optimizer
+from jaxtrain.training.schedules import make_schedule
+from jaxtrain.zoo import listing
 from tests.helpers.processes import ROOT
+from tests.helpers.rows import each_row
+from tests.helpers.runs import read_lines
+
+# Tables by the kind of rows that plug-ins bring.
+TABLES: dict[str, Table[Any]] = {
+    table.kinds[-1]: table
+    for table in (
+        *(CALLBACKS, COMMANDS, EXPORTERS, HOOKS, METHODS, MODELS, NEXT_COMMANDS),
+        *(OPTIMIZERS, PARTS, PREDICTIONS, SCHEDULES, SOURCES, TASKS, WRITERS),
+    )
+}
+# What asks a command for a row of each.
+DIGITS = "--config {digits}"
+ASKING = {
+    "callbacks": DIGITS,
+    "commands": "x",
+    "evaluations": "evaluate --workdir {folder}",
+    "exporters": "export --workdir {folder} --format x --out {folder}",
+    "hooks": DIGITS,
+    "methods": f"{DIGITS} --train.method x",
+    "models": f"{DIGITS} --model.name x",
+    "next_commands": DIGITS,
+    "optimizers": f"{DIGITS} --optimizer.name x",
+    "predictions": "predict --workdir {folder} x.png",
+    "schedules": f"{DIGITS} --optimizer.schedule x",
+    "sources": f"{DIGITS} --data.source x",
+    "tasks": f"{DIGITS} --task x",
+    "writers": DIGITS,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +80,8 @@ def fresh() -> Iterator[None]:
 
 def forget() -> None:
     plugin.installed.cache_clear()
-    vars(COMMANDS).pop("references", None)
+    for table in TABLES.values():
+        vars(table).pop("references", None)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **plugins: object) -> None:
@@ -51,8 +104,140 @@ def test_rows_of_other_packages_join_the_core_and_are_imported_when_they_are_rea
     table: Table[float] = Table("exporters", {"ours": "math:e"})
     assert next(iter(table)) == "ours" and {"theirs", "broken"} < {*table}
     assert table["theirs"] == pytest.approx(3.14159265)
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(UserError, match="'broken' of the plug-in 'other' cannot be"):
         table["broken"]
+
+
+def optimizer(schedule: Any, weight_decay: float, sign: float = 1.0) -> Any:
+    """Add to each weight the learning rate, whatever the gradient."""
+    del weight_decay
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        step = sign * schedule(state)
+        return jax.tree.map(lambda g: jnp.full_like(g, step), updates), state + 1
+
+    return optax.GradientTransformation(lambda params: jnp.int32(0), update)
+
+
+def schedule(peak: float, total: int, warmup: int, **options: float) -> Any:
+    return lambda step: peak * (step + options.get("end_factor", 1))
+
+
+FLAT = Row(optimizer)
+RISING = Row(schedule, ("end_factor",))
+BOTH = Plugin(
+    name="both",
+    optimizers={"flat": f"{__name__}:FLAT", "own_flat": f"{__name__}:optimizer"},
+    schedules={"rising": f"{__name__}:RISING", "own_rising": f"{__name__}:schedule"},
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"name": "flat", "schedule": "own_rising"}, 3.0),
+        ({"name": "flat", "schedule": "rising", "end_factor": 3.0}, 7.0),
+        ({"name": "own_flat", "schedule": "rising", "options": {"sign": -1.0}}, -3.0),
+    ],
+)
+def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
+    options: dict[str, Any], expected: float, monkeypatch: pytest.MonkeyPatch
+):
+    install(monkeypatch, both=BOTH)
+    config = OptimizerConfig(learning_rate=1.0, **options)
+    rate = make_schedule(config, total_steps=2, warmup_steps=0)
+    tx, params = make_optimizer(config, rate), jnp.zeros(2)
+    state = tx.init(params)
+    for _ in range(2):
+        updates, state = tx.update(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert np.asarray(params).tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "flat", "b1": 0.9}, "optimizer.b1 = 0.9 has no effect on flat"),
+        ({"name": "own_flat", "b1": 0.9}, "b1 = 0.9 has no effect on own_flat"),
+        ({"name": "flat", "options": {"sign": 1.0}}, "flat has fields of the section"),
+        ({"name": "own_flat", "options": {"x": 1.0}}, "does not take what it is given"),
+        ({"name": "flt"}, "perhaps you meant flat"),
+    ],
+)
+def test_an_optimizer_of_a_plugin_is_refused_what_it_does_not_take(
+    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+):
+    install(monkeypatch, both=BOTH)
+    config = OptimizerConfig(learning_rate=1.0, **options)
+    with pytest.raises(UserError, match=message):
+        make_optimizer(config, jnp.asarray)
+
+
+@pytest.mark.slow
+def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    install(monkeypatch, both=BOTH)
+    words = "--optimizer.name flat --optimizer.schedule rising --optimizer.end-factor 2"
+    words += " --optimizer.learning-rate 0.01 --optimizer.weight-decay 0"
+    words += " --optimizer.warmup-fraction None --train.epochs None --train.steps 2"
+    words += " --train.eval-every-epochs None --logging.every-steps 1"
+    config = str(ROOT / "configs/digits.py")
+    workdir = str(tmp_path / "run")
+    assert main(["--config", config, "--workdir", workdir, *words.split()]) == 0
+    lines = read_lines(tmp_path / "run")
+    rates = [line["learning_rate"] for line in lines if line["kind"] == "train"]
+    assert rates == pytest.approx([0.02, 0.03])
+
+
+def test_help_lists_commands_by_subject_and_those_of_the_core_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    here = "jaxtrain.commands.models"
+    one = Plugin(name="one", subject="sailing", commands={"steer": here})
+    two = Plugin(name="two", commands={"shout": here})
+    three = Plugin(name="three", subject="sailing", commands={"anchor": here})
+    install(monkeypatch, one=one, two=two, three=three)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    first = [line.split("  ")[1] for line in lines if line.startswith("  ")]
+    core = [*COMMANDS.core]
+    assert first[1 : len(core) + 1] == core
+    place = lines.index("sailing:")
+    found = [line.split()[0] for line in lines[place : place + 5]]
+    assert found == ["sailing:", "steer", "anchor", "other", "shout"]
+
+
+def test_models_are_listed_under_the_plugin_that_brings_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    lenet = MODELS.core["lenet"]
+    fleet = Plugin(name="fleet", classifiers={"brig": lenet}, models={"sloop": lenet})
+    install(monkeypatch, fleet=fleet)
+    lines = [line.split()[0] for line in listing.table().splitlines()]
+    assert lines[:2] == ["model", "lenet"]
+    assert lines[-3:] == ["fleet:", "brig", "sloop"]
+
+
+def test_each_hint_is_asked_for_in_the_core_and_has_what_it_names():
+    ours = Path(plugin.__file__).parent
+    files = [p for p in ours.rglob("*.py") if "plugins" not in p.parts]
+    text = "".join(p.read_text(encoding="utf-8") for p in files)
+    known = {"words": "tfds:mnist", "extra": "pip install"}
+    for found in plugin.installed():
+        for occasion in found.hints:
+            assert f'"{occasion}"' in text, (found.name, occasion)
+            assert "{" not in plugin.hints_on(occasion, **known)
+
+
+def test_hints_follow_each_other_and_name_the_program(monkeypatch: pytest.MonkeyPatch):
+    one = Plugin(name="one", hints={"hunger": "{program} cook {dish}"})
+    two = Plugin(name="two", hints={"hunger": "order {dish}"})
+    install(monkeypatch, one=one, two=two)
+    found = plugin.hints_on("hunger", dish="soup")
+    assert found == "; python main.py cook soup; order soup"
+    assert plugin.hints_on("thirst", dish="soup") == ""
 
 
 def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(
@@ -113,3 +298,78 @@ def test_pipeline_stages_without_their_plugin_are_refused(
         "error: parallel.pipeline_stages = 2: no plug-in here cuts a model into "
         "stages; set parallel.pipeline_stages to 1\n"
     )
+
+
+def test_a_plugin_that_cannot_be_imported_is_one_line_of_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    install(monkeypatch, absent=None)
+    assert main(["models"]) == 0
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("warning: the plug-in 'absent' is left out: importing")
+    assert "resnet18" in captured.out
+
+
+def refusal(words: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the single message of a command that ends with exit code 2."""
+    places = {"digits": str(ROOT / "configs/digits.py"), "folder": str(folder / "x")}
+    given = [word.format(**places) for word in words.split()]
+    if "--config" in given:
+        given += ["--workdir", str(folder / "run")]
+    assert main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not any(folder.iterdir())
+    return line.removeprefix("error: ")
+
+
+def test_each_kind_of_rows_has_a_table():
+    kinds = {kind for table in TABLES.values() for kind in table.kinds}
+    others = {"name", "requires", "subject", "index_files", "hints"}
+    # Read by other kinds of names than their own, or when the config is imported.
+    others |= {"convolutions", "executions", "inputs", "layouts", "model_changes"}
+    others |= {"report_sections", "sections", "target_images", "transforms"}
+    others |= {"weights", "weights_options"}
+    assert kinds == {field.name for field in dataclasses.fields(Plugin)} - others
+    assert ASKING.keys() == TABLES.keys()
+
+
+@pytest.mark.slow
+@each_row("kind", TABLES)
+def test_a_name_that_two_plugins_bring_is_refused_before_anything_is_done(
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    rows: dict[str, Any] = {kind: {"x": "math:pi"}}
+    forget()
+    install(monkeypatch, a=Plugin(name="a", **rows), b=Plugin(name="b", **rows))
+    message = "'x' is brought by the plug-in 'a' and by the plug-in 'b'"
+    assert f"{kind}: {message}" in refusal(ASKING[kind], tmp_path, capsys)
+
+
+@pytest.mark.slow
+@each_row("kind", TABLES)
+def test_a_row_without_its_module_is_refused_before_anything_is_done(
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    rows: dict[str, Any] = {kind: {"x": "no_such_module:A"}}
+    forget()
+    install(monkeypatch, a=Plugin(name="a", **rows))
+    message = f"{kind}: 'x' of the plug-in 'a' cannot be imported"
+    found = refusal(ASKING[kind], tmp_path, capsys)
+    assert message in found and "no_such_module" in found
+
+
+def test_help_says_of_a_command_that_it_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    install(monkeypatch, a=Plugin(name="a", commands={"x": "no_such_module"}))
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "x           (commands: 'x' of the plug-in 'a'" in capsys.readouterr().out

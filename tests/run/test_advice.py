@@ -44,6 +44,7 @@ def test_slow_steps_are_told_where_they_are_the_run():
     assert told.startswith("waiting for data")
 
 
+@pytest.mark.plugins
 def test_advice_on_an_option_is_given_where_it_helps():
     seconds = {**dict.fromkeys(ACCOUNTS, 100.0), "compile": 600.0, "setup": 600.0}
     digits, folder = DataConfig(), DataConfig(source="folder:photos")

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from jaxtrain import plugin
 from jaxtrain.config import CheckpointConfig, Config
-from jaxtrain.run.tables import describe_result, show_next
+from jaxtrain.plugin import Table
+from jaxtrain.run import next_commands
+from jaxtrain.run.next_commands import NEXT_COMMANDS, show_next
+from jaxtrain.run.tables import describe_result
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from tests.helpers.rows import each_row
@@ -26,6 +30,7 @@ class NextCommandsTask(Task):
 ALL = ["evaluate", "predict", "export", "serve"]
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("output_spec", "class_names", "commands", "option"),
     [
@@ -52,6 +57,17 @@ def test_commands_are_those_that_take_the_outputs(
     ]
     assert [line[2] for line in lines] == commands
     assert option in " ".join(lines[1])
+
+
+def test_commands_of_plugins_vanish_with_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(plugin, "installed", lambda: ())
+    table = Table("next_commands", NEXT_COMMANDS.core)
+    monkeypatch.setattr(next_commands, "NEXT_COMMANDS", table)
+    show_next(Path("run"), Config(), NextCommandsTask((3,), NAMES))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ALL[:2]
 
 
 @each_row(

@@ -13,8 +13,8 @@ import pytest
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.config.optimizer import DISTANCE_NAMES, SCHEDULE_FREE_NAMES
 from jaxtrain.errors import UserError
+from jaxtrain.training import OPTIMIZERS
 from jaxtrain.training.optimizers import (
-    OPTIMIZERS,
     clip,
     clip_by_ratio,
     decay_mask,

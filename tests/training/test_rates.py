@@ -16,10 +16,10 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.run.setup import make_blueprint
-from jaxtrain.training import precision
+from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.create import first_state
 from jaxtrain.training.frozen import Frozen, two_phases
-from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.update import Update

@@ -11,7 +11,8 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.training.schedules import SCHEDULES, make_schedule
+from jaxtrain.training import SCHEDULES
+from jaxtrain.training.schedules import make_schedule
 from tests.helpers.rows import each_row
 
 PEAK, TOTAL, WARMUP = 0.4, 40, 8

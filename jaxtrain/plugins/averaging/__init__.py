@@ -3,5 +3,7 @@
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
-    name="averaging", commands={"average": "jaxtrain.plugins.averaging.command"}
+    name="averaging",
+    subject="changing a trained model",
+    commands={"average": "jaxtrain.plugins.averaging.command"},
 )

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="cpu_convolutions",
+    subject="devices",
     convolutions={
         "cpu": "jaxtrain.plugins.cpu_convolutions.convolution:use_cpu_convolutions"
     },

@@ -4,10 +4,8 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="detection",
-    box_files={
-        "pictures": "jaxtrain.plugins.detection.box_sinks:pictures_of",
-        "coco": "jaxtrain.plugins.detection.box_sinks:coco_results",
-    },
+    subject="tasks",
+    predictions={"boxes": "jaxtrain.plugins.detection.box_part:Boxes"},
     models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},
     sources={
         "coco:FILE_OR_DIR": "jaxtrain.plugins.detection.coco:open_coco",

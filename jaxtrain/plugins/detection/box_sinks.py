@@ -18,25 +18,29 @@ from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
-from jaxtrain.inference.sinks import BoxFile, Sink, of_each, opened
+from jaxtrain.inference.sinks import PredictionFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
 from jaxtrain.tasks.outputs import SHOWN_SCORE
 from jaxtrain.tasks.pictures import labelled_boxes
 
 
-def pictures_of(
-    path: Path, model: TrainedModel, names: FileNames, listing: Path | None, run: Path
-) -> BoxFile:
-    """Return the folder of `--pictures`; see `jaxtrain.inference.sinks.BOX_FILES`."""
-    del listing, run
-    return BoxFile(partial(pictures, path, names, model))
+def pictures_of(path: Path, model: TrainedModel, names: FileNames) -> PredictionFile:
+    """Return the folder of `--pictures`."""
+    return PredictionFile(partial(pictures, path, names, model))
 
 
 def coco_results(
     path: Path, model: TrainedModel, names: FileNames, listing: Path | None, run: Path
-) -> BoxFile:
-    """Return the file of `--coco`; see `jaxtrain.inference.sinks.BOX_FILES`.
+) -> PredictionFile:
+    """Return the file of `--coco`.
+
+    Args:
+      path: File to write.
+      model: Model that finds boxes.
+      names: Paths of the images.
+      listing: File of `--coco-images`, if there is one.
+      run: Folder of the run or model.
 
     Raises:
       UserError: The list of the images cannot be read, or lacks an image.
@@ -44,7 +48,7 @@ def coco_results(
     assert model.finder is not None
     ids = find_ids(names, model.finder, listing, run)
     remark = f"{path}: image_id is {ids.origin}"
-    return BoxFile(partial(coco, path, model, ids), remark)
+    return PredictionFile(partial(coco, path, model, ids), remark)
 
 
 @contextlib.contextmanager

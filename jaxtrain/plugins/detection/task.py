@@ -43,6 +43,7 @@ class Detection(Task):
 
     Options = DetectionOptions
     finds_boxes = True
+    predict_options = "--pictures pictures --coco boxes.json"
     size_multiple = DetectionOptions.strides[-1]
     best_metric = "map"
     shown = ("map", "map50")

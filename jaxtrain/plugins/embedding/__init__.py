@@ -4,5 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="embedding",
+    subject="tasks",
     tasks={"embedding": "jaxtrain.plugins.embedding.task:Embedding"},
+    hints={"held-out classes": "set task to embedding"},
 )

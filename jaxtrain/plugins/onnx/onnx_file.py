@@ -76,6 +76,10 @@ class ONNXFile(Exporter):
 
     precisions = get_args(Precision)
     has_integers = True
+    untimed = (
+        "ONNX Runtime has no bfloat16 on the CPU, so that ONNX's own evaluator has "
+        "checked the file"
+    )
 
     def check_installed(self) -> None:
         if library := extras.missing("onnx", "onnxruntime"):

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="packed",
+    subject="data and planning",
     sources={"packed:DIR": "jaxtrain.plugins.packed.store:open_packed"},
     index_files={"index.json": "packed"},
 )

@@ -4,5 +4,6 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="pipeline",
+    subject="devices",
     executions={"stages": "jaxtrain.plugins.pipeline.execution:Pipeline"},
 )

@@ -4,5 +4,6 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="profiler",
+    subject="watching and comparing",
     hooks={"profiler": "jaxtrain.plugins.profiler.hooks:make_profiler"},
 )

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="pruning",
+    subject="methods",
     sections={"prune": "jaxtrain.plugins.pruning.config:PruneConfig"},
     transforms={"pruning": "jaxtrain.plugins.pruning.transform:make_pruning"},
 )

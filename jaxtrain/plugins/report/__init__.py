@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="report",
+    subject="watching and comparing",
     callbacks={"report": "jaxtrain.plugins.report.at_end:write_report"},
     report_sections={
         "classification": "jaxtrain.plugins.report.class_sections:class_sections",

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="robustness",
+    subject="watching and comparing",
     requires=("adversarial",),
     evaluations={
         "out_of_distribution": "jaxtrain.plugins.robustness.outliers_part:Outliers",

@@ -7,6 +7,7 @@ _WEIGHTS = "jaxtrain.plugins.segmentation.weights"
 PLUGIN = Plugin(
     name="segmentation",
     requires=("distillation",),
+    subject="tasks",
     models={
         "unet": "jaxtrain.plugins.segmentation.unet:UNet",
         "deeplabv3_resnet50": f"{_DEEPLAB}:DeepLabV3",

@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="self_supervised",
+    subject="tasks",
     requires=("embedding",),
     tasks={"self_supervised": "jaxtrain.plugins.self_supervised.task:SelfSupervised"},
 )

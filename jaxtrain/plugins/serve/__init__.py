@@ -2,4 +2,9 @@
 
 from jaxtrain.plugin import Plugin
 
-PLUGIN = Plugin(name="serve", commands={"serve": "jaxtrain.plugins.serve.command"})
+PLUGIN = Plugin(
+    name="serve",
+    subject="use elsewhere",
+    commands={"serve": "jaxtrain.plugins.serve.command"},
+    next_commands={"serve": "jaxtrain.plugins.serve.next_command:serve"},
+)

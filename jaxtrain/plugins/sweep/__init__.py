@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="sweep",
+    subject="watching and comparing",
     requires=("report",),
     commands={"sweep": "jaxtrain.plugins.sweep.command"},
 )

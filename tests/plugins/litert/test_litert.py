@@ -153,7 +153,7 @@ def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys
         "--batch dynamic": "takes one number of images",
     }
     # The program of the page.
-    page = (ROOT / "docs" / "exporting.md").read_text()
+    page = (ROOT / "docs" / "litert.md").read_text()
     (program,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -29,10 +29,10 @@ from jaxtrain.plugins.pipeline import steps
 from jaxtrain.plugins.pipeline.cut import Stage, Stages, build_stages, make_stage_meshes
 from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
-from jaxtrain.training import precision
+from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
-from jaxtrain.training.optimizers import OPTIMIZERS, make_optimizer
+from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import as_dict
 from jaxtrain.training.step import make_eval_step, make_train_step
 from jaxtrain.training.transforms.average import WeightAverage

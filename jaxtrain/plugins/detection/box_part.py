@@ -1,0 +1,66 @@
+"""`main.py predict --pictures --coco`: files of the boxes that a model finds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxtrain.errors import UserError
+from jaxtrain.inference.parts import PredictionPart
+
+if TYPE_CHECKING:
+    from jaxtrain.data.image_files import FileNames
+    from jaxtrain.inference.model import TrainedModel
+    from jaxtrain.inference.sinks import PredictionFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxArguments:
+    """Options of `predict` on boxes."""
+
+    # Of a model of boxes: new folder for the images with what was found in them.
+    pictures: Path | None = None
+    # Of a model of boxes: file, .json, for all boxes, as COCO's results.
+    coco: Path | None = None
+    # With --coco: file, .json, of a list as COCO's that has these images, and so their
+    # ids; None: those of the run's data, or numbers.
+    coco_images: Path | None = None
+
+
+class Boxes(PredictionPart):
+    """Pictures with boxes, and a file of COCO's results."""
+
+    Options = BoxArguments
+    paths = ("pictures", "coco")
+
+    @staticmethod
+    def check(arguments: BoxArguments) -> None:
+        if arguments.coco is not None and arguments.coco.suffix != ".json":
+            raise UserError(f"--coco {arguments.coco}: it is JSON, such as boxes.json")
+        if arguments.coco_images is not None and arguments.coco is None:
+            raise UserError(
+                f"--coco-images {arguments.coco_images} has no effect without --coco: "
+                "leave it out"
+            )
+
+    @staticmethod
+    def prepare(
+        arguments: Any, model: "TrainedModel", names: "FileNames"
+    ) -> "list[PredictionFile]":
+        if arguments.pictures is None and arguments.coco is None:
+            return []
+        from jaxtrain.plugins.detection import box_sinks
+
+        if model.finder is None:
+            raise UserError(
+                f"--pictures or --coco: task = {model.description.task!r} finds no "
+                "boxes; leave it out"
+            )
+        files = []
+        if arguments.pictures is not None:
+            files.append(box_sinks.pictures_of(arguments.pictures, model, names))
+        if arguments.coco is not None:
+            listed_in = arguments.coco_images, arguments.workdir
+            files.append(
+                box_sinks.coco_results(arguments.coco, model, names, *listed_in)
+            )
+        return files
