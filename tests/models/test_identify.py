@@ -137,7 +137,7 @@ def test_a_reference_names_library_architecture_and_file():
             parse_reference(text)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_published_densenets_have_older_names():
     """Such as features.denseblock1.denselayer1.norm.1.weight."""
     source = source_of("densenet121", "densenet121")

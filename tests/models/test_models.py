@@ -160,24 +160,6 @@ def test_parameter_count(
     assert sorted(named) == sorted(held)
 
 
-# Billions of multiply-adds at 224 pixels, from the torchvision model cards ("GFLOPS").
-# ResNet-50 has 4.09 with the stride in the 3x3 convolution and 3.8 with it in the 1x1.
-@pytest.mark.parametrize(
-    ("name", "billions"),
-    [
-        ("resnet18", 1.814),
-        ("resnet50", 4.089),
-    ],
-)
-def test_resnet_multiply_adds(name: str, billions: float) -> None:
-    model = abstract(ModelConfig(name=name), IMAGENET, 1000)
-    total = sum(
-        math.prod(product.y.shape) * math.prod(product.kernel.shape[:-1])
-        for product in trace(model, IMAGENET)
-    )
-    assert total / 1e9 == pytest.approx(billions, abs=6e-4)
-
-
 def test_cifar_stem_keeps_the_resolution() -> None:
     stem, *convs, _ = trace(abstract(TINY["resnet18"], CIFAR), CIFAR)
     assert stem.kernel.shape[:2] == (3, 3)
@@ -192,7 +174,7 @@ def flat(state: Any) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("name", ["lenet", "convnet", "cnn4"])
+@pytest.mark.parametrize("name", ["convnet", "cnn4"])
 def test_two_steps_of_training(name: str) -> None:
     apply, *_ = split(abstract(TINY[name], (16, 16, 3)))
     params, rest = jax.jit(lambda: split(create(TINY[name]))[1:])()
@@ -222,27 +204,26 @@ def test_two_steps_of_training(name: str) -> None:
 
 @pytest.mark.slow
 def test_residual_blocks_start_as_their_shortcut() -> None:
-    for name, last in ("resnet18", "norm2"), ("resnet50", "norm3"):
-        shapes: Any = abstract(TINY[name], (16, 16, 3))
-        x = random_images(2, 8, 8, shapes.stage1_block2.conv1.in_features)
+    shapes: Any = abstract(TINY["resnet50"], (16, 16, 3))
+    x = random_images(2, 8, 8, shapes.stage1_block2.conv1.in_features)
 
-        @jax.jit
-        def start(x: jax.Array) -> tuple[jax.Array, Any]:
-            model: Any = create(TINY[name])  # noqa: B023
-            y = model.stage1_block2(x)
-            # Without the kernels, which are then not drawn.
-            params = nnx.to_flat_state(nnx.state(model, nnx.Param))
-            return y, nnx.from_flat_state(
-                [(path, leaf) for path, leaf in params if path[-1] == "scale"]
-            )
+    @jax.jit
+    def start(x: jax.Array) -> tuple[jax.Array, Any]:
+        model: Any = create(TINY["resnet50"])
+        y = model.stage1_block2(x)
+        # Without the kernels, which are then not drawn.
+        params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+        return y, nnx.from_flat_state(
+            [(path, leaf) for path, leaf in params if path[-1] == "scale"]
+        )
 
-        y, scales = start(x)
-        np.testing.assert_array_equal(y, nnx.relu(x))
-        for path, scale in flat(scales).items():
-            assert (scale == (0 if last in path else 1)).all(), path
+    y, scales = start(x)
+    np.testing.assert_array_equal(y, nnx.relu(x))
+    for path, scale in flat(scales).items():
+        assert (scale == (0 if "norm3" in path else 1)).all(), path
 
 
-@pytest.mark.parametrize("name", SHALLOW)
+@pytest.mark.parametrize("name", ["cnn4", "resnet18"])
 def test_bfloat16_policy(name: str) -> None:
     model = abstract(TINY[name], (16, 16, 3), policy=BF16)
     *products, last = trace(model, (16, 16, 3))
@@ -256,10 +237,9 @@ def test_bfloat16_policy(name: str) -> None:
         assert array.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
-def test_logits_are_not_rounded_to_the_compute_dtype(narrow: str) -> None:
+def test_logits_are_not_rounded_to_the_compute_dtype() -> None:
     """They are the float32 sums of products of rounded features and kernels."""
-    policy = jmp.get_policy(f"params=float32,compute={narrow},output=float32")
+    policy, narrow = BF16, "bfloat16"
     rngs = nnx.Rngs(0)
     head = Head(64, 10, 0.0, layers=layers.Layers(policy=policy, rngs=rngs))
     bias: Any = head.linear.bias
@@ -334,8 +314,9 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     )
 
 
-@pytest.mark.parametrize("activation", [None, nnx.relu, silu, hard_swish])
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(
+    ("groups", "activation"), [(1, nnx.relu), (3, None), (3, silu), (1, hard_swish)]
+)
 def test_gradients_of_batch_norm_are_those_of_its_formula(
     groups: int, activation: Activation | None
 ) -> None:
@@ -389,9 +370,9 @@ def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(var, x.var(dims, keepdims=True), rtol=1e-5)
 
 
-@pytest.mark.parametrize("mean", [100.0, 1000.0])
-def test_batch_norm_of_a_large_mean_is_exact_in_float32(mean: float) -> None:
-    """From the mean of the squares the result was 4e-3 and 0.3 off, of deviation 1."""
+def test_batch_norm_of_a_large_mean_is_exact_in_float32() -> None:
+    """From the mean of the squares the result was 0.3 off, of deviation 1."""
+    mean = 1000.0
     norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(8)
     rng = np.random.default_rng(0)
     x = (mean + rng.standard_normal((64, 16, 16, 8))).astype(np.float32)
@@ -538,12 +519,11 @@ def test_smallest_image_may_depend_on_options() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_v2_s"])
-def test_stems_of_inverted_nets(name: str) -> None:
+def test_stems_of_inverted_nets() -> None:
     """That for small images leaves out two strides, and any size will do."""
     cases: Any = (("imagenet", 1), ("cifar", 4))
     for stem, rows in cases:
-        config = ModelConfig(name=name, width=0.01, stem=stem)
+        config = ModelConfig(name="mobilenet_v3_small", width=0.01, stem=stem)
         model = abstract(config, CIFAR)
         *_, last = [p for p in trace(model, CIFAR) if len(p.y.shape) == 4]
         assert last.y.shape[1:3] == (rows, rows) and model.stride == 32 // rows

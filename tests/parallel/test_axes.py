@@ -19,6 +19,7 @@ from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers import split_pool
 from tests.helpers.axes import COVER, NUM_DEVICES, assert_same, draw_on
 from tests.helpers.command import with_devices
+from tests.helpers.tiers import thinned
 
 Axes = dict[str, int]
 
@@ -60,8 +61,7 @@ def test_channels_and_pixels_are_not_combined():
 
 PAIRS = [mesh for mesh in TWOS if len(mesh) == 2]
 TRIPLES = [mesh for mesh in TWOS if len(mesh) == 3]
-# Of those of another size, each pair once, and a few where each axis is of 4 once.
-ONCE = list({frozenset(mesh): mesh for mesh in OTHERS}.values())
+# Of those of another size, a few where each axis is of 4 once.
 FOURS = [
     {"data": 4, "model": 2},
     {"data": 2, "fsdp": 4},
@@ -92,31 +92,23 @@ def test_every_pair_is_in_a_triple():
 @pytest.mark.parametrize(
     ("name", "meshes"),
     [
-        ("lenet", TRIPLES),
         ("convnet, global", TRIPLES),
-        ("convnet, groups", TRIPLES),
-        ("cnn4", COVER),
-        ("basic resnet", COVER),
+        pytest.param("lenet", TRIPLES, marks=pytest.mark.exhaustive),
+        pytest.param("basic resnet", COVER, marks=pytest.mark.exhaustive),
     ],
     ids=lambda value: value if isinstance(value, str) else str(len(value)),
 )
 def test_triples(name: str, meshes: list[Axes]):
-    """Every pair is in one of them; by themselves pairs are in the next test."""
+    """Every pair is in one of them; batch norm in groups is in the test below."""
     assert_same(name, [{"meshes": meshes}])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "meshes"),
-    [("lenet", ONCE), ("convnet, global", FOURS)],
-    ids=lambda value: value if isinstance(value, str) else str(len(value)),
-)
-def test_other_sizes(name: str, meshes: list[Axes]):
-    assert_same(name, [{"meshes": meshes}])
+def test_other_sizes():
+    assert_same("convnet, global", [{"meshes": FOURS}])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["convnet, groups", "convnet, global"])
+@pytest.mark.parametrize("name", thinned(2, ["convnet, groups", "convnet, global"]))
 def test_axes_with_micro_batches_stages_and_presets(name: str):
     """What shares the work beside the axes: time, layers, and what fsdp splits."""
     assert_same(
@@ -135,7 +127,7 @@ def test_copies_of_weights():
     assert_same(
         "convnet, groups",
         [
-            {"meshes": COVER, "copies": True},
+            {"meshes": COVER[:1], "copies": True},
             {"meshes": AXES, "copies": True, "micro": 2, "stages": 2},
             {"meshes": [{"fsdp": 4}], "copies": True, "preset": "zero1"},
         ],
@@ -144,11 +136,7 @@ def test_copies_of_weights():
 
 @pytest.mark.slow
 def test_what_is_computed_again_is_the_same_on_all_axes():
-    meshes = [
-        {"data": 2, "fsdp": 2, "model": 2},
-        {"data": 2, "spatial": 2, "spatial_width": 2},
-    ]
-    assert_same("basic resnet", [{"meshes": meshes, "remat": "full"}])
+    assert_same("basic resnet", [{"meshes": COVER[:2], "remat": "full"}])
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import cpu_devices
 from jaxtrain.run.setup import build_setup
 from tests.helpers.command import with_devices
+from tests.helpers.numerics import FP64
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.words import quoted
 
@@ -50,6 +51,7 @@ def choose_all() -> list[int]:
         ]
 
 
+@pytest.mark.slow
 def test_as_many_devices_share_a_batch_as_have_enough_to_do():
     assert with_devices(8, choose_all) == [num for *_, num in CHOICES]
 
@@ -70,6 +72,7 @@ def count_devices(batch_sizes: list[int]) -> list[int]:
         return [build_setup(config).num_devices for config in configs]
 
 
+@pytest.mark.slow
 def test_devices_divide_every_batch():
     # 33 images are 16 pairs and one more.
     assert with_devices(8, count_devices, [32, 33]) == [8, 1]
@@ -103,15 +106,12 @@ def test_a_run_is_the_same_on_one_device_and_on_all_cores(
         "--optimizer.warmup-steps 0 --logging.every-steps 1 --logging.report False"
     )
 
-    def train(workdir: str, *more: object) -> None:
-        command = [*shlex.split(words), "--workdir", workdir, *more]
-        process = cli.start(*command, anew=True, JAX_ENABLE_X64="1")
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-
-    train("one", "--parallel.cpu-devices", 1)
-    train("moved", "--parallel.cpu-devices", 1, "--train.stop-after-steps", 3)
-    train("moved")
+    words = [*shlex.split(words), "--workdir"]
+    cli.done(*words, "one", **FP64)
+    cli.done(*words, "moved", "--train.stop-after-steps", 3, **FP64)
+    process = cli.start(*words, "moved", anew=True, JAX_ENABLE_X64="1")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     num_devices, losses = read(cli.directory / "one")
     assert num_devices == 1
     num_devices, moved = read(cli.directory / "moved")

@@ -122,6 +122,7 @@ TINY = recipe(
 )
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_it_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ):

@@ -9,7 +9,6 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
-from tests.helpers.tiers import diagonal
 
 pytestmark = pytest.mark.slow
 
@@ -57,18 +56,12 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "preset"), diagonal(LOSSES, ["data_parallel", "fsdp", "2d"])
+    ("loss", "preset"), [("arcface", "fsdp"), ("contrastive", "2d")]
 )
-def test_presets(tmp_path: Path, loss: str, preset: str):
+def test_a_run_that_goes_on_elsewhere(tmp_path: Path, loss: str, preset: str):
     alone = run(tmp_path / "one", LOSSES[loss], 1)
-    word = f"parallel.preset={preset}"
-    assert_same(alone, run(tmp_path / "many", LOSSES[loss], 8, word))
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_run_that_goes_on_elsewhere(tmp_path: Path, loss: str):
-    alone = run(tmp_path / "one", LOSSES[loss], 1)
-    run(tmp_path / "many", LOSSES[loss], 8, "train.stop-after-steps=5")
+    words = f"parallel.preset={preset}", "train.stop-after-steps=5"
+    run(tmp_path / "many", LOSSES[loss], 8, *words)
     assert_same(alone, run(tmp_path / "many", LOSSES[loss], 1))
 
 

@@ -9,6 +9,7 @@ from tests.helpers.forked import ROOT
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import thinned
 
 STEPS = 6
 RECIPES = {"cifar10_fast": "32x32x3", "fashion_mnist_fast": "28x28x1"}
@@ -31,14 +32,8 @@ def run(folder: Path, name: str, devices: int, *words: object) -> Path:
     source = f"synthetic:{RECIPES[name]}/10/96"
     flags = [f"--{key}={value}" for key, value in SMALL.items()]
     result = Cli(folder)(
-        "--config",
-        ROOT / f"configs/{name}.py",
-        "--workdir",
-        folder / "run",
-        "--data.source",
-        source,
-        *flags,
-        *words,
+        *("--config", ROOT / f"configs/{name}.py", "--workdir", folder / "run"),
+        *("--data.source", source, *flags, *words),
         JAX_NUM_CPU_DEVICES=str(devices),
         **FP64,
     )
@@ -50,8 +45,7 @@ def losses(workdir: Path) -> list[float]:
     return [line["loss"] for line in read_lines(workdir, "train")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", thinned(2, ["fashion_mnist_fast", "cifar10_fast"]))
 def test_a_stop_and_four_devices_change_no_loss(name: str, tmp_path: Path):
     """Whitening, Muon, alternating flips, smoothed labels, averaged weights."""
     one = run(tmp_path / "one", name, 1)

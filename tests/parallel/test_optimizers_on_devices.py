@@ -9,6 +9,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
+from tests.helpers.tiers import thinned
 
 # Name -> how eight devices share the work.
 MESHES = {
@@ -18,8 +19,7 @@ MESHES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("name", thinned(2, MESHES))
 def test_eight_devices_take_the_steps_of_one(name: str, tmp_path: Path):
     text = recipe(
         data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',

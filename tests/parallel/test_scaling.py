@@ -1,7 +1,6 @@
 """The number of devices, and what they share, does not change the result."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,25 +27,13 @@ CONFIG = recipe(
 GROUPS = "parallel.batch_norm=8"
 
 
-def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 # Devices, and flags. One step of every mesh is compared in test_axes.py, also of deep
 # models; here the preset 2d splits channels, and the mesh with both axes splits pixels.
 GLOBAL_NORM = [
-    (8, ""),
-    slow(8, "parallel.preset=fsdp"),
-    slow(4, "parallel.preset=zero1"),
-    slow(8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
-    slow(8, "parallel.preset=2d"),
+    (8, "parallel.preset=fsdp"),
+    (8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
 ]
-GROUP_NORM = [
-    (8, ""),
-    slow(8, "parallel.preset=fsdp"),
-    slow(4, "parallel.preset=2d"),
-    slow(4, "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"),
-]
+GROUP_NORM = [(8, ""), (4, "parallel.preset=2d")]
 
 
 def run(folder: Path, devices: int, *words: object) -> Path:
@@ -76,6 +63,7 @@ def group_norm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("one"), 1, GROUPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("devices", "flags"), GLOBAL_NORM)
 def test_losses_are_those_of_one_device(
     global_norm: Path, tmp_path: Path, devices: int, flags: str
@@ -93,7 +81,7 @@ def test_losses_with_batch_norm_groups_are_those_of_one_device(
 
 @pytest.mark.slow
 def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
-    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=4")
+    run(tmp_path, 4, "parallel.preset=zero1 train.stop-after-steps=4")
     check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
 
 
@@ -102,7 +90,7 @@ def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
     check_same(global_norm, run(tmp_path, 1, "data.cache=stream"), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_float32_is_near_on_eight_devices(tmp_path: Path):
     """Loosely: a gradient may differ by 1e-3, and with it the small steps."""
     one, eight = (run(tmp_path / str(n), n, "precision=fp32") for n in (1, 8))

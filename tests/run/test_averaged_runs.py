@@ -85,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory):
     return get
 
 
-@pytest.mark.parametrize("case", thinned(3, OPTIMIZERS))
+@pytest.mark.parametrize("case", thinned(4, ["lookahead", "prodigy", "dadapt_adamw"]))
 def test_eight_devices_that_share_the_state_train_the_same(case, whole, tmp_path):
     many = start(tmp_path, case, "parallel.preset=fsdp", devices=8)
     assert_near(many, whole(case))
@@ -102,18 +102,17 @@ def assert_near(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("case", thinned(2, ["swa", "plateau"]))
-def test_two_processes_train_the_same(case, whole, tmp_path):
-    """Both compute new statistics, and put the same factor onto their devices."""
-    config = written(tmp_path, case)
+def test_two_processes_train_the_same(whole, tmp_path):
+    """Both compute new statistics."""
+    config = written(tmp_path, "swa")
     words = ["--config", config, "--workdir", tmp_path / "run"]
     result = run_two(tmp_path, *words, **FP64)
     assert result.code == 0, result.stderr
-    assert_near(tmp_path / "run", whole(case))
+    assert_near(tmp_path / "run", whole("swa"))
 
 
 @pytest.mark.parametrize(
-    "case", thinned(2, ["swa", "schedule_free_sgd", "lookahead", "plateau"])
+    "case", thinned(3, ["plateau", "schedule_free_sgd", "schedule_free_adamw"])
 )
 def test_a_run_that_was_stopped_ends_the_same(case, whole, tmp_path):
     """Before the first average, between two, and after the last evaluation but one."""
@@ -122,7 +121,7 @@ def test_a_run_that_was_stopped_ends_the_same(case, whole, tmp_path):
     assert_same_run(whole(case), start(tmp_path, case), STEPS)
 
 
-@pytest.mark.parametrize("case", ["swa", "schedule_free_sgd"])
+@pytest.mark.parametrize("case", thinned(2, ["swa", "schedule_free_sgd"]))
 def test_statistics_are_those_of_the_average(case, whole):
     """The first norm's, behind a convolution: of all training images, in batches of 8.
 

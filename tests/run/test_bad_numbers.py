@@ -11,7 +11,6 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.digest import not_finite
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
@@ -34,14 +33,14 @@ from tests.helpers.trial import LAYOUT
 # Two good steps; then the statistics of the last batch norm overflow.
 CHANGES = {
     "optimizer": 'OptimizerConfig(name="sgd", learning_rate=1e3)',
-    "train": "TrainConfig(steps=30, ema_decay=0.9, max_bad_steps=100)",
+    "train": "TrainConfig(steps=20, ema_decay=0.9, max_bad_steps=100)",
     "checkpoint": "CheckpointConfig(every_steps=1, keep=100)",
 }
 
 
 @pytest.mark.slow
-def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
-    """A run that stops in between tells no more of them."""
+def test_bad_steps_are_told_with_their_examples_and_never_saved(cli: Cli, write_config):
+    """A run that stops in between tells no more of them; all checkpoints are finite."""
     config, run = write_config(recipe(**CHANGES)), cli.directory / "run"
     words = ["--config", config, "--workdir", run]
     part = cli(*words, "--train.stop-after-steps", 11)
@@ -62,34 +61,14 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
         assert isinstance(line["loss"], float | str)
         assert isinstance(line["grad_norm"], float | str)
     assert ["note" in line for line in lines] == [False] * (MAX_TOLD - 1) + [True]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "rate"),
-    [("fp32", 1e3), pytest.param("fp16", 1e4, marks=pytest.mark.slow)],
-)
-def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
-    cli: Cli, write_config, policy: str, rate: float
-):
-    config_file, run = write_config(recipe(**CHANGES)), cli.directory / "run"
-    words = ["--precision", policy, "--optimizer.learning-rate", rate]
-    words += ["--train.steps", 10]
-    result = cli("--config", config_file, "--workdir", run, *words)
-    assert result.code == 0, result.stderr
-    assert 0 < read_summary(run)["skipped_steps"] < 10
-    config = config_lib.replace(load_config(config_file), "precision", policy)
-    abstract = as_dict(build_setup(config).abstract_state)
-    folder, run_id = run / "checkpoints", RunId.read(run)
-    saved = Checkpoints(folder, config.checkpoint, run=run_id)
+    abstract = as_dict(setup.abstract_state)
+    checkpoint = setup.config.checkpoint
+    saved = Checkpoints(run / "checkpoints", checkpoint, run=RunId.read(run))
     with contextlib.closing(saved):
-        assert len(saved.steps()) == 10
+        assert len(saved.steps()) == 20
         for step in saved.steps():
             state, _ = saved.restore(step, abstract)
             assert not_finite(state) == []
-            assert all(
-                np.isfinite(x).all() for x in jax.tree.leaves(state["ema_params"])
-            )
 
 
 def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):

@@ -86,9 +86,8 @@ def test_other_runs_are(case: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["fsdp", "tensor"])
-def test_runs_on_several_devices_are(preset: Any):
-    config = layered(FROZEN, parallel=ParallelConfig(preset=preset))
+def test_runs_on_several_devices_are():
+    config = layered(FROZEN, parallel=ParallelConfig(preset="2d"))
     one = take_steps(layered(FROZEN))
     kept = with_devices(4, take_kept, config)
     assert_same(kept, one)

@@ -3,7 +3,6 @@
 import math
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -91,24 +90,6 @@ def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.slow
-def test_hang_and_signal_end_in_time(cli: Cli, write_config):
-    words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    program = STEADY + HANG_TOLD
-    process = cli.start(*words, program=program, fault="hang@step:20")
-    wait_for_hang(cli, process)
-    start = time.monotonic()
-    process.send_signal(signal.SIGUSR1)
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert time.monotonic() - start > GRACE - 0.5
-    assert process.returncode == 143, stderr
-    assert MESSAGE in stderr
-    again = cli(*words)
-    assert again.code == 0, again.stderr
-    assert read_summary(cli.directory / "run")["step"] == 24
-    assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
-
-
-@pytest.mark.slow
 def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     """Its main thread waits inside a collective, where Python calls no handlers."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
@@ -124,15 +105,18 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     assert [process.returncode for process in both] == [143, 143], errors
     assert MESSAGE in errors[0]
     assert "process 0 ended, so this one does: not saved within" in errors[1]
+    again = cli(*words)
+    assert again.code == 0, again.stderr
+    assert read_summary(cli.directory / "run")["step"] == 24
+    assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "num_signals", "code", "step", "told"),
     [
         (1, 1, 130, 17, f"not saved within checkpoint.grace_seconds = 1: {GOES_ON}"),
-        (60, 2, 1, 17, f"not saved, as a second signal came: {GOES_ON}"),
-        (1, 1, 130, 16, NOTHING_LOST.format("step 16, which is saved")),
-        (60, 2, 1, 0, NOTHING_LOST.format("step 16, which is saved")),
+        (60, 2, 1, 16, NOTHING_LOST.format("step 16, which is saved")),
     ],
 )
 def test_main_thread_in_c_does_not_matter(
@@ -153,6 +137,7 @@ def test_main_thread_in_c_does_not_matter(
     assert f"stopped: {told}" in stderr
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_config):
     checkpoint = "CheckpointConfig(grace_seconds=0.5)"
     words = ["--config", write_config(recipe(checkpoint=checkpoint))]
@@ -167,6 +152,7 @@ def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_conf
     assert f"stopped: {NOTHING_LOST.format('the start')}" in stderr
 
 
+@pytest.mark.slow
 def test_python_has_the_same_limit(cli: Cli):
     process = cli.start(program=STEADY + FROM_PYTHON)
     assert process.stdout is not None

@@ -18,6 +18,7 @@ from jaxtrain.records.writer import SYSTEM, scalars_by_split
 from jaxtrain.run import telemetry
 from jaxtrain.run.telemetry import COMBINED, combine
 from tests.helpers.recipes import EIGHT_STEPS
+from tests.helpers.runs import read_summary
 
 NUM_FAKE = 4
 
@@ -132,16 +133,12 @@ def test_lines_of_a_run_tell_of_the_machine(
     assert "GPU 20%  400 W  53 C" in capsys.readouterr().out
 
 
-def test_on_a_cpu_nothing_is_invented(
-    write_config: Callable[..., Path], tmp_path: Path
-):
-    run, config = tmp_path / "run", write_config(EIGHT_STEPS)
-    assert main(["--config", str(config), "--workdir", str(run)]) == 0
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+def test_on_a_cpu_nothing_is_invented(digits_run: Path):
+    lines = map(json.loads, (digits_run / "metrics.jsonl").read_text().splitlines())
     lines = [line for line in lines if line["kind"] == "train"]
     expected = {"data_wait", "host_cpu_cores", "host_memory_bytes"}
     assert all(set(line) & set(SYSTEM) == expected for line in lines)
-    assert "mfu" not in json.loads((run / "summary.json").read_text())
+    assert "mfu" not in read_summary(digits_run)
 
 
 def test_trackers_show_the_machine_apart():

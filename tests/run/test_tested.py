@@ -108,20 +108,12 @@ def test_summary_screen_and_report_are_of_the_model_that_evaluate_takes(run: Pat
 
 
 @pytest.mark.slow
-def test_a_finished_run_that_was_killed_before_its_summary_gets_the_same(run: Path):
-    before = read_summary(run)
-    again(run)
-    after = read_summary(run)
-    for name in ("step", "epoch", "eval", "model", "last", "best", "skipped_steps"):
-        assert after[name] == before[name], name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", ["", "--parallel.pipeline-stages 2"])
-def test_several_devices_test_the_same_checkpoint(run: Path, words: str):
+def test_several_devices_test_the_same_checkpoint(run: Path):
+    """As after a kill between the last save and the summary."""
     before = read_summary(run)
     (run / "summary.json").unlink()
-    more = ["--config", "recipe.py", "--workdir", "run", *words.split()]
+    more = ["--config", "recipe.py", "--workdir", "run"]
+    more += ["--parallel.pipeline-stages", "2"]
     result = Cli(run.parent)(*more, JAX_NUM_CPU_DEVICES="4")
     assert result.code == 0, result.stderr
     after = read_summary(run)
