@@ -21,6 +21,7 @@ from tests.helpers.damage import files, truncate, zero
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines
+from tests.helpers.tiers import thinned
 
 FIRST, BEFORE, NEWEST, END = 2, 4, 6, 8
 
@@ -105,8 +106,7 @@ def test_flipped_bits_change_no_run(
     assert ends["found"] >= 4 and not ends["uncommitted"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+@pytest.mark.parametrize("damage", thinned(2, [Path.unlink, truncate]))
 def test_damaged_files_change_no_run(
     runs: Path,
     tmp_path: Path,

@@ -16,12 +16,10 @@ CONFIG = recipe(
 )
 
 
-@pytest.mark.parametrize(
-    "cache", ["device", pytest.param("stream", marks=pytest.mark.slow)]
-)
-def test_nan_is_skipped_by_the_guard(cli: Cli, write_config, cache: str):
+@pytest.mark.slow
+def test_nan_is_skipped_by_the_guard(cli: Cli, write_config):
     """That step and no other, again and again the same."""
-    words = ["--config", write_config(CONFIG), "--data.cache", cache]
+    words = ["--config", write_config(CONFIG), "--data.cache", "stream"]
     for name in ("one", "other"):
         with faulty("nan@step:5"):
             result = cli(*words, "--workdir", name)

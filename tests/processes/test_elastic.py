@@ -15,17 +15,14 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.json_files.run_id import RunId
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli, start_two
+from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines
-from tests.helpers.waiting import PATIENCE
 
 # The order in which one run is carried on: processes, devices of each, flags.
 STAGES = [
-    (1, 8, "--parallel.preset fsdp"),
     (1, 8, "--parallel.preset 2d"),
-    (2, 1, "--data.cache stream --data.workers 1"),
-    (2, 2, "--parallel.preset fsdp"),
+    (2, 2, "--parallel.preset fsdp --data.cache stream --data.workers 1"),
     (1, 2, "--parallel.preset spatial --data.cache stream"),
 ]
 STEPS_A_STAGE = 3
@@ -47,10 +44,11 @@ CONFIG = recipe(
 def go_on(workdir: Path, processes: int, devices: int, *words: object) -> None:
     words = ("--config", workdir.parent / "recipe.py", "--workdir", workdir, *words)
     env = {"JAX_NUM_CPU_DEVICES": str(devices), **FP64}
-    cli = Cli(workdir.parent)
-    process = cli.start(*words, **env) if processes == 1 else start_two(*words, **env)
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, stderr
+    here = workdir.parent
+    result = (
+        Cli(here)(*words, **env) if processes == 1 else run_two(here, *words, **env)
+    )
+    assert result.code == 0, result.stderr
 
 
 def losses(workdir: Path) -> np.ndarray:

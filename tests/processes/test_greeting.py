@@ -169,15 +169,9 @@ JUNK = [
         json.dumps({**HELLO, **change}).encode() + b"\n"
         for change in (
             {"process": 1e300},
-            {"process": float("inf")},
             {"process": -1},
-            {"process": True},
-            {"process": "1"},
             {"of": None},
-            {"of": 10**30},
             {"purpose": "kv"},
-            {"purpose": []},
-            {"nonce": ""},
             {"nonce": "0" * 3000},
             {"nonce": 5},
             {"token": 1},

@@ -167,16 +167,8 @@ def test_processes_that_do_not_fit_together_are_told():
 JUNK = [
     b"",
     b"GET / HTTP/1.0\r\n\r\n\n",
-    b'{"process": 1}\n',
-    b"[]\n",
-    b'{"process": 1e999, "of": 2}\n',
-    b'{"process": Infinity, "of": 2}\n',
-    b"[" * 4000 + b"\n",
     b"x" * 10_000,
-    *(
-        json.dumps({**HELLO, **change}).encode() + b"\n"
-        for change in ({"process": 1e300}, {"of": None}, {"process": 10**30})
-    ),
+    json.dumps({**HELLO, "process": 10**30}).encode() + b"\n",
     # A hello that is right, and no proof after it.
     json.dumps(HELLO).encode() + b'\n{"go": "' + b"0" * 64 + b'"}\n',
 ]

@@ -178,7 +178,6 @@ PROGRAM = """
 import pathlib, sys, time
 from jaxtrain.__main__ import run
 from jaxtrain.run import evaluations, loop
-from tests.helpers.tiers import thinned
 
 def function(*args, **kwargs):
     pathlib.Path("there").touch()
@@ -213,7 +212,8 @@ def held_at_an_evaluation(
         assert process.returncode == 0, stderr
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("count", [1, 2])
 def test_real_run_ends_as_if_no_other_had_come(
     undisturbed: Path, tmp_path: Path, cli: Cli, count: int
 ):
@@ -253,9 +253,9 @@ def test_lock_that_a_killed_run_has_left_keeps_nobody_out(
 
 
 def test_checkpoints_are_shown_while_a_run_holds_the_folder(
-    undisturbed: Path, tmp_path: Path
+    digits_run: Path, tmp_path: Path
 ):
-    run = Path(shutil.copytree(undisturbed / "run", tmp_path / "run"))
+    run = Path(shutil.copytree(digits_run, tmp_path / "run"))
     with locked(run):
         before = contents(run)
         for how in ("--list", "--verify"):
@@ -441,6 +441,7 @@ def links(tmp_path: Path, undisturbed: Path) -> tuple[Path, Path]:
     return link, run
 
 
+@pytest.mark.slow
 def test_fresh_through_a_link_stays_where_that_leads(undisturbed: Path, tmp_path: Path):
     link, run = links(tmp_path, undisturbed)
     assert start(undisturbed, link, "--fresh", "--train.steps", "2") == 0
@@ -471,6 +472,7 @@ def test_run_stays_where_its_link_led(
     assert_same_run(undisturbed / "run", run, STEPS)
 
 
+@pytest.mark.slow
 def test_link_that_leads_nowhere(
     undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):

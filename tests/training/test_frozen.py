@@ -135,12 +135,9 @@ def step_of(config: Config) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("freeze", "backward"),
     [
-        # Of each convolution the gradient of its kernel, and of its input but for the
-        # stem's, which are images.
-        pytest.param((), 2 * 20 - 1, marks=pytest.mark.slow),
-        # Nothing before stage 4: of its 5, the first two see frozen features.
-        (STAGES, 2 * 5 - 2),
         (("backbone",), 0),
+        # Nothing before stage 4: of its 5, the first two see frozen features.
+        pytest.param(STAGES, 2 * 5 - 2, marks=pytest.mark.slow),
         # All gradients go through, to the stem; the last stage has none of its own.
         pytest.param(("stage4*",), 2 * 20 - 1 - 5, marks=pytest.mark.slow),
     ],
@@ -154,18 +151,6 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
     if freeze == ("backbone",):
         assert not any("stage" in path or "stem" in path for path in moments)
         assert any("mu/head/linear/kernel" in path for path in moments)
-
-
-@pytest.mark.slow
-def test_a_step_of_the_head_alone_costs_a_third():
-    def flops(freeze: tuple[str, ...]) -> float:
-        step, arguments = step_of(resnet({"freeze": freeze}))
-        costs: Any = jax.jit(step).lower(*arguments).cost_analysis()
-        return costs["flops"]
-
-    # Of the forward pass, the gradients of kernels and those of activations, without
-    # those of the images, one is left.
-    assert 0.3 < flops(("backbone",)) / flops(()) < 0.36
 
 
 @pytest.mark.slow
@@ -252,11 +237,6 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
     for stop in (2, 5, 6):
         words = f"{head} {quoted(tmp_path / 'parts')} --train.stop-after-steps {stop}"
         assert main(shlex.split(words)) == 0
-    assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
-    # Back into the first phase.
-    assert (
-        main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --resume-step 2")) == 0
-    )
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
     # A longer run has a schedule of its own, and goes on. Its seventh step is at half
     # of the second cycle, and 0.81 of its peak; the sixth was at two thirds, and 0.46.

@@ -159,12 +159,11 @@ def x64() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("text", ["fp32", "fp16", "fp64"])
-def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path, text: str) -> None:
+def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path) -> None:
     """It trains, evaluates, saves and goes on, in the dtypes that the policy says."""
     config = write_recipe(tmp_path / "recipe.py", recipe())
     words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
-    words += ["--precision", text, "--train.steps", "4"]
+    words += ["--precision", "fp16", "--train.steps", "4"]
     assert main([*words, "--train.stop-after-steps", "2"]) == 0
     assert main(words) == 0
     assert read_summary(tmp_path / "run")["eval"]["num_examples"] == 360
