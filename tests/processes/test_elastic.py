@@ -6,6 +6,7 @@ layout: that a run goes on shows that its state came back to the last bit.
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +45,8 @@ CONFIG = recipe(
 def go_on(workdir: Path, processes: int, devices: int, *words: object) -> None:
     words = ("--config", workdir.parent / "recipe.py", "--workdir", workdir, *words)
     env = {"JAX_NUM_CPU_DEVICES": str(devices), **FP64}
-    here = workdir.parent
-    result = (
-        Cli(here)(*words, **env) if processes == 1 else run_two(here, *words, **env)
-    )
+    start = Cli(workdir.parent) if processes == 1 else partial(run_two, workdir.parent)
+    result = start(*words, **env)
     assert result.code == 0, result.stderr
 
 
