@@ -14,7 +14,6 @@ from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, shapes_of
-from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.models.weights.names import OWN, ArrayNames
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, plan_start
@@ -102,16 +101,6 @@ def test_weights_of_the_whole_model_keep_all_but_the_last_layers():
         "aux/head/linear",
     }
     assert start.rows["new"].startswith("the last layer, which had 7 outputs")
-
-
-def test_backbone_is_a_pattern_of_layers():
-    model = describe(ModelConfig(name="fcn_resnet50", **SMALL)).abstract
-    found = {
-        path.partition("/")[0]
-        for path in find_layers(model, "train.freeze", "backbone")
-    }
-    assert found == {*model.backbone_layers}
-    assert {"stem_conv", "stage4_block2"} < found and not found & {"aux", "head"}
 
 
 MAPS = (

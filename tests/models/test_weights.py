@@ -372,31 +372,6 @@ def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told
 
 
-CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "missing": (lambda x: x.pop("bn1.bias"), "1 missing (bn1.bias)"),
-    "unused": (lambda x: x.update({"bn3.bias": x["bn1.bias"]}), "model (bn3.bias)"),
-    "misshapen": (
-        lambda x: x.update({"bn1.bias": x["fc.bias"]}),
-        "1 of another shape (bn1.bias: [5], expected [8])",
-    ),
-    "last": (lambda x: x.pop("fc.weight"), "1 missing (fc.weight)"),
-}
-
-
-@pytest.mark.slow
-@each_row("name", CHANGES)
-def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
-    from safetensors.numpy import load_file, save_file
-
-    change, message = CHANGES[name]
-    found = load_file(tiny.FILE)
-    change(found)
-    save_file({k: x.copy() for k, x in found.items()}, tmp_path / "tiny.safetensors")
-    with pytest.raises(UserError) as error:
-        load_model(tmp_path / "tiny.safetensors")
-    assert message in str(error.value)
-
-
 def check_parts() -> None:
     """Place the weights on two devices, by their last dim where it is even."""
     with pytest.MonkeyPatch.context() as patch:

@@ -13,15 +13,10 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import cpu_devices
-from jaxtrain.run.setup import build_setup
 from tests.helpers.command import with_devices
 from tests.helpers.numerics import FP64
 from tests.helpers.processes import ROOT, Cli
@@ -54,28 +49,6 @@ def choose_all() -> list[int]:
 @pytest.mark.slow
 def test_as_many_devices_share_a_batch_as_have_enough_to_do():
     assert with_devices(8, choose_all) == [num for *_, num in CHOICES]
-
-
-def count_devices(batch_sizes: list[int]) -> list[int]:
-    """Return how many of the devices that are offered runs of these batches use."""
-    configs = [
-        Config(
-            data=DataConfig(
-                source="synthetic:64x64x1/4/512", batch_size=size, eval_batch_size=64
-            ),
-            model=ModelConfig(name="lenet"),
-            optimizer=OptimizerConfig(learning_rate=0.1),
-        )
-        for size in batch_sizes
-    ]
-    with mock.patch.object(cpu_devices, "_offered", True):
-        return [build_setup(config).num_devices for config in configs]
-
-
-@pytest.mark.slow
-def test_devices_divide_every_batch():
-    # 33 images are 16 pairs and one more.
-    assert with_devices(8, count_devices, [32, 33]) == [8, 1]
 
 
 def test_devices_that_the_user_has_asked_jax_for_are_all_used():

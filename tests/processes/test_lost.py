@@ -18,7 +18,7 @@ from jaxtrain.processes import relay
 from tests.helpers.processes import ROOT, Cli, end_all, free_port, two
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import PATIENCE, wait_for_lines, wait_until
+from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 # The processes wait for each other in every step.
 CONFIG = recipe(
@@ -34,22 +34,6 @@ SILENT = (
     "error: process {} was silent for 5 s (parallel.heartbeat_seconds); the same "
     "command goes on\n"
 )
-
-# The command line, whose process 1 does not come to its first step.
-BEGINS = """
-import pathlib, sys, time
-from jaxtrain.__main__ import run
-from jaxtrain.run import train
-
-def begin(job):
-    pathlib.Path("begins").touch()
-    while True:
-        time.sleep(0.01)
-
-if sys.argv[-1] == "1":
-    train.restore_or_create = begin
-run()
-"""
 
 Both = Sequence["subprocess.Popen[str]"]
 
@@ -121,18 +105,6 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     assert all("error: " in text for text in told)
     assert any("no step was done for 10 s" in text for text in told)
     finish(start_both(), run)
-
-
-@pytest.mark.exhaustive
-def test_signal_before_the_first_step_ends_both(cli: Cli, start_both):
-    """While they compile: there is nothing to save yet, and no place to agree on."""
-    both = start_both(program=BEGINS)
-    wait_until((cli.directory / "begins").exists, *both)
-    both[1].send_signal(signal.SIGTERM)
-    nothing = "there was nothing to save yet, so nothing was lost\n"
-    assert end(both[1], 143) == f"stopped: {nothing}"
-    other = end(both[0], 143)
-    assert other == f"error: process 1 ended, so this one does: {nothing}"
 
 
 # Without JAX: processes that meet, then do what the second line says.

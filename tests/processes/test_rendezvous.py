@@ -270,16 +270,6 @@ def test_missing_token_of_a_process_is_named_at_the_end_of_the_wait(
     assert "process 1 has not: give all processes of the run the same" in one
 
 
-def test_missing_token_of_process_0_ends_both():
-    meeting = Meeting()
-    meeting.add(0, 2, None)
-    meeting.add(1, 2, TOKEN)
-    for outcome in meeting.end():
-        assert "process 1 has JAXTRAIN_RUN_TOKEN in its environment and process 0 " in (
-            outcome
-        )
-
-
 def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
     end_wait: EndWait, admitted: "queue.SimpleQueue[GreetedSocket]"
 ):

@@ -33,7 +33,7 @@ from tests.helpers.trial import LAYOUT
 # Two good steps; then the statistics of the last batch norm overflow.
 CHANGES = {
     "optimizer": 'OptimizerConfig(name="sgd", learning_rate=1e3)',
-    "train": "TrainConfig(steps=20, ema_decay=0.9, max_bad_steps=100)",
+    "train": "TrainConfig(steps=30, ema_decay=0.9, max_bad_steps=100)",
     "checkpoint": "CheckpointConfig(every_steps=1, keep=100)",
 }
 
@@ -65,7 +65,7 @@ def test_bad_steps_are_told_with_their_examples_and_never_saved(cli: Cli, write_
     checkpoint = setup.config.checkpoint
     saved = Checkpoints(run / "checkpoints", checkpoint, run=RunId.read(run))
     with contextlib.closing(saved):
-        assert len(saved.steps()) == 20
+        assert len(saved.steps()) == 30
         for step in saved.steps():
             state, _ = saved.restore(step, abstract)
             assert not_finite(state) == []

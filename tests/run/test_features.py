@@ -53,16 +53,6 @@ def compare(config: Config) -> tuple[Steps, Steps]:
     return take_steps(config, keep_features=True), take_steps(config)
 
 
-@pytest.mark.slow
-def test_the_run_is_that_which_computes_them_anew():
-    """With dropout in the head, an average of the weights and micro-batches."""
-    config = layered(
-        {**FROZEN, "accumulate_steps": 2}, {"name": "adamw"}, data=DataConfig(**DATA)
-    )
-    assert planned(config).obstacle is None
-    assert_same(*compare(config))
-
-
 CASES: dict[str, Config] = {
     "streamed, balanced, repeated": layered(
         FROZEN, data=DataConfig(**DATA, cache="stream", sampling="balanced", repeats=2)

@@ -138,18 +138,6 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     )
 
 
-def test_calls_found_done_at_once_share_the_time():
-    device = FakeDevice(seconds=1.0)
-    calls = InFlight(lambda: device.now)
-    for start, num_steps in ((0, 1), (1, 4), (5, 1)):
-        calls.add(start, device.call(num_steps))
-    device.now = 5.5
-    calls.look()
-    assert [calls.pop().finished for _ in range(2)] == pytest.approx([1.1, 5.5])
-    assert device.now == 5.5  # Nobody waited.
-    assert calls.pop().finished == 6.0
-
-
 @each_row(
     ("seconds", "num_steps", "most_calls", "most_seconds"),
     [

@@ -1,125 +1,22 @@
-"""Runs that prune: stops and kills, devices, their model, and what comes after them."""
+"""Runs that prune: their model, and what comes after them."""
 
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from jaxtrain import load_model
 from jaxtrain.trees import by_path
-from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli, run_two
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.tiers import thinned
+from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.words import quoted
-
-# An epoch of 5 steps, two micro-batches a step.
-STEPS = 10
-CHANGES = {
-    "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    "model": 'ModelConfig(name="convnet", width=0.5, dropout=0.1)',
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9, '
-    "weight_decay=0.01, clip_norm=1.0)",
-    "train": f"TrainConfig(steps={STEPS}, accumulate_steps=2, ema_decay=0.9, "
-    "eval_every_steps=2)",
-    "checkpoint": "CheckpointConfig(every_steps=3)",
-    "logging": "LoggingConfig(every_steps=1, tensorboard=False)",
-}
-# After steps 3, 4, 5, 6 and 7, or after the third alone.
-GRADUAL = "start_epochs=0.6, end_epochs=1.4"
-CASES = {
-    "global": f'sparsity=0.8, {GRADUAL}, layers=("conv*",)',
-    "layer": f'sparsity=0.8, {GRADUAL}, scope="layer", layers=("conv*", "head")',
-    "pattern": 'pattern="2:4", start_epochs=0.6, layers=("conv*", "head")',
-}
-
-
-def written(folder: Path, case: str, **changes: str) -> Path:
-    sections = {**CHANGES, "prune": f"PruneConfig({CASES[case]})", **changes}
-    return write_recipe(folder / "recipe.py", recipe(precision='"fp64"', **sections))
-
-
-def start(folder: Path, case: str, *words: object, devices: int = 1) -> Path:
-    """Train, or go on, in `folder`; return the workdir."""
-    folder.mkdir(exist_ok=True)
-    result = Cli(folder)(
-        *("--config", written(folder, case), "--workdir", folder / "run"),
-        *(f"--{word}" for text in words for word in str(text).split()),
-        JAX_NUM_CPU_DEVICES=str(devices),
-        **FP64,
-    )
-    assert result.code == 0, result.stderr
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory):
-    """Return a function from a case to its run that nothing stopped."""
-    made: dict[str, Path] = {}
-
-    def get(case: str) -> Path:
-        if case not in made:
-            made[case] = start(tmp_path_factory.mktemp(case), case)
-        return made[case]
-
-    return get
-
-
-def values(run: Path, kind: str, name: str) -> np.ndarray:
-    return np.array([line[name] for line in read_lines(run, kind)])
-
-
-@pytest.mark.parametrize("case", thinned(3, ["layer", "pattern", "global"]))
-def test_a_run_that_was_stopped_ends_the_same(case: str, whole: Any, tmp_path: Path):
-    """Before the first pruning, among them, and after the last."""
-    for stop in (2, 5, 9):
-        start(tmp_path, case, f"train.stop-after-steps={stop}")
-    assert_same_run(whole(case), start(tmp_path, case), STEPS)
-    told = values(whole(case), "train", "sparsity")
-    first = [0, 0] if case == "pattern" else [0, 0, 0]
-    assert list(told[: len(first)]) == first
-    assert told[-1] == pytest.approx(0.5 if case == "pattern" else 0.8, abs=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "preset"), [("global", "fsdp"), ("pattern", "2d")])
-def test_eight_devices_prune_the_same_weights(
-    case: str, preset: str, whole: Any, tmp_path: Path
-):
-    """And one goes on with what they have saved."""
-    words = f"parallel.preset={preset}"
-    start(tmp_path, case, words, "train.stop-after-steps=5", devices=8)
-    many = start(tmp_path, case, devices=1)
-    for kind, name in (("train", "loss"), ("train", "sparsity"), ("eval", "loss")):
-        ours, theirs = (values(run, kind, name) for run in (many, whole(case)))
-        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
-    assert read_summary(many)["sparsity"] == read_summary(whole(case))["sparsity"]
-
-
-@pytest.mark.slow
-def test_two_processes_prune_the_same_weights(whole: Any, tmp_path: Path):
-    config = written(tmp_path, "global")
-    words = ["--config", config, "--workdir", tmp_path / "run"]
-    result = run_two(tmp_path, *words, **FP64)
-    assert result.code == 0, result.stderr
-    ours, theirs = (
-        values(run, "train", "loss") for run in (tmp_path / "run", whole("global"))
-    )
-    np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
-    summaries = map(read_summary, (tmp_path / "run", whole("global")))
-    assert next(summaries)["sparsity"] == next(summaries)["sparsity"]
-
 
 # On digits, where the dense model is better than the pruned one.
 DIGITS = {
-    **CHANGES,
-    "data": 'DataConfig(source="digits", batch_size=64)',
     "model": 'ModelConfig(name="convnet", width=0.25)',
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1)',
     "train": "TrainConfig(epochs=8, early_stop_patience=2)",
     "checkpoint": "CheckpointConfig(every_epochs=1)",
     "logging": "LoggingConfig(every_steps=10, tensorboard=False, report=True)",
@@ -211,7 +108,7 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
 
 @pytest.mark.slow
 def test_a_run_does_not_begin_to_prune_in_its_midst(cli: Cli):
-    config = write_recipe(cli.directory / "recipe.py", recipe(**CHANGES))
+    config = write_recipe(cli.directory / "recipe.py", recipe(**DIGITS))
     words = f"--config {quoted(config)} --workdir run --train.stop-after-steps 3"
     assert cli(*shlex.split(words)).code == 0
     result = cli(*shlex.split(words), "--prune.sparsity", "0.5")

@@ -16,7 +16,6 @@ from jaxtrain.parallel.gpus import GPUS, peak_flops
 from jaxtrain.records.screen import Screen
 from jaxtrain.records.writer import SYSTEM, scalars_by_split
 from jaxtrain.run import telemetry
-from jaxtrain.run.telemetry import COMBINED, combine
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.runs import read_summary
 
@@ -82,20 +81,6 @@ def test_what_nvml_does_not_tell_is_left_out():
     (part,) = GpuSensors([3], None, FakeNvml("nvmlDeviceGetPowerUsage")).read()
     assert part == {n: v for n, v in whole.items() if n != "gpu_power_watts"}
     assert GpuSensors([3], None, FakeNvml("nvmlInit")).read() == []
-
-
-def test_figures_of_several_become_one():
-    gpus = GpuSensors([1, 3], None, FakeNvml()).read()
-    assert combine(gpus) == {
-        "gpu_utilization": 0.2,
-        "gpu_memory_bytes": 3000,
-        "gpu_power_watts": 400.0,
-        "gpu_temperature": 53,
-    }
-    assert combine([{"host_cpu_cores": 1.5}, {}, {"host_cpu_cores": 0.5}]) == {
-        "host_cpu_cores": 2.0
-    }
-    assert combine([]) == {} and set(COMBINED) < set(SYSTEM)
 
 
 def test_peaks_are_of_known_gpus_alone():

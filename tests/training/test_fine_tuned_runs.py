@@ -13,7 +13,6 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ParallelConfig, to_json
 from jaxtrain.errors import UserError
-from jaxtrain.training.schedules import make_two_cycles
 from tests.helpers.command import float64, with_devices
 from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
@@ -87,75 +86,6 @@ def test_frozen_arrays_stay_to_the_bit_and_then_change(case: str):
 def _call_sizes(config: Config) -> list[int]:
     # Two, then one up to the end of the epoch, with `steps_per_call` of 2.
     return [1] * 6 if config.train.steps_per_call == 1 else [2, 1, 1, 2]
-
-
-@pytest.mark.slow
-def test_the_learning_rate_goes_on_and_skipped_steps_do_not_count():
-    """The later layers have the rate of the others, though they took fewer steps.
-
-    Without momentum a layer moves by its rate times its gradient, so that the norm of
-    all gradients can be had from how far they move.
-    """
-    optimizer = {
-        "learning_rate": 1e-6,
-        "momentum": 0.0,
-        "schedule": "linear",
-        "layer_decay": 0.5,
-    }
-    train = {**AT_FIRST, "spike_sigma": 1e-9, "spike_window": 10}
-    found = take_steps(layered({**train, "steps": 24, "freeze_epochs": 6}, optimizer))
-    skipped = np.cumsum(found.metrics["skipped"])
-    assert 0 < skipped[17] < 18, "some are skipped while layers are frozen"
-    taken = np.arange(24) - np.concatenate([[0], skipped[:-1]])
-    expected = 1e-6 * (1 - taken / 24)
-    np.testing.assert_allclose(found.metrics["learning_rate"], expected, rtol=1e-6)
-    step = 18 + int(np.argmin(found.metrics["skipped"][18:]))
-    factors = {"stem": 0.25, "block": 0.5, "head": 1.0}
-    assert _gradient_norm(found, step, expected[step], factors) == pytest.approx(
-        found.metrics["grad_norm"][step], rel=1e-6
-    )
-
-
-def _gradient_norm(
-    found: Steps, step: int, rate: float, factors: dict[str, float]
-) -> float:
-    """Return the norm of gradients by how far a step of plain SGD moved the layers."""
-    assert not found.metrics["skipped"][step]
-    before, after = (by_path(found.states[i]["params"]) for i in (step, step + 1))
-    squares = 0.0
-    for path in before:
-        own = rate * factors[path.split("/")[0].removesuffix("_norm")]
-        squares += float(np.sum(((after[path] - before[path]) / own) ** 2))
-    return float(np.sqrt(squares))
-
-
-@pytest.mark.slow
-def test_skipped_steps_do_not_take_the_rates_of_a_phase_into_the_next():
-    """The peak of fastai's first cycle is for the head alone, which it ends with.
-
-    The second cycle begins with the second phase, and its first rate lasts until as
-    many steps are taken. Layers of all pieces move by it.
-    """
-    first, length, peak = 18, 48, 1e-6
-    train = {"spike_sigma": 1e-9, "spike_window": 10}
-    config = layered(
-        {**train, "fine_tune": True, "freeze_epochs": 6, "steps": length},
-        {"learning_rate": peak, "momentum": 0.0},
-    )
-    found = take_steps(config)
-    skipped = np.cumsum(found.metrics["skipped"])
-    assert 0 < skipped[first - 1] < first
-    taken = np.arange(length) - np.concatenate([[0], skipped[:-1]])
-    count = np.where(np.arange(length) < first, taken, np.maximum(taken, first))
-    assert (count[first:] > taken[first:]).any()
-    schedule = make_two_cycles(peak, first, length)
-    expected = np.array([float(schedule(step)) for step in count])
-    np.testing.assert_allclose(found.metrics["learning_rate"], expected, rtol=1e-6)
-    step = first + int(np.argmin(found.metrics["skipped"][first:]))
-    factors = {"stem": 0.01, "block": 0.1, "head": 1.0}
-    assert _gradient_norm(found, step, expected[step], factors) == pytest.approx(
-        found.metrics["grad_norm"][step], rel=1e-6
-    )
 
 
 PHASES: dict[str, dict[str, Any]] = {

@@ -14,13 +14,9 @@ from jaxtrain.training.methods import METHODS
 from tests.helpers import method_pairs
 from tests.helpers.layered import MODEL, layered, take_steps
 from tests.helpers.method_pairs import refusal
-from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
-from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import read_lines
 from tests.helpers.task_sources import SETTINGS, data_of
 from tests.helpers.taught import write_teacher
-from tests.helpers.tiers import diagonal, thinned
+from tests.helpers.tiers import diagonal
 
 # Method -> options that make its steps short; those of the others are the defaults.
 QUICK: dict[str, dict[str, Any]] = {
@@ -136,36 +132,6 @@ def test_a_method_trains_a_task(method: str, task: str, tmp_path: Path):
     sections["optimizer"] = {"learning_rate": 0.01}
     ours = trained(method, tmp_path / "teacher", data=data_of(task), **sections)
     assert not ours["skipped"].any()
-
-
-@pytest.mark.parametrize("method", thinned(3, METHOD_NAMES))
-def test_a_run_goes_on_on_another_number_of_devices(method: str, cli: Cli):
-    """On two devices from the middle on it computes what it does on one."""
-    options = options_of(method, cli.directory / "teacher", 8, 10)
-    train = f"TrainConfig(steps=6, method={method!r}, method_options={options!r})"
-    text = recipe(
-        precision='"fp64"',
-        data='DataConfig(source="digits", batch_size=64)',
-        train=train,
-        logging="LoggingConfig(every_steps=1)",
-    )
-    config = write_recipe(cli.directory / "recipe.py", text)
-
-    def run(workdir: str, devices: int, *words: Any) -> None:
-        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        mesh = ("--parallel.data", devices)
-        result = cli("--config", config, "--workdir", workdir, *mesh, *words, **env)
-        assert result.code == 0, result.stderr
-
-    run("whole", 1)
-    run("parts", 1, "--train.stop-after-steps", 3)
-    run("parts", 2)
-    whole, parts = (
-        [line["loss"] for line in read_lines(cli.directory / name, "train")]
-        for name in ("whole", "parts")
-    )
-    assert len(whole) == 6
-    np.testing.assert_allclose(parts, whole, rtol=TOLERANCE)
 
 
 def test_every_task_has_a_source():

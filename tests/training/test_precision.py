@@ -229,12 +229,3 @@ def test_loss_scale_has_bounds() -> None:
         scale[ends], [min(2**24, 2 ** (16 + k)) for k in range(12)]
     )
     np.testing.assert_array_equal(good_steps[ends], 0)
-
-
-def test_at_minimum() -> None:
-    def scale(value: float) -> LossScale:
-        return {"scale": jnp.float32(value), "good_steps": jnp.int32(0)}
-
-    assert bool(at_minimum(scale(1)))
-    assert not bool(at_minimum(scale(2)))
-    assert bool(jax.jit(at_minimum)(adjust_loss_scale(scale(2), jnp.array(False))))

@@ -381,11 +381,6 @@ def test_masks_hold_with(choices: dict[str, Any]):
     assert_held(take({}, **choices))
 
 
-@pytest.mark.exhaustive
-def test_several_steps_a_call_prune_the_same():
-    assert same(take(train={"steps_per_call": 2}).states[-1], take().states[-1])
-
-
 def test_a_pattern_holds_from_its_start_on():
     prune = {"sparsity": None, "pattern": "2:4", **dict.fromkeys(TIMES)}
     steps = take({**prune, "start_epochs": 2 / EPOCH}, train={"ema_decay": 0.9})
@@ -424,16 +419,6 @@ def test_frozen_layers_are_not_pruned():
     steps = take(prune, **throughout)
     assert set(trees.by_path(steps.states[-1]["pruning"]["masks"])) == {"block/kernel"}
     assert (steps.states[-1]["params"]["stem"]["kernel"] != 0).all()
-
-
-@pytest.mark.slow
-def test_a_run_may_begin_pruned():
-    """As one does that goes on with the weights of a pruned one."""
-    steps = take({"start_epochs": 0.0, "end_epochs": 0.0})
-    masks = [state["pruning"]["masks"] for state in steps.states]
-    kept = np.concatenate([x.ravel() for x in jax.tree.leaves(masks[0])])
-    assert 1 - kept.mean() == pytest.approx(0.8, abs=1e-3)
-    assert all(same(masks[0], later) for later in masks[1:])
 
 
 def test_lbfgs_is_refused():

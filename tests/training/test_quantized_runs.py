@@ -17,7 +17,7 @@ from tests.helpers.method_pairs import CLASSES, FACTS
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import thinned
 
 QUANTIZED = ModelConfig(name=MODEL, quantize="int8")
@@ -117,16 +117,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.code == 0, result.stderr
     assert "whose ranges stay from step 6 on" in result.stdout
     return folder
-
-
-@pytest.mark.slow
-def test_a_stopped_run_ends_the_same(undisturbed: Path, cli: Cli):
-    """Stopped before the ranges stay, and after."""
-    words = ["--config", undisturbed / "recipe.py", "--workdir", cli.directory / "run"]
-    for stop in (3, 7):
-        cli.done(*words, "--train.stop-after-steps", stop)
-    cli.done(*words)
-    assert_same_run(undisturbed / "run", cli.directory / "run", 8)
 
 
 @pytest.mark.slow
