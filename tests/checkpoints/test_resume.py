@@ -32,8 +32,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config file and the finished workdir of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("undisturbed")
     config = write_recipe(folder / "recipe.py", recipe(**CHANGES))
-    result = Cli(folder)("--config", config, "--workdir", folder / "run")
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", config, "--workdir", folder / "run")
     return folder
 
 
@@ -48,8 +47,7 @@ def test_stopped_run_ends_like_an_undisturbed_one(undisturbed: Path, cli: Cli):
     for stop in (10, 23):
         cli.done(*words, "--train.stop-after-steps", stop)
     assert not (cli.directory / "run" / "summary.json").exists()
-    rest = cli(*words, FORCE_COLOR="1")  # As on a terminal.
-    assert rest.code == 0, rest.stderr
+    rest = cli.done(*words, FORCE_COLOR="1")  # As on a terminal.
     assert "3 evaluation" in rest.stdout.partition("resumed")[0]
     assert_same_run(undisturbed / "run", cli.directory / "run", 47)
 
@@ -61,11 +59,11 @@ def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_co
         recipe(train="TrainConfig(steps=22, steps_per_call=4, eval_every_steps=100)")
     )
     whole, parts = cli.directory / "whole", cli.directory / "parts"
-    assert cli("--config", config, "--workdir", whole).code == 0
+    cli.done("--config", config, "--workdir", whole)
     words = ["--config", config, "--workdir", parts]
-    assert cli(*words, "--train.stop-after-steps", 11).code == 0
+    cli.done(*words, "--train.stop-after-steps", 11)
     assert (parts / "checkpoints" / "14").is_dir()
-    assert cli(*words).code == 0
+    cli.done(*words)
     assert_same_run(whole, parts, 22)
 
 
@@ -82,8 +80,7 @@ def test_signal_saves_and_the_same_command_goes_on(undisturbed: Path, cli: Cli):
     assert "is saved; the same command goes on" in stderr
     saved = max(int(p.name) for p in (run / "checkpoints").iterdir())
     assert saved == read_lines(run, "train")[-1]["step"] >= 5
-    again = cli(*words, "--train.steps", saved + 3)
-    assert again.code == 0, again.stderr
+    cli.done(*words, "--train.steps", saved + 3)
     assert read_summary(run)["step"] == saved + 3
 
 
@@ -91,8 +88,9 @@ def test_signal_saves_and_the_same_command_goes_on(undisturbed: Path, cli: Cli):
 def test_finished_run_says_so(undisturbed: Path):
     run = undisturbed / "run"
     before = (run / "summary.json").read_bytes()
-    result = Cli(undisturbed)("--config", undisturbed / "recipe.py", "--workdir", run)
-    assert result.code == 0
+    result = Cli(undisturbed).done(
+        "--config", undisturbed / "recipe.py", "--workdir", run
+    )
     assert "finished" in result.stdout
     assert (run / "summary.json").read_bytes() == before
     for command in ("evaluate", "predict", "export", "serve"):
@@ -105,17 +103,15 @@ def test_finished_run_says_so(undisturbed: Path):
 def test_longer_run_goes_on_and_other_config_is_refused(cli: Cli, write_config):
     config, run = write_config(recipe()), cli.directory / "run"
     words = ["--config", config, "--workdir", run]
-    assert cli(*words, "--train.steps", 10).code == 0
+    cli.done(*words, "--train.steps", 10)
     other = cli(*words, "--train.steps", 12, "--optimizer.learning-rate", 0.2)
     assert other.code == 2
     assert "optimizer.learning_rate: 0.1 -> 0.2" in other.stderr
     assert "--fresh" in other.stderr
-    longer = cli(*words, "--train.steps", 12)
-    assert longer.code == 0, longer.stderr
+    cli.done(*words, "--train.steps", 12)
     assert read_summary(run)["step"] == 12
     assert [line["step"] for line in read_lines(run, "event")] == [10]
-    fresh = cli(*words, "--train.steps", 4, "--optimizer.learning-rate", 0.2, "--fresh")
-    assert fresh.code == 0, fresh.stderr
+    cli.done(*words, "--train.steps", 4, "--optimizer.learning-rate", 0.2, "--fresh")
     assert read_summary(run)["step"] == 4
     (aside,) = cli.directory.glob("run.old-*")
     assert read_summary(aside)["step"] == 12
@@ -186,14 +182,12 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
             train="TrainConfig(steps=60, eval_every_steps=5, early_stop_patience=2)",
         )
     )
-    result = cli("--config", config, "--workdir", "run")
-    assert result.code == 0, result.stderr
+    cli.done("--config", config, "--workdir", "run")
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (15, True)
     assert "finished" in cli("--config", config, "--workdir", "run").stdout
     words = ["--config", config, "--workdir", "run", "--train.early-stop-patience"]
-    result = cli(*words, 3)
-    assert result.code == 0, result.stderr
+    cli.done(*words, 3)
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (20, True)
 

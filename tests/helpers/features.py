@@ -68,9 +68,9 @@ DIGITS = {
     "data": 'DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
     'test_split="test[:100]", validation_fraction=0.02, image_size=16, '
     "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
-    "train": f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=4)",
+    "train": "ema_decay=0.9",
     # At a rate of 0.1 a difference of rounding grows tenfold in a step.
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.001)',
+    "optimizer": 'name="sgd", learning_rate=0.001',
 }
 EMBEDDED = {
     "task": '"embedding"',
@@ -108,6 +108,12 @@ FEATURES: dict[str, str | tuple[str, str]] = {
     "pruned by a pattern": pruned(
         'pattern="2:4", start_epochs=0.6, layers=("conv*", "head")'
     ),
+    # The backbone is trained later, or never: what it puts out is computed once.
+    "frozen at first": feature(
+        'name="adamw", learning_rate=0.01, layer_decay=0.5',
+        'freeze=("backbone",), freeze_epochs=1, ema_decay=0.9',
+    ),
+    "frozen": feature(train='freeze=("backbone",), ema_decay=0.9'),
     "int8": feature(
         'name="sgd", learning_rate=0.01, schedule="step", milestones=(0.75,)',
         model='ModelConfig(name="convnet", width=0.0625, quantize="int8")',
@@ -150,17 +156,17 @@ class Runs:
     def start(
         self, name: str, workdir: Path, devices: int = 1, words: str = ""
     ) -> Path:
-        """Train, or go on; zero devices are two processes."""
+        """Train, or go on; of -2 devices two processes have two each."""
         text, flags = one if isinstance(one := FEATURES[name], tuple) else (one, "")
         text = text.replace('("TARGETS",)', self._targets)
         config = write_recipe(self.folder / f"{name}.py", text)
         more = f"{flags} {words}".split()
         words_ = ["--config", config, "--workdir", workdir, *more]
-        if devices:
-            env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(abs(devices))}
+        if devices > 0:
             result = Cli(self.folder)(*words_, **env)
         else:
-            result = run_two(self.folder, *words_, **FP64)
+            result = run_two(self.folder, *words_, **env)
         assert result.code == 0, result.stderr
         return workdir
 

@@ -18,11 +18,10 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel, abstract_weights
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.build import build_task
-from jaxtrain.training.step import apply_model, predict
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.described import describe
 from tests.helpers.numerics import close
-from tests.helpers.trial import IMAGES, LABELS, ROOT, SHAPE, Trial
+from tests.helpers.trial import IMAGES, LABELS, SHAPE, Trial
 
 WEIGHT = 0.3  # The default of the model.
 SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0)
@@ -74,19 +73,6 @@ def test_a_step_lowers_the_sum_of_the_losses():
         np.testing.assert_allclose(metrics["accuracy"][0], accuracy, 1e-6)
         expected = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
         close(trial.state.params, expected, rtol=0, atol=1e-12)
-
-
-def test_an_evaluation_sees_the_main_outputs_alone():
-    trial = Trial(name="two_heads", compute=False)
-    images = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)
-    state = trial.state.params, trial.state.model_state
-    outputs, _ = jax.eval_shape(
-        lambda *args: apply_model(trial.graphdef, *args), *state, images, ROOT
-    )
-    assert isinstance(outputs, WithAuxiliary)
-    assert outputs.weight == WEIGHT and len(outputs.auxiliary) == 2
-    alone = jax.eval_shape(lambda *args: predict(trial.graphdef, *args), *state, images)
-    assert alone == outputs.outputs
 
 
 def test_heads_of_another_shape_are_refused():

@@ -64,30 +64,6 @@ def test_it_begins_with_these_weights(trained: Path, tmp_path: Path):
     assert any(f"begins with the weights of {trained / 'model'}" in t for t in told)
 
 
-@pytest.mark.slow
-def test_resumed_it_needs_the_folder_no_more(trained: Path, tmp_path: Path):
-    folder.write(load_model(trained / "run"), tmp_path / "model")
-    config = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
-    words = shlex.split(f"{config} --model.pretrained {quoted(tmp_path)}/model")
-    assert main([*words, "--train.stop-after-steps", "1"]) == 0
-    (tmp_path / "model").rename(tmp_path / "gone")
-    assert main(words) == 0
-
-
-@pytest.mark.slow
-def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
-    words = "--data.source synthetic:8x8x1/4/96 --data.batch-size 16"
-    workdir = begin(trained, tmp_path / "w", "run", words)
-    old, new = load_model(trained / "run"), load_model(workdir)
-    for layer in ("conv1", "conv2"):
-        np.testing.assert_allclose(
-            old.params[layer]["kernel"], new.params[layer]["kernel"], rtol=1e-6
-        )
-    assert new.params["head"]["linear"]["kernel"].shape[1] == 4
-    told = " ".join(line.get("event", "") for line in read_lines(workdir, "event"))
-    assert "but for the last layer, which had 10 outputs" in told
-
-
 def test_fresh_leaves_the_run_that_it_begins_with(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -14,25 +14,27 @@ from tests.helpers.features import STEPS, Runs, assert_near
 from tests.helpers.runs import assert_same_run, read_lines
 
 STOP = "--train.stop-after-steps 5"
-# Devices and words of the starts of a run; zero devices are two processes.
+# Devices and words of the starts of a run; of -2 devices two processes have two each.
 WAYS: dict[str, list[tuple[int, str]]] = {
     "fsdp": [(8, f"--parallel.preset fsdp {STOP}"), (1, "")],
     "2d": [(8, f"--parallel.preset 2d {STOP}"), (2, "--parallel.preset tensor")],
     "zero1": [(4, f"--parallel.preset zero1 {STOP}"), (2, "")],
     "pixels": [
-        (
-            8,
-            f"--parallel.spatial 2 --parallel.spatial-width 2 {STOP}",
-        ),
+        (8, f"--parallel.spatial 2 --parallel.spatial-width 2 {STOP}"),
         (1, "--data.cache stream"),
     ],
     "stages": [(2, f"--parallel.pipeline-stages 2 {STOP}"), (1, "")],
-    "processes": [(0, STOP), (1, "")],
+    "processes": [(-1, STOP), (1, "")],
+    "everywhere": [
+        (8, "--parallel.preset 2d --train.stop-after-steps 3"),
+        (-2, f"--parallel.preset fsdp --data.cache stream --data.workers 1 {STOP}"),
+        (2, "--parallel.preset spatial --data.cache stream"),
+    ],
 }
 CASES = {
     "slow": [
         ("digits", "pixels"),
-        ("groups", "2d"),
+        ("groups", "everywhere"),
         ("swa", "processes"),
         ("lookahead", "fsdp"),
         ("adan", "fsdp"),
@@ -40,7 +42,9 @@ CASES = {
         ("pruned globally", "processes"),
         ("pruned by layers", "fsdp"),
         ("pruned by a pattern", "2d"),
-        ("int8", "stages"),
+        ("frozen at first", "stages"),
+        ("frozen", "2d"),
+        ("int8", "zero1"),
         ("arcface", "stages"),
         ("contrastive", "2d"),
         ("labels", "fsdp"),
@@ -63,6 +67,8 @@ CASES = {
         ("trades", "fsdp"),
         ("adversarial", "2d"),
         ("cifar10_fast", "fsdp"),
+        ("frozen at first", "fsdp"),
+        ("int8", "stages"),
     ],
 }
 STOPPED = {

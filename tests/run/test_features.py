@@ -9,13 +9,12 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    ParallelConfig,
 )
 from jaxtrain.data import loader
 from jaxtrain.run.features import FeaturePlan, plan
 from jaxtrain.run.setup import build_setup
-from tests.helpers.command import float64, with_devices
-from tests.helpers.layered import Steps, by_path, layered, take_steps
+from tests.helpers.command import float64
+from tests.helpers.layered import Steps, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.own_methods import BY_HAND
 
@@ -25,23 +24,6 @@ DATA: dict[str, Any] = {
     "batch_size": 8,
     "validation_fraction": 0.0,
 }
-
-
-def assert_same(kept: Steps, computed: Steps) -> None:
-    for name, values in computed.metrics.items():
-        np.testing.assert_allclose(
-            kept.metrics[name], values, rtol=TOLERANCE, err_msg=name
-        )
-    first, last, expected = map(
-        by_path, (computed.states[0], kept.states[-1], computed.states[-1])
-    )
-    changed = {path for path in first if (first[path] != expected[path]).any()}
-    assert any("head" in path for path in changed)
-    assert not any("stem" in path or "block" in path for path in changed)
-    for path, x in expected.items():
-        np.testing.assert_allclose(last[path], x, rtol=TOLERANCE, atol=TOLERANCE)
-        if path not in changed:
-            assert last[path].tobytes() == x.tobytes(), path
 
 
 def planned(config: Config) -> FeaturePlan:
@@ -73,18 +55,6 @@ def test_other_runs_are(case: str):
         np.testing.assert_allclose(
             kept.metrics[name], computed.metrics[name], rtol=TOLERANCE
         )
-
-
-@pytest.mark.slow
-def test_runs_on_several_devices_are():
-    config = layered(FROZEN, parallel=ParallelConfig(preset="2d"))
-    one = take_steps(layered(FROZEN))
-    kept = with_devices(4, take_kept, config)
-    assert_same(kept, one)
-
-
-def take_kept(config: Config) -> Steps:
-    return take_steps(config, keep_features=True)
 
 
 def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ from jaxtrain.run.progress import Progress
 from jaxtrain.run.reports import InFlight
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT, Pace
+from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
@@ -178,18 +178,6 @@ def test_a_stall_does_not_keep_calls_back_for_long():
         while len(calls) > calls.most():
             calls.pop()
     assert len(calls) == MAX_IN_FLIGHT
-
-
-@each_row(("seconds", "most"), [(0.01, 0.08), (0.4, 0.8), (30.0, 30.0)])
-def test_slow_calls_of_an_evaluation_are_few_in_flight(seconds: float, most: float):
-    device = FakeDevice(seconds)
-    pace, ahead = Pace(lambda: device.now), []
-    for _ in range(50):
-        device.now += 0.0001
-        pace.sent(device.call(1)["bad_steps"])
-        ahead.append(device.free_at - device.now)
-    assert max(ahead) <= most + 0.01
-    assert ahead.count(0.0) < 50 or seconds > 1
 
 
 class CountedProgram:

@@ -36,8 +36,7 @@ def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "prune": "PruneConfig(sparsity=0.995, start_epochs=4, end_epochs=6)",
     }
     config = write_recipe(folder / "recipe.py", recipe(**sections))
-    result = Cli(folder)("--config", config, "--workdir", "run")
-    assert result.code == 0, result.stderr
+    result = Cli(folder).done("--config", config, "--workdir", "run")
     assert "0.995 of 2,304 weights of 1 kernel" in result.stdout
     return folder
 
@@ -61,14 +60,12 @@ def test_the_model_of_a_run_is_a_pruned_one(pruned: Path):
 def test_evaluate_and_export_keep_the_zeros(pruned: Path):
     onnx = pytest.importorskip("onnx")
     numpy_helper = pytest.importorskip("onnx.numpy_helper")
-    result = Cli(pruned)("evaluate", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    result = Cli(pruned).done("evaluate", "--workdir", "run")
     assert f"{LEFT} of 2,304 weights are not 0" in result.stdout
     found = json.loads((pruned / "run" / "evaluation.json").read_text())["sparsity"]
     assert found == read_summary(pruned / "run")["sparsity"]
     words = "export --workdir run --format onnx --out model.onnx"
-    result = Cli(pruned)(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    Cli(pruned).done(*shlex.split(words))
     graph = onnx.load(pruned / "model.onnx").graph
     kernels = [numpy_helper.to_array(x) for x in graph.initializer]
     (kernel,) = (x for x in kernels if x.size == 2304)
@@ -85,11 +82,10 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
 
     config = write_recipe(pruned / "dense.py", recipe(**DIGITS))
     words = f"--config {quoted(config)} --workdir dense --train.epochs 1"
-    assert Cli(pruned)(*shlex.split(words)).code == 0
+    Cli(pruned).done(*shlex.split(words))
     words = f"--config {quoted(config)} --workdir tuned --train.epochs 2"
     words += " --model.pretrained dense --prune.pattern 2:4"
-    result = Cli(pruned)(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    result = Cli(pruned).done(*shlex.split(words))
     assert "2 of 4 input channels of 2,304 weights" in result.stdout
     groups = np.moveaxis(weights("tuned"), 2, -1).reshape(-1, 4)
     assert ((groups != 0).sum(-1) == 2).all()
@@ -99,8 +95,7 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
     words = f"--config {quoted(config)} --workdir further --train.epochs 2"
     words += " --model.pretrained run --prune.sparsity 0.995"
     words += " --prune.end-epochs 0"
-    result = Cli(pruned)(*shlex.split(words))
-    assert result.code == 0, result.stderr
+    Cli(pruned).done(*shlex.split(words))
     before, after = weights("run"), weights("further")
     np.testing.assert_array_equal(before == 0, after == 0)
     assert not np.array_equal(before, after)
@@ -110,7 +105,7 @@ def test_a_trained_model_is_pruned_by_fine_tuning(pruned: Path):
 def test_a_run_does_not_begin_to_prune_in_its_midst(cli: Cli):
     config = write_recipe(cli.directory / "recipe.py", recipe(**DIGITS))
     words = f"--config {quoted(config)} --workdir run --train.stop-after-steps 3"
-    assert cli(*shlex.split(words)).code == 0
+    cli.done(*shlex.split(words))
     result = cli(*shlex.split(words), "--prune.sparsity", "0.5")
     assert result.code == 2
     assert "prune.sparsity" in result.stderr

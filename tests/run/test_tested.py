@@ -49,8 +49,7 @@ RUN = recipe(
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     write_recipe(folder / "recipe.py", RUN)
-    result = Cli(folder)("--config", "recipe.py", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    result = Cli(folder).done("--config", "recipe.py", "--workdir", "run")
     (folder / "stdout").write_text(result.stdout)
     return folder
 
@@ -65,15 +64,13 @@ def run(undisturbed: Path, tmp_path: Path) -> Path:
 def again(run: Path) -> str:
     """Carry the run on, as after a kill between its last save and its summary."""
     (run / "summary.json").unlink()
-    result = Cli(run.parent)("--config", "recipe.py", "--workdir", "run")
-    assert result.code == 0, result.stderr
+    result = Cli(run.parent).done("--config", "recipe.py", "--workdir", "run")
     return result.stderr
 
 
 def evaluated(run: Path) -> dict[str, Any]:
     words = ["evaluate", "--workdir", "run", "--out", "found.json"]
-    result = Cli(run.parent)(*words)
-    assert result.code == 0, result.stderr
+    Cli(run.parent).done(*words)
     return json.loads((run.parent / "found.json").read_text())
 
 
@@ -114,8 +111,7 @@ def test_several_devices_test_the_same_checkpoint(run: Path):
     (run / "summary.json").unlink()
     more = ["--config", "recipe.py", "--workdir", "run"]
     more += ["--parallel.pipeline-stages", "2"]
-    result = Cli(run.parent)(*more, JAX_NUM_CPU_DEVICES="4")
-    assert result.code == 0, result.stderr
+    Cli(run.parent).done(*more, JAX_NUM_CPU_DEVICES="4")
     after = read_summary(run)
     assert after["num_devices"] == 4 and after["model"] == before["model"]
     # The sums of an evaluation are divided among the devices: rounding of float32.
@@ -165,8 +161,7 @@ def test_without_a_best_checkpoint_the_last_is_the_model(
         optimizer='OptimizerConfig(name="sgd", learning_rate=5.0, warmup_steps=3)',
         train="TrainConfig(steps=4)",
     )
-    result = cli("--config", write_config(run), "--workdir", "run", *words.split())
-    assert result.code == 0, result.stderr
+    result = cli.done("--config", write_config(run), "--workdir", "run", *words.split())
     assert re.search(told, result.stdout), result.stdout
     summary = read_summary(cli.directory / "run")
     assert summary["model"] == summary["last"]

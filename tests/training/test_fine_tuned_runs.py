@@ -4,18 +4,15 @@ import json
 import shlex
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import jax
 import numpy as np
 import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ParallelConfig, to_json
 from jaxtrain.errors import UserError
-from tests.helpers.command import float64, with_devices
-from tests.helpers.layered import EPOCH, Steps, by_path, layered, take_steps
-from tests.helpers.numerics import TOLERANCE
+from tests.helpers.command import float64
+from tests.helpers.layered import EPOCH, by_path, layered, take_steps
 from tests.helpers.recipes import write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import thinned
@@ -86,57 +83,6 @@ def test_frozen_arrays_stay_to_the_bit_and_then_change(case: str):
 def _call_sizes(config: Config) -> list[int]:
     # Two, then one up to the end of the epoch, with `steps_per_call` of 2.
     return [1] * 6 if config.train.steps_per_call == 1 else [2, 1, 1, 2]
-
-
-PHASES: dict[str, dict[str, Any]] = {
-    "at first": AT_FIRST,
-    "the middle": {"freeze": ("block*",)},
-}
-# Numbers of devices, how they share the work, and what is frozen.
-DEVICES: dict[str, tuple[int, dict[str, Any], str]] = {
-    "fsdp": (4, {"preset": "fsdp"}, "at first"),
-    "zero1": (4, {"preset": "zero1"}, "the middle"),
-    "3 stages, fsdp": (6, {"pipeline_stages": 3, "preset": "fsdp"}, "at first"),
-}
-
-
-def device_config(phases: str, parallel: dict[str, Any]) -> Config:
-    train = {**PHASES[phases], "ema_decay": 0.9, "accumulate_steps": 2}
-    optimizer = {"name": "adamw", "learning_rate": 0.01, "clip_norm": 1.0, **BY_LAYER}
-    return layered(train, optimizer, parallel=ParallelConfig(**parallel))
-
-
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Steps]:
-    return {phases: take_steps(device_config(phases, {})) for phases in PHASES}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("devices", DEVICES)
-def test_several_devices_compute_the_same(devices: str, alone: dict[str, Steps]):
-    number, parallel, phases = DEVICES[devices]
-    config = device_config(phases, parallel)
-    found = with_devices(6, take_steps_on, number, config)
-    ours, theirs = by_path(found.states[-1]), by_path(alone[phases].states[-1])
-    assert ours.keys() == theirs.keys()
-    for path in theirs:
-        np.testing.assert_allclose(
-            ours[path], theirs[path], rtol=TOLERANCE, atol=TOLERANCE, err_msg=path
-        )
-    for name in ("loss", "grad_norm", "learning_rate"):
-        np.testing.assert_allclose(
-            found.metrics[name], alone[phases].metrics[name], rtol=TOLERANCE
-        )
-    if parallel.get("preset") in ("fsdp", "zero1") and "stages" not in devices:
-        shared = [path for path in found.split if path.startswith("opt_state/")]
-        trained = phases == "at first"
-        assert any("mu/block/kernel" in path for path in shared) == trained
-
-
-def take_steps_on(number: int, config: Config) -> Steps:
-    """Take the steps on the first of the devices of this process."""
-    with mock.patch.object(jax, "devices", lambda *_: jax.local_devices()[:number]):
-        return take_steps(config)
 
 
 @pytest.mark.slow

@@ -297,14 +297,6 @@ def test_every_optimizer_and_option_is_tested() -> None:
         assert {key for case in cases for key in case} == set(OPTIMIZERS[name].takes)
 
 
-# Of a step without gradients, what is taken off the kernels as a fraction of them; a
-# trust ratio makes the size of the decay cancel.
-DECOUPLED = ["sgd", "adamw", "lion", "adan", "ademamix", "adopt", "muon", "sgdw"]
-DECOUPLED += ["schedule_free_sgd", "schedule_free_adamw"]
-DECAYED = dict.fromkeys(DECOUPLED, RATE * DECAY)
-DECAYED |= {"lamb": RATE, "lars": RATE * 0.001}
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_clipped_gradients_are_those_of_optax(dtype: Any) -> None:
     grads = random_tree(1, dtype)

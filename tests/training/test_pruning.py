@@ -1,6 +1,5 @@
 """Pruning: which weights, how many, when, and that steps keep to the masks."""
 
-import dataclasses
 from fractions import Fraction
 from typing import Any
 
@@ -247,17 +246,6 @@ def test_what_does_not_fit_is_told(fields: Any, sections: Any, told: str):
     with pytest.raises(UserError) as error:
         times(prune={"sparsity": 0.5, **fields}, **sections)
     assert told in str(error.value)
-
-
-def test_evaluations_before_the_last_pruning_rank_nothing():
-    config = Config(
-        data=DataConfig(batch_size=10),
-        train=TrainConfig(steps=1000),
-        prune=PruneConfig(sparsity=0.5),
-    )
-    assert make_timetable(config, 100, has_validation=True).ranked_from == 750
-    config = dataclasses.replace(config, prune=PruneConfig())
-    assert make_timetable(config, 100, has_validation=True).ranked_from == 0
 
 
 def test_how_sparse_a_model_is():

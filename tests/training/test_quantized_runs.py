@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, ModelConfig, ParallelConfig
+from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import check_rounded
 from jaxtrain.run.settle import settle_options
 from jaxtrain.tasks.build import build_task
-from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
 from tests.helpers.method_pairs import CLASSES, FACTS
-from tests.helpers.numerics import TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -81,40 +79,12 @@ def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     assert np.sqrt(np.sum(moved)) == pytest.approx(norm, rel=1e-6)
 
 
-def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return the last state of a run on some devices."""
-    config = layered(train, DROP, model=QUANTIZED, parallel=ParallelConfig(**parallel))
-    return by_path(take_steps(config).states[-1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("parallel", "train"),
-    [
-        ({"data": 4, "model": 2}, {"remat": "full"}),
-        ({"data": 2, "fsdp": 2, "pipeline_stages": 2}, {"accumulate_steps": 2}),
-    ],
-)
-def test_ranges_are_those_of_the_global_batch(
-    parallel: dict[str, int], train: dict[str, Any]
-):
-    """Eight devices come to what one does, before and after the ranges stay."""
-    alone = with_devices(8, of_mesh, {"data": 1, "cpu_devices": 1}, train)
-    shared = with_devices(8, of_mesh, parallel, train)
-    assert alone.keys() == shared.keys()
-    for path, x in alone.items():
-        np.testing.assert_allclose(
-            shared[path], x, rtol=TOLERANCE, atol=TOLERANCE, err_msg=path
-        )
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recipe and the workdir of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("undisturbed")
     config = write_recipe(folder / "recipe.py", recipe(**SHORT))
-    result = Cli(folder)("--config", config, "--workdir", folder / "run")
-    assert result.code == 0, result.stderr
+    result = Cli(folder).done("--config", config, "--workdir", folder / "run")
     assert "whose ranges stay from step 6 on" in result.stdout
     return folder
 
@@ -131,12 +101,11 @@ def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
     }
     config = write_recipe(cli.directory / "floats.py", recipe(**floats))
     teacher, student = cli.directory / "teacher", cli.directory / "student"
-    assert cli("--config", config, "--workdir", teacher).code == 0
+    cli.done("--config", config, "--workdir", teacher)
     words = ["--config", undisturbed / "recipe.py", "--workdir", student]
     words += ["--model.pretrained", teacher, "--train.method", "distillation"]
     words += ["--train.method-options", "teacher", teacher]
-    done = cli(*words)
-    assert done.code == 0, done.stderr
+    done = cli.done(*words)
     assert "of model.quantize = 'int8'" in " ".join(done.stdout.split())
     assert np.isfinite(read_summary(student)["eval"]["loss"])
     back = ["--config", config, "--workdir", cli.directory / "back"]
@@ -148,7 +117,7 @@ def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
 def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str):
     config = write_config(recipe(**SHORT))
     words = ["--config", config, "--workdir", cli.directory / "run"]
-    assert cli(*words, "--precision", precision).code == 0
+    cli.done(*words, "--precision", precision)
     losses = [line["loss"] for line in read_lines(cli.directory / "run", "train")]
     assert np.isfinite(losses).all()
 

@@ -135,14 +135,6 @@ def test_run_goes_on_with_rematerialisation(flat: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_run_goes_on_without_stages_and_with_them(flat: Path, tmp_path: Path):
-    run(tmp_path, FLAT, 2, 2, "--train.stop-after-steps", 3)
-    run(tmp_path, FLAT, 1, 1, "--train.stop-after-steps", 5)
-    workdir = run(tmp_path, FLAT, 2, 2)
-    assert_same_training(workdir, flat)
-
-
-@pytest.mark.slow
 def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
     """A dynamic scale, and a state of the optimizer that leaves layers out.
 

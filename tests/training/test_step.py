@@ -30,7 +30,6 @@ from tests.helpers.trial import (
     LABELS,
     LAYOUT,
     ROOT,
-    SHAPE,
     Trial,
     as_given,
 )
@@ -168,16 +167,6 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum(
     # The decay of the first step is 1/10.
     for name in zeros:
         np.testing.assert_allclose(after.ema_model_state[name]["mean"], 0.9, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_overfits_32_images():
-    """The sum of all parts: a model that cannot fit 32 random images is broken."""
-    trial = Trial(optimizer=OptimizerConfig(name="adam", learning_rate=3e-3))
-    images, labels = IMAGES[:2].reshape(1, 32, *SHAPE), LABELS[:2].reshape(1, 32)
-    metrics = [trial(images, labels) for _ in range(80)][-1]
-    assert metrics["accuracy"][-1] == 1.0
-    assert metrics["loss"][-1] < 0.02
 
 
 @pytest.mark.parametrize("policy", thinned(2, ["bf16", "pure_bf16", "fp16"]))
