@@ -171,15 +171,6 @@ def test_metadata_that_lacks_what_is_needed_is_damage(
     assert {p.name for p in folder.iterdir()} == {"1", f"{DAMAGED}-2", f"{DAMAGED}-3"}
 
 
-def test_digest_finds_every_flipped_bit():
-    x = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
-    whole = digests({"x": x})
-    for bit in range(8 * x.nbytes):
-        data = bytearray(x.tobytes())
-        data[bit // 8] ^= 1 << bit % 8
-        assert digests({"x": np.frombuffer(bytes(data), x.dtype)}) != whole
-
-
 def digest_of(x: np.ndarray) -> int:
     """Compute a digest from its definition, in whole numbers of Python."""
     size, total = min(x.dtype.itemsize, 4), 0
@@ -206,9 +197,3 @@ def test_digest_of_many_elements(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(digest, "_BLOCK", 64)
     x = np.random.default_rng(0).normal(size=(10, 20)).astype(np.float32)
     assert digests({"x": x}) == {"x": digest_of(x)}
-
-
-def test_digest_knows_places():
-    x = np.arange(6, dtype=np.float32)
-    assert digests({"x": x}) != digests({"x": x[::-1]})
-    assert digests({"x": x.reshape(2, 3)}) == digests({"x": x})

@@ -119,10 +119,10 @@ FEATURES: dict[str, str | tuple[str, str]] = {
         model='ModelConfig(name="convnet", width=0.0625, quantize="int8")',
     ),
     "arcface": feature(task_options='{"size": 8, "scale": 16.0}', **EMBEDDED),
+    # Its loss compares each example with the others of a batch.
     "contrastive": feature(
-        task_options='{"loss": "contrastive", "size": 8}',
-        **EMBEDDED,
-    ),
+        task_options='{"loss": "contrastive", "size": 8}', **EMBEDDED
+    ).replace("accumulate_steps=2", "accumulate_steps=1"),
     # Missing and mixed labels, weights and the asymmetric loss.
     "labels": feature(
         task='"multilabel"',

@@ -284,16 +284,11 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: str(tiny.write_folder(at / "t", cfg_interpolation="lanczos")),
         "interpolation = 'lanczos'",
     ),
-    "mean": (
-        lambda at: str(tiny.write_folder(at / "t", cfg_mean=[0.1])),
-        "mean = [0.1], expected 3 numbers",
-    ),
     "size": (
         lambda at: str(tiny.write_folder(at / "t", cfg_input_size=[1, 8, 8])),
         "input_size = [1, 8, 8]",
     ),
     "hub": (lambda at: "hf:owner/none", "HF_HUB_OFFLINE=1"),
-    "hub name": (lambda at: "hf:none", "expected hf:OWNER/REPO"),
     "kind": (lambda at: damaged(at, bytes, "tiny.json"), "expected a file of weights"),
 }
 

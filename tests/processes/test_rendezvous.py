@@ -100,12 +100,6 @@ def test_many_processes_meet():
     assert meet(*((index, 40) for index in range(40)), token=TOKEN) == ["ADDRESS"] * 40
 
 
-def test_process_0_listens_at_the_address_alone():
-    host, port = rendezvous.split(free_address())
-    with rendezvous.listen(host, port, 0.0) as listener:
-        assert listener.getsockname() == (host, port)
-
-
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -365,30 +359,3 @@ def test_host_of_the_coordinator_that_does_not_resolve_is_named(
     with pytest.raises(UserError, match=named):
         rendezvous.meet("no-such-node:12345", 2, index, 5.0, TOKEN)
     assert now[0] >= 5.0
-
-
-def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):
-    """Greeted or not: the other ends see that nobody listens to them any more."""
-    at = listener.getsockname()
-    with Reception(listener, 2, TOKEN) as open_:
-        silent = socket.create_connection(at)
-        greeted = [socket.create_connection(at) for _ in range(2)]
-        until = time.monotonic() + NEVER
-
-        def call_both() -> None:
-            # The reception may be closed before the second is greeted.
-            with contextlib.suppress(OSError, EOFError, RuntimeError, ValueError):
-                for one in greeted:
-                    greeting.call(one, 1, 2, "peers", TOKEN, until)
-
-        thread = threading.Thread(target=call_both)
-        thread.start()
-        first = open_.next(until)
-        assert isinstance(first, GreetedSocket)
-    listener.close()  # What was not accepted yet ends with it.
-    thread.join()
-    first.connection.close()
-    for one in (silent, *greeted):
-        with one, contextlib.suppress(ConnectionResetError):
-            one.settimeout(NEVER)
-            assert one.recv(1) == b""

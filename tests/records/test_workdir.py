@@ -354,15 +354,6 @@ def test_fresh_that_cannot_move_all_moves_nothing(disk: Path, small_run: Path):
     assert names(run.parent) == beside
 
 
-@pytest.mark.slow
-def test_workdir_that_is_a_disk_of_its_own(disk: Path):
-    """There is no room beside it on the same disk."""
-    (disk / "config.json").write_text("old")
-    with locked(disk), pytest.raises(UserError, match="--fresh: cannot move"):
-        open_workdir(disk, Config(), {}, fresh=True)
-    assert files(disk) == {"config.json": "old"}
-
-
 def links(tmp_path: Path, undisturbed: Path) -> tuple[Path, Path]:
     """Return a link, and a folder elsewhere that it leads to, with a finished run."""
     elsewhere = tmp_path / "elsewhere"

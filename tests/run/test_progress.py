@@ -168,18 +168,6 @@ def test_slow_calls_are_few_in_flight(
     assert len(calls) == most_calls
 
 
-def test_a_stall_does_not_keep_calls_back_for_long():
-    device = FakeDevice(0.01)
-    calls = InFlight(lambda: device.now)
-    for i in range(60):
-        device.now += 40.0 if i == 20 else 0.001
-        calls.add(i, device.call(1))
-        calls.look()
-        while len(calls) > calls.most():
-            calls.pop()
-    assert len(calls) == MAX_IN_FLIGHT
-
-
 class CountedProgram:
     """A program that is done when its call returns, after one tick of the clock."""
 

@@ -38,9 +38,7 @@ F32, BF16, F16 = jnp.float32, jnp.bfloat16, jnp.float16
         ("bf16", F32, BF16, F32),
         ("fp16", F32, F16, F32),
         ("pure_bf16", BF16, BF16, F32),
-        ("params=float32,compute=bfloat16,output=float32", F32, BF16, F32),
         ("params=bfloat16,compute=float32,output=float16", BF16, F32, F16),
-        ("p=f32,c=f16,o=f32", F32, F16, F32),
         ("compute=bfloat16,output=float32", F32, BF16, F32),
     ],
 )
@@ -112,7 +110,6 @@ def test_products_of_a_step_have_the_precision_named(
     [
         "",
         "fp8",
-        "float32",  # jmp would take all three for it, unlike the short names.
         "params=float33",
         "weights=float32",
         "params=float32,compute",
@@ -130,8 +127,6 @@ def test_parse_names_what_it_knows(text: str) -> None:
 @each_row(
     ("text", "scaled"),
     [
-        ("fp32", False),
-        ("bf16", False),
         ("pure_bf16", False),
         ("fp16", True),
         ("params=float16,compute=float32,output=float32", True),

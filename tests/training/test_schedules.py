@@ -185,8 +185,6 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             "takes: milestones, step_every, step_factor, warmup_factor",
         ),
         ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
-        ({"schedule": "cosine", "cycles": 2}, "cycles = 2 .*: end_factor"),
-        ({"schedule": "linear", "power": 2.0}, "power = 2.0 .*: end_factor"),
         ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
         ({"schedule": "cosine_restarts", "cycles": 41}, "41: 40 steps .* fewer cycles"),
         (
@@ -206,10 +204,8 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_epochs": 1},
             "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",
         ),
-        ({"schedule": "linear", "step_factor": 0.5}, "step_factor .*: end_factor"),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
         ({"warmup_steps": 40}, "40 steps leaves nothing of a run of 40 steps"),
-        ({"warmup_steps": 41}, "41 steps leaves nothing of a run of 40 steps"),
         (
             {"schedule": "step", "milestones": (0.1, 0.5), "warmup_steps": 8},
             r"\(0.1, 0.5\): the first is step 4, within the warm-up of 8 steps",
