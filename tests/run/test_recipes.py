@@ -29,7 +29,7 @@ def test_digits(cli: Cli, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "epochs", "accuracy"),
     [
-        ("fashion_mnist", 1, 0.882),
+        ("fashion_mnist", 1, 0.88),
         pytest.param("fashion_mnist", None, 0.918, marks=pytest.mark.exhaustive),
         pytest.param("fashion_mnist_fast", None, 0.929, marks=pytest.mark.exhaustive),
     ],
@@ -52,5 +52,6 @@ def test_fashion_mnist(
     assert process.returncode == 0, stderr
     summary = read_summary(tmp_path / "run")
     assert summary["eval"]["num_examples"] == 10_000
-    # As measured, less 1.5 standard errors of 10,000 images: CPUs round in other ways.
+    # As measured, or after one epoch a floor, less 1.5 standard errors of 10,000 images:
+    # CPUs round in other ways.
     assert summary["eval"]["accuracy"] >= accuracy - 0.004
