@@ -52,6 +52,6 @@ def test_fashion_mnist(
     assert process.returncode == 0, stderr
     summary = read_summary(tmp_path / "run")
     assert summary["eval"]["num_examples"] == 10_000
-    # As measured, or after one epoch a floor, less 1.5 standard errors of 10,000 images:
+    # As measured (after one epoch, a floor), less 1.5 standard errors of 10,000 images:
     # CPUs round in other ways.
     assert summary["eval"]["accuracy"] >= accuracy - 0.004

@@ -95,14 +95,14 @@ def test_accumulated_micro_batches_are_the_whole_batch():
 
 
 @pytest.fixture(scope="module")
-def averaging() -> dict[str, float]:
+def averaging() -> dict[str, Any]:
     """The choices of a trial with an average, whose step is compiled."""
-    choices = {"ema_decay": 0.3}
+    choices: dict[str, Any] = {"ema_decay": 0.3}
     Trial(**choices)(IMAGES[:1], LABELS[:1])
     return choices
 
 
-def test_non_finite_step_changes_nothing_but_the_counts(averaging: dict[str, float]):
+def test_non_finite_step_changes_nothing_but_the_counts(averaging: dict[str, Any]):
     trial = Trial(**averaging)
     trial(IMAGES[:1], LABELS[:1])
     before = trial.state
@@ -122,7 +122,7 @@ def test_non_finite_step_changes_nothing_but_the_counts(averaging: dict[str, flo
     assert not same(trial.state.params, before.params)
 
 
-def test_average_of_the_weights_follows_its_formula(averaging: dict[str, float]):
+def test_average_of_the_weights_follows_its_formula(averaging: dict[str, Any]):
     trial = Trial(**averaging)
     params, statistics = jax.device_get((trial.state.params, trial.state.model_state))
     for i in range(6):
@@ -144,7 +144,7 @@ def test_average_of_the_weights_follows_its_formula(averaging: dict[str, float])
 
 
 def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum(
-    averaging: dict[str, float],
+    averaging: dict[str, Any],
 ):
     """One step from 0: of each running statistic a layer's own share is the batch's."""
     momenta = {"slow/mean": 0.75, "quick/mean": 0.5}
