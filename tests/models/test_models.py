@@ -159,13 +159,6 @@ def test_parameter_count(
     assert sorted(named) == sorted(held)
 
 
-def test_cifar_stem_keeps_the_resolution() -> None:
-    stem, *convs, _ = trace(abstract(TINY["resnet18"], CIFAR), CIFAR)
-    assert stem.kernel.shape[:2] == (3, 3)
-    assert convs[0].x.shape[:3] == (1, 32, 32)
-    assert convs[-1].y.shape[:3] == (1, 4, 4)
-
-
 def flat(state: Any) -> dict[str, np.ndarray]:
     return {
         "/".join(map(str, path)): np.asarray(leaf.get_value())
@@ -292,14 +285,6 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(
     found = jax.jit(jax.grad(ours, (0, 1, 2)))(*narrow)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_batch_norm_and_an_activation_in_evaluation() -> None:
-    norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(3)
-    norm.eval()
-    x = jnp.asarray(random_images(2, 4, 4, 3)) - 0.5
-    np.testing.assert_array_equal(norm(x, relu=True), nnx.relu(norm(x)))
-    np.testing.assert_array_equal(norm(x, activation=silu), silu(norm(x)))
 
 
 def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:

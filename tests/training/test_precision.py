@@ -18,7 +18,6 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.training import precision
 from jaxtrain.training.precision import (
     adjust_loss_scale,
-    at_minimum,
     create_loss_scale,
     parse,
 )
@@ -162,11 +161,6 @@ def test_a_run_where_jax_may_compute_in_float64(tmp_path: Path) -> None:
     assert main([*words, "--train.stop-after-steps", "2"]) == 0
     assert main(words) == 0
     assert read_summary(tmp_path / "run")["eval"]["num_examples"] == 360
-
-
-def test_without_a_loss_scale() -> None:
-    assert adjust_loss_scale({}, jnp.array(False)) == {}
-    assert bool(at_minimum({}))
 
 
 def trajectory(finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

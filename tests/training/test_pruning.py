@@ -96,21 +96,6 @@ def test_a_pattern_keeps_the_largest_of_input_channels_in_a_row(keep: int, of: i
         assert (ours.sum(-1) == keep).all()
 
 
-def test_what_is_pruned_stays_so():
-    """A weight that is 0 but not pruned comes after those that are."""
-    params = nested({p: jnp.zeros(x.shape) for p, x in WEIGHTS.items()})
-    one = pruning(start=0, end=2, sparsity=0.75)
-    state = one.create(params)
-    before, after = state["masks"], jax.jit(one.after)
-    for step in (1, 2):
-        fields = {"params": params, "ema_params": {}}
-        _, state = after(jnp.int32(step), fields, state)
-        kept = jax.tree.map(lambda new, old: new & ~old, state["masks"], before)
-        assert not any(x.any() for x in jax.tree.leaves(kept))
-        before = state["masks"]
-    assert state["sparsity"] == pytest.approx(0.75, abs=1 / 392)
-
-
 def test_the_order_in_memory_changes_nothing():
     """As kernels lie on a single GPU: output channels first."""
     params = nested({p: jnp.asarray(x, jnp.float32) for p, x in WEIGHTS.items()})
