@@ -44,7 +44,6 @@ CASES = {
         ("pruned by a pattern", "2d"),
         ("frozen at first", "stages"),
         ("frozen", "2d"),
-        ("int8", "zero1"),
         ("arcface", "stages"),
         ("contrastive", "2d"),
         ("labels", "fsdp"),
@@ -68,7 +67,6 @@ CASES = {
         ("adversarial", "2d"),
         ("cifar10_fast", "fsdp"),
         ("frozen at first", "fsdp"),
-        ("int8", "stages"),
     ],
 }
 STOPPED = {

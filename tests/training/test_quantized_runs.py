@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import check_rounded
 from jaxtrain.run.settle import settle_options
 from jaxtrain.tasks.build import build_task
+from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
 from tests.helpers.method_pairs import CLASSES, FACTS
+from tests.helpers.numerics import TOLERANCE
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -77,6 +79,33 @@ def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     moved = [np.sum(((after[path] - before[path]) / 1e-7) ** 2) for path in before]
     norm = found.metrics["grad_norm"][step]
     assert np.sqrt(np.sum(moved)) == pytest.approx(norm, rel=1e-6)
+
+
+def of_mesh(parallel: dict[str, Any], train: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the last state of a run on some devices."""
+    config = layered(train, DROP, model=QUANTIZED, parallel=ParallelConfig(**parallel))
+    return by_path(take_steps(config).states[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parallel", "train"),
+    [
+        ({"data": 4, "model": 2}, {"remat": "full"}),
+        ({"data": 4, "pipeline_stages": 2}, {"accumulate_steps": 2}),
+    ],
+)
+def test_ranges_are_those_of_the_global_batch(
+    parallel: dict[str, int], train: dict[str, Any]
+):
+    """Eight devices come to what one does, before and after the ranges stay."""
+    alone = with_devices(8, of_mesh, {"data": 1, "cpu_devices": 1}, train)
+    shared = with_devices(8, of_mesh, parallel, train)
+    assert alone.keys() == shared.keys()
+    for path, x in alone.items():
+        np.testing.assert_allclose(
+            shared[path], x, rtol=TOLERANCE, atol=TOLERANCE, err_msg=path
+        )
 
 
 @pytest.fixture(scope="module")
