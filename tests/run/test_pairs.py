@@ -109,11 +109,8 @@ WORKING = [
         "--data.sampling balanced --data.repeats 2 --data.train-split train[:90%] "
         "--data.augment.horizontal-flip True --train.ema-decay 0.9",
     ),
-    (
-        "classes",
-        "--data.test-split test[:50%] --data.cache stream --data.validation-fraction 0",
-    ),
-    ("classes", "--data.validation-split test --data.test-fraction 0.3"),
+    ("classes", "--data.cache stream --data.validation-fraction 0"),
+    ("classes", "--data.test-split test[:50%]"),
     (
         "masks",
         "--data.classes set/classes.txt --data.allow-outside True --data.cache stream "
@@ -153,6 +150,7 @@ WORKING = [
         "--task-options class_weights balanced loss focal",
     ),
     ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
+    ("classes", "--data.validation-split test --data.test-fraction 0.3"),
 ]
 
 

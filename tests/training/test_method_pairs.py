@@ -76,14 +76,14 @@ TOGETHER: dict[str, list[dict[str, Any]]] = {
         {"data.augment.mixup": 0.4},
         {"precision": "bf16"},
     ],
+    "integers": [{"prune.pattern": "2:4"}, {"model.quantize": "int8"}],
+    "tuned": [{"train.fine_tune": True}, {"prune.sparsity": 0.5}],
     "calls": [
         {"train.steps_per_call": 2},
         {"train.freeze": ["backbone"], "train.freeze_epochs": 1.0},
         {"data.augment.cutmix": 1.0},
         {"precision": "fp16"},
     ],
-    "integers": [{"prune.pattern": "2:4"}, {"model.quantize": "int8"}],
-    "tuned": [{"train.fine_tune": True}, {"prune.sparsity": 0.5}],
 }
 
 
