@@ -49,7 +49,7 @@ train: $(STAMP)
 	$(BIN)/python main.py --config configs/digits.py
 
 test: $(STAMP)
-	$(PYTEST) -m "not slow and not exhaustive and not gpu_compiler"
+	$(PYTEST) --cpu-limit -m "not slow and not exhaustive and not gpu_compiler"
 
 test-core: $(STAMP)
 	$(PYTEST) -m "not slow and not exhaustive and not gpu_compiler" $(CORE_TESTS)

@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from tests.helpers import places, quick
+from tests.helpers import cpu_limit, places, quick
 
 # Workers of xdist are part of the run that starts them.
 CONTROLS = "PYTEST_XDIST_WORKER" not in os.environ
@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part", default="1/1", help="K/N: the K-th of N parts of the tests"
     )
+    parser.addoption(
+        "--cpu-limit",
+        action="store_true",
+        help="let default tests fail that take seconds of CPU time",
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -67,6 +72,8 @@ def pytest_collection_modifyitems(
 @pytest.hookimpl(tryfirst=True)  # Before pytest reads the option.
 def pytest_configure(config: pytest.Config) -> None:
     """Leave nothing behind, also when stopped; `--basetemp` names a folder to keep."""
+    if config.getoption("--cpu-limit"):
+        config.pluginmanager.register(cpu_limit.from_environment(), "cpu-limit")
     if not CONTROLS:
         return
     if config.option.basetemp is None:

@@ -74,10 +74,9 @@ def restore(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
+def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path):
     """50 times: one bit, anywhere in any file of the newest step."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found = 0
     for trial in range(50):
         folder = tmp_path / str(trial)
@@ -95,13 +94,8 @@ def test_flipped_bits_are_never_loaded(saved: Path, tmp_path: Path, seed: int):
     assert found >= 10
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        truncate,
-        *(pytest.param(d, marks=pytest.mark.slow) for d in (zero, Path.unlink)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_every_kind_of_file_may_be_damaged(
     saved: Path, tmp_path: Path, damage: Callable[[Path], None]
 ):
@@ -177,15 +171,6 @@ def test_metadata_that_lacks_what_is_needed_is_damage(
     assert {p.name for p in folder.iterdir()} == {"1", f"{DAMAGED}-2", f"{DAMAGED}-3"}
 
 
-def test_digest_finds_every_flipped_bit():
-    x = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
-    whole = digests({"x": x})
-    for bit in range(8 * x.nbytes):
-        data = bytearray(x.tobytes())
-        data[bit // 8] ^= 1 << bit % 8
-        assert digests({"x": np.frombuffer(bytes(data), x.dtype)}) != whole
-
-
 def digest_of(x: np.ndarray) -> int:
     """Compute a digest from its definition, in whole numbers of Python."""
     size, total = min(x.dtype.itemsize, 4), 0
@@ -212,9 +197,3 @@ def test_digest_of_many_elements(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(digest, "_BLOCK", 64)
     x = np.random.default_rng(0).normal(size=(10, 20)).astype(np.float32)
     assert digests({"x": x}) == {"x": digest_of(x)}
-
-
-def test_digest_knows_places():
-    x = np.arange(6, dtype=np.float32)
-    assert digests({"x": x}) != digests({"x": x[::-1]})
-    assert digests({"x": x.reshape(2, 3)}) == digests({"x": x})

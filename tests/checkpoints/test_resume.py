@@ -32,27 +32,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The config file and the finished workdir of a run that nothing stopped."""
     folder = tmp_path_factory.mktemp("undisturbed")
     config = write_recipe(folder / "recipe.py", recipe(**CHANGES))
-    result = Cli(folder)("--config", config, "--workdir", folder / "run")
-    assert result.code == 0, result.stderr
+    Cli(folder).done("--config", config, "--workdir", folder / "run")
     return folder
 
 
-@pytest.mark.parametrize("stop", [pytest.param(10, marks=pytest.mark.slow), 23])
-def test_stopped_run_ends_like_an_undisturbed_one(
-    undisturbed: Path, cli: Cli, stop: int
-):
+@pytest.mark.slow
+def test_stopped_run_ends_like_an_undisturbed_one(undisturbed: Path, cli: Cli):
     """At a checkpoint and between two, in the middle of an epoch and of an interval.
 
     With a progress bar it shows the evaluations of before.
     """
     config = undisturbed / "recipe.py"
     words = ["--config", config, "--workdir", cli.directory / "run"]
-    part = cli(*words, "--train.stop-after-steps", stop)
-    assert part.code == 0, part.stderr
+    for stop in (10, 23):
+        cli.done(*words, "--train.stop-after-steps", stop)
     assert not (cli.directory / "run" / "summary.json").exists()
-    rest = cli(*words, FORCE_COLOR="1")  # As on a terminal.
-    assert rest.code == 0, rest.stderr
-    assert f"{stop // 7} evaluation" in rest.stdout.partition("resumed")[0]
+    rest = cli.done(*words, FORCE_COLOR="1")  # As on a terminal.
+    assert "3 evaluation" in rest.stdout.partition("resumed")[0]
     assert_same_run(undisturbed / "run", cli.directory / "run", 47)
 
 
@@ -63,59 +59,38 @@ def test_several_steps_a_call_end_the_same_wherever_they_stop(cli: Cli, write_co
         recipe(train="TrainConfig(steps=22, steps_per_call=4, eval_every_steps=100)")
     )
     whole, parts = cli.directory / "whole", cli.directory / "parts"
-    assert cli("--config", config, "--workdir", whole).code == 0
+    cli.done("--config", config, "--workdir", whole)
     words = ["--config", config, "--workdir", parts]
-    assert cli(*words, "--train.stop-after-steps", 11).code == 0
+    cli.done(*words, "--train.stop-after-steps", 11)
     assert (parts / "checkpoints" / "14").is_dir()
-    assert cli(*words).code == 0
+    cli.done(*words)
     assert_same_run(whole, parts, 22)
 
 
-@pytest.mark.parametrize(
-    ("signum", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow),
-    ],
-)
-def test_signal_saves_and_the_same_command_goes_on(
-    undisturbed: Path, cli: Cli, signum: int, code: int
-):
+@pytest.mark.slow
+def test_signal_saves_and_the_same_command_goes_on(undisturbed: Path, cli: Cli):
     config, run = undisturbed / "recipe.py", cli.directory / "run"
     words = ["--config", config, "--workdir", run, "--logging.every-steps", "1"]
     # Slowed down, so that the signal comes in the middle.
     process = cli.start(*words, "--train.steps", "100000")
     wait_for_lines(run / "metrics.jsonl", 5, process)
-    process.send_signal(signum)
+    process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, stderr
+    assert process.returncode == 143, stderr
     assert "is saved; the same command goes on" in stderr
     saved = max(int(p.name) for p in (run / "checkpoints").iterdir())
     assert saved == read_lines(run, "train")[-1]["step"] >= 5
-    again = cli(*words, "--train.steps", saved + 3)
-    assert again.code == 0, again.stderr
+    cli.done(*words, "--train.steps", saved + 3)
     assert read_summary(run)["step"] == saved + 3
 
 
 @pytest.mark.slow
-def test_killed_run_goes_on_from_its_last_checkpoint(undisturbed: Path, cli: Cli):
-    config, run = undisturbed / "recipe.py", cli.directory / "run"
-    words = ["--config", config, "--workdir", run]
-    process = cli.start(*words)
-    wait_for_lines(run / "metrics.jsonl", 4, process)
-    process.kill()
-    process.communicate()
-    result = cli(*words)
-    assert result.code == 0, result.stderr
-    assert_same_run(undisturbed / "run", run, 47)
-
-
 def test_finished_run_says_so(undisturbed: Path):
     run = undisturbed / "run"
     before = (run / "summary.json").read_bytes()
-    result = Cli(undisturbed)("--config", undisturbed / "recipe.py", "--workdir", run)
-    assert result.code == 0
+    result = Cli(undisturbed).done(
+        "--config", undisturbed / "recipe.py", "--workdir", run
+    )
     assert "finished" in result.stdout
     assert (run / "summary.json").read_bytes() == before
     for command in ("evaluate", "predict", "export", "serve"):
@@ -128,22 +103,21 @@ def test_finished_run_says_so(undisturbed: Path):
 def test_longer_run_goes_on_and_other_config_is_refused(cli: Cli, write_config):
     config, run = write_config(recipe()), cli.directory / "run"
     words = ["--config", config, "--workdir", run]
-    assert cli(*words, "--train.steps", 10).code == 0
+    cli.done(*words, "--train.steps", 10)
     other = cli(*words, "--train.steps", 12, "--optimizer.learning-rate", 0.2)
     assert other.code == 2
     assert "optimizer.learning_rate: 0.1 -> 0.2" in other.stderr
     assert "--fresh" in other.stderr
-    longer = cli(*words, "--train.steps", 12)
-    assert longer.code == 0, longer.stderr
+    cli.done(*words, "--train.steps", 12)
     assert read_summary(run)["step"] == 12
     assert [line["step"] for line in read_lines(run, "event")] == [10]
-    fresh = cli(*words, "--train.steps", 4, "--optimizer.learning-rate", 0.2, "--fresh")
-    assert fresh.code == 0, fresh.stderr
+    cli.done(*words, "--train.steps", 4, "--optimizer.learning-rate", 0.2, "--fresh")
     assert read_summary(run)["step"] == 4
     (aside,) = cli.directory.glob("run.old-*")
     assert read_summary(aside)["step"] == 12
 
 
+@pytest.mark.slow
 def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     run = undisturbed / "run"
     names = {p.name for p in run.iterdir()}
@@ -181,6 +155,7 @@ def test_workdir_holds_what_the_user_guide_says(undisturbed: Path):
     assert json.loads((run / "config.json").read_text())["train"]["steps"] == 47
 
 
+@pytest.mark.slow
 @pytest.mark.plugins
 def test_tensorboard_gets_the_metrics_of_each_split(undisturbed: Path):
     (events,) = (undisturbed / "run" / "tensorboard").iterdir()
@@ -207,32 +182,23 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
             train="TrainConfig(steps=60, eval_every_steps=5, early_stop_patience=2)",
         )
     )
-    result = cli("--config", config, "--workdir", "run")
-    assert result.code == 0, result.stderr
+    cli.done("--config", config, "--workdir", "run")
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (15, True)
     assert "finished" in cli("--config", config, "--workdir", "run").stdout
     words = ["--config", config, "--workdir", "run", "--train.early-stop-patience"]
-    result = cli(*words, 3)
-    assert result.code == 0, result.stderr
+    cli.done(*words, 3)
     summary = read_summary(cli.directory / "run")
     assert (summary["step"], summary["stopped_early"]) == (20, True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "train"),
-    # The runs above have both, or statistics alone.
-    [("lenet", "steps=4"), ("lenet", "steps=4, ema_decay=0.9")],
-)
-def test_state_without_statistics_with_or_without_averages_comes_back(
-    tmp_path: Path, model: str, train: str
-):
+def test_state_without_statistics_comes_back(tmp_path: Path):
     """A checkpoint has only what is not empty."""
     changes = {
         "data": 'DataConfig(source="digits", batch_size=64, image_size=16)',
-        "model": f'ModelConfig(name="{model}")',
-        "train": f"TrainConfig({train})",
+        "model": 'ModelConfig(name="lenet")',
+        "train": "TrainConfig(steps=4, ema_decay=0.9)",
         "logging": "LoggingConfig(every_steps=1)",
     }
     config = write_recipe(tmp_path / "recipe.py", recipe(**changes))

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import shutil
-import signal
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -16,17 +15,12 @@ from jaxtrain.checkpoints.folder import COMMITTED, DAMAGED
 from jaxtrain.checkpoints.orbax import METADATA
 from jaxtrain.checkpoints.retention import kept
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.cli import main
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.json_files.run_id import RunId
 from tests.helpers.damage import zero
-from tests.helpers.processes import Cli
-from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.rows import each_row
-from tests.helpers.runs import assert_same_run
 from tests.helpers.saved import ABSTRACT, ACCURACY, RUN, STATE, opened
-from tests.helpers.waiting import PATIENCE
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
 verify = Checkpoints.verify
@@ -249,69 +243,3 @@ def test_a_best_step_that_cannot_be_rated_is_put_aside(
         saved.save(7, STATE, {}, None)
     assert "step 2: its JSON is not what was saved; put aside" in caplog.text
     assert names(folder) == {"5", "6", "7", f"{DAMAGED}-2"}
-
-
-# Dies by SIGKILL at one moment of the save of step 6, which is to replace step 2.
-PROGRAM = """
-import os, shutil, signal, sys
-from pathlib import Path
-from jaxtrain import cli
-from jaxtrain.checkpoints import retention, store
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-retention.READING_SHARE = 1
-verify, remove_old = store.Checkpoints.verify, retention.remove_old
-
-def not_read_back(self, step):
-    return die() if step == 6 else verify(self, step)
-
-def none_removed(folder, *args):
-    return die() if (folder / "6").exists() else remove_old(folder, *args)
-
-def half_removed(step, **options):
-    for path in sorted(p for p in step.rglob("*") if p.is_file())[::2]:
-        path.unlink()
-    die()
-
-moment = sys.argv.pop(1)
-if moment == "committed, not read back":
-    store.Checkpoints.verify = not_read_back
-if moment == "read back, none removed":
-    retention.remove_old = none_removed
-if moment == "one half removed":
-    shutil.rmtree = half_removed
-sys.exit(cli.main())
-"""
-MOMENTS = {
-    "committed, not read back": {2, 4, 6},
-    "read back, none removed": {2, 4, 6},
-    "one half removed": {4, 6},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("committed, not read back", marks=pytest.mark.exhaustive),
-        pytest.param("read back, none removed", marks=pytest.mark.exhaustive),
-        "one half removed",
-    ],
-)
-def test_killed_between_the_new_and_the_old(
-    cli: Cli, write_config: Callable[..., Path], moment: str
-):
-    config = write_config(EIGHT_STEPS)
-    words = ["--config", str(config), "--checkpoint.keep", "2"]
-    words += ["--checkpoint.keep-best", "0", "--workdir"]
-    killed, whole = cli.directory / "killed", cli.directory / "whole"
-    process = cli.start(moment, *words, killed, program=PROGRAM)
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGKILL, stderr
-    assert good(killed / "checkpoints", RunId.read(killed)) == MOMENTS[moment]
-    for run in (killed, whole):
-        assert main([*words, str(run)]) == 0
-        assert names(run / "checkpoints") == {"6", "8"}
-    assert_same_run(whole, killed, 8)

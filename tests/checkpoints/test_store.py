@@ -40,17 +40,6 @@ def test_state_and_json_come_back_as_they_were(tmp_path: Path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_last_and_best_are_kept(tmp_path: Path):
-    with opened(tmp_path, keep=2, keep_best=1) as saved:
-        for step, accuracy in [(1, 0.2), (2, 0.9), (3, 0.5), (4, None), (5, 0.6)]:
-            metrics = None if accuracy is None else {"accuracy": accuracy}
-            saved.save(step, STATE, {}, metrics)
-        assert left(saved) == [2, 4, 5]
-    with opened(tmp_path, keep=1, keep_best=1) as saved:
-        saved.save(6, STATE, {}, {"accuracy": 0.1})
-        assert left(saved) == [2, 6]
-
-
 def test_best_loss_is_the_lowest(tmp_path: Path):
     with opened(
         tmp_path, keep=1, keep_best=1, best=Goal("loss", higher=False)
@@ -58,29 +47,6 @@ def test_best_loss_is_the_lowest(tmp_path: Path):
         for step, loss in [(1, 2.0), (2, 0.5), (3, 0.7)]:
             saved.save(step, STATE, {}, {"loss": loss})
         assert left(saved) == [2, 3]
-
-
-def test_of_equal_evaluations_the_last_is_the_best(tmp_path: Path):
-    """As in summary.json."""
-    with opened(tmp_path, keep=1) as saved:
-        for step, accuracy in [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.5)]:
-            saved.save(step, STATE, {}, {"accuracy": accuracy})
-        assert left(saved) == [3, 4]
-
-
-@pytest.mark.parametrize("higher", [False, True])
-def test_nan_is_never_the_best(tmp_path: Path, higher: bool):
-    with opened(tmp_path, keep=1, best=Goal("m", higher)) as saved:
-        for step, value in [(1, float("nan")), (2, 0.5), (3, float("nan")), (4, None)]:
-            saved.save(step, STATE, {}, None if value is None else {"m": value})
-        assert left(saved) == [2, 4]
-
-
-def test_no_best(tmp_path: Path):
-    with opened(tmp_path, keep=1, keep_best=0) as saved:
-        saved.save(1, STATE, {}, {"accuracy": 1.0})
-        saved.save(2, STATE, {}, {"accuracy": 0.0})
-        assert left(saved) == [2]
 
 
 def changed(path: list[str], new: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A tiny model of three pieces, and some steps of runs that freeze some of them."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -97,12 +96,10 @@ class Steps(NamedTuple):
     Attributes:
       states: before the first step, and after each call: fields of the state.
       metrics: of all steps, by name.
-      split: paths of arrays that devices share, of the last state.
     """
 
     states: list[dict[str, Any]]
     metrics: dict[str, np.ndarray]
-    split: list[str]
 
 
 def take_steps(config: Config, *, keep_features: bool = False) -> Steps:
@@ -133,12 +130,7 @@ def _take_steps(config: Config, *, keep_features: bool) -> Steps:
         states.append(jax.device_get(as_dict(state)))
         step += num
     joined = jax.tree.map(lambda *values: np.concatenate(values), *metrics)
-    return Steps(states, joined, _split_paths(state))
-
-
-def _split_paths(state: Any) -> list[str]:
-    arrays = trees.by_path(dataclasses.asdict(state))
-    return [path for path, x in arrays.items() if "fsdp" in x.sharding.spec]
+    return Steps(states, joined)
 
 
 def by_path(tree: Any) -> dict[str, np.ndarray]:

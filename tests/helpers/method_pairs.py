@@ -4,60 +4,17 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxtrain import config as config_lib
-from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training.methods.build import build_method
-
-
-class Companion(NamedTuple):
-    """What a method is tried with.
-
-    Attributes:
-      name: What a test calls it.
-      changes: Path of a field of the config -> value.
-    """
-
-    name: str
-    changes: Mapping[str, Any]
-
-
-MESHES = (
-    Companion("`parallel.data`", {"parallel.data": 2}),
-    Companion("`parallel.fsdp`", {"parallel.fsdp": 2}),
-    Companion("`parallel.model`", {"parallel.model": 2}),
-    Companion("`parallel.spatial`", {"parallel.spatial": 2}),
-)
-OPTIONS = (
-    Companion("`parallel.pipeline_stages`", {"parallel.pipeline_stages": 2}),
-    Companion("`train.accumulate_steps`", {"train.accumulate_steps": 2}),
-    Companion("`train.steps_per_call`", {"train.steps_per_call": 2}),
-    Companion("`train.remat`", {"train.remat": "full"}),
-    Companion("`train.freeze`", {"train.freeze": ["stem*"]}),
-    Companion(
-        "`train.freeze_epochs`",
-        {"train.freeze": ["backbone"], "train.freeze_epochs": 1.0},
-    ),
-    Companion("`train.fine_tune`", {"train.fine_tune": True}),
-    Companion("`train.ema_decay`", {"train.ema_decay": 0.9}),
-    Companion("`prune.sparsity`", {"prune.sparsity": 0.5}),
-    Companion("`prune.pattern`", {"prune.pattern": "2:4"}),
-    Companion("`model.quantize`", {"model.quantize": "int8"}),
-    Companion("`data.augment.mixup`", {"data.augment.mixup": 0.4}),
-    Companion("`data.augment.cutmix`", {"data.augment.cutmix": 1.0}),
-    Companion("`precision` = fp16, with its loss scale", {"precision": "fp16"}),
-    Companion("`precision` = bf16", {"precision": "bf16"}),
-    Companion("`optimizer.name` = lbfgs", {"optimizer.name": "lbfgs"}),
-)
-TASKS = tuple(Companion(f"`task` = {name}", {"task": name}) for name in tasks.TASKS)
 
 # Options without which a method is refused.
 METHOD_OPTIONS: dict[str, dict[str, Any]] = {

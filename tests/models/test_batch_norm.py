@@ -58,22 +58,13 @@ def test_a_batch_norm_of_flax_is_refused_likewise():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("--train.accumulate-steps 8 --train.remat block", "input 1x1x1x8"),
-        (
-            "--parallel.batch-norm 1 --train.accumulate-steps 2",
-            "input 4x1x1x8, groups: 4",
-        ),
-    ],
-)
-def test_a_run_with_one_value_per_channel_is_refused(cli: Cli, words: str, found: str):
+def test_a_run_with_one_value_per_channel_is_refused(cli: Cli):
     """Its outputs would be the bias, and its loss that of a guess."""
     write_recipe(cli.directory / "recipe.py", RUN)
+    words = "--parallel.batch-norm 1 --train.accumulate-steps 2 --train.remat block"
     result = cli(*f"--config recipe.py --workdir run {words}".split())
     assert result.code == 2, result.stderr
-    told = f"error: {LAYER}: batch norm over one value per channel ({found}"
+    told = f"error: {LAYER}: batch norm over one value per channel (input 4x1x1x8, "
     assert told in result.stderr and "Traceback" not in result.stderr
     for cure in ("data.image_size", "model.stem", "data.batch_size", "accumulate"):
         assert cure in result.stderr

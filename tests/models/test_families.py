@@ -34,7 +34,7 @@ def blueprint(name: str, policy: str, num_groups: int = 1) -> Blueprint:
     )
 
 
-@pytest.mark.parametrize("name", thinned(3, SHORT))
+@pytest.mark.parametrize("name", thinned(5, SHORT))
 def test_every_array_is_trained(name: str) -> None:
     """Three steps lower the loss, and change every parameter and statistic."""
     made = blueprint(name, "fp32")
@@ -190,7 +190,7 @@ def test_onnx_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.plugins
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
     """Two pipeline stages of a GoogLeNet, which is cut between its heads, as one."""
     cases = {"meshes": [{}], "micro": 2, "stages": 2}
@@ -202,7 +202,7 @@ def test_stages_hand_on_what_auxiliary_heads_put_out() -> None:
 OF_THEIR_OWN = sorted(SHORT.keys() - {"resnet", "se_resnet", "wide_resnet"})
 
 
-@pytest.mark.parametrize("name", thinned(3, OF_THEIR_OWN))
+@pytest.mark.parametrize("name", thinned(6, OF_THEIR_OWN))
 def test_any_devices_compute_what_one_does(name: str) -> None:
     """Over the batch, parameters, channels, rows and columns, in float64."""
     meshes = COVER[:2]

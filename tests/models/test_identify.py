@@ -79,17 +79,6 @@ def test_the_recipe_names_the_model_where_the_file_does_not(tiny_shapes: Shapes)
     assert one.source.architecture == "tiny"
 
 
-def test_options_of_the_recipe_tell_models_with_the_same_arrays_apart():
-    for padding, expected in (
-        ("same", {"tf_efficientnet_b0"}),
-        ("symmetric", {"efficientnet_b0"}),
-        (None, {"efficientnet_b0", "tf_efficientnet_b0"}),
-    ):
-        model = ModelConfig(name="efficientnet_b0", padding=padding)  # pyright: ignore
-        rows = find_by_file(Path("w.pth"), (model,))
-        assert {source.architecture for _, source in rows} == expected
-
-
 @pytest.mark.slow
 def test_models_with_the_same_arrays_are_not_guessed():
     """Those from TensorFlow pad otherwise: outputs would be wrong without a word."""
@@ -139,7 +128,7 @@ def test_a_reference_names_library_architecture_and_file():
             parse_reference(text)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_published_densenets_have_older_names():
     """Such as features.denseblock1.denselayer1.norm.1.weight."""
     source = source_of("densenet121", "densenet121")

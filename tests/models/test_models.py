@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import jmp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -160,31 +159,6 @@ def test_parameter_count(
     assert sorted(named) == sorted(held)
 
 
-# Billions of multiply-adds at 224 pixels, from the torchvision model cards ("GFLOPS").
-# ResNet-50 has 4.09 with the stride in the 3x3 convolution and 3.8 with it in the 1x1.
-@pytest.mark.parametrize(
-    ("name", "billions"),
-    [
-        ("resnet18", 1.814),
-        ("resnet50", 4.089),
-    ],
-)
-def test_resnet_multiply_adds(name: str, billions: float) -> None:
-    model = abstract(ModelConfig(name=name), IMAGENET, 1000)
-    total = sum(
-        math.prod(product.y.shape) * math.prod(product.kernel.shape[:-1])
-        for product in trace(model, IMAGENET)
-    )
-    assert total / 1e9 == pytest.approx(billions, abs=6e-4)
-
-
-def test_cifar_stem_keeps_the_resolution() -> None:
-    stem, *convs, _ = trace(abstract(TINY["resnet18"], CIFAR), CIFAR)
-    assert stem.kernel.shape[:2] == (3, 3)
-    assert convs[0].x.shape[:3] == (1, 32, 32)
-    assert convs[-1].y.shape[:3] == (1, 4, 4)
-
-
 def flat(state: Any) -> dict[str, np.ndarray]:
     return {
         "/".join(map(str, path)): np.asarray(leaf.get_value())
@@ -192,74 +166,30 @@ def flat(state: Any) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("name", ["lenet", "convnet", "cnn4"])
-def test_two_steps_of_training(name: str) -> None:
-    apply, *_ = split(abstract(TINY[name], (16, 16, 3)))
-    params, rest = jax.jit(lambda: split(create(TINY[name]))[1:])()
-    images, labels = random_images(4, 16, 16, 3), jnp.arange(4)
-
-    @jax.jit
-    def step(params: Any, rest: Any) -> tuple[jax.Array, Any, Any, Any]:
-        def loss(params: Any) -> tuple[jax.Array, Any]:
-            logits, rest_ = apply(params, rest, images)
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-            return losses.mean(), rest_
-
-        (value, new_rest), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        new_params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
-        return value, grads, new_params, new_rest
-
-    loss1, grads1, params1, rest1 = step(params, rest)
-    loss2, grads2, _, _ = step(params1, rest1)
-    assert loss2 < loss1
-    for grads in (grads1, grads2):
-        for path, grad in flat(grads).items():
-            assert np.isfinite(grad).all(), path
-            assert grad.any(), path
-    for path, old in flat(rest).items():
-        assert (flat(rest1)[path] != old).any(), path
-
-
 @pytest.mark.slow
 def test_residual_blocks_start_as_their_shortcut() -> None:
-    for name, last in ("resnet18", "norm2"), ("resnet50", "norm3"):
-        shapes: Any = abstract(TINY[name], (16, 16, 3))
-        x = random_images(2, 8, 8, shapes.stage1_block2.conv1.in_features)
+    shapes: Any = abstract(TINY["resnet50"], (16, 16, 3))
+    x = random_images(2, 8, 8, shapes.stage1_block2.conv1.in_features)
 
-        @jax.jit
-        def start(x: jax.Array) -> tuple[jax.Array, Any]:
-            model: Any = create(TINY[name])  # noqa: B023
-            y = model.stage1_block2(x)
-            # Without the kernels, which are then not drawn.
-            params = nnx.to_flat_state(nnx.state(model, nnx.Param))
-            return y, nnx.from_flat_state(
-                [(path, leaf) for path, leaf in params if path[-1] == "scale"]
-            )
+    @jax.jit
+    def start(x: jax.Array) -> tuple[jax.Array, Any]:
+        model: Any = create(TINY["resnet50"])
+        y = model.stage1_block2(x)
+        # Without the kernels, which are then not drawn.
+        params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+        return y, nnx.from_flat_state(
+            [(path, leaf) for path, leaf in params if path[-1] == "scale"]
+        )
 
-        y, scales = start(x)
-        np.testing.assert_array_equal(y, nnx.relu(x))
-        for path, scale in flat(scales).items():
-            assert (scale == (0 if last in path else 1)).all(), path
-
-
-@pytest.mark.parametrize("name", SHALLOW)
-def test_bfloat16_policy(name: str) -> None:
-    model = abstract(TINY[name], (16, 16, 3), policy=BF16)
-    *products, last = trace(model, (16, 16, 3))
-    for array in (*(x for p in products for x in p[:3]), last.x, last.kernel):
-        assert array.dtype == jnp.bfloat16
-    assert last.y.dtype == jnp.float32
-    apply, params, rest = split(model)
-    images = jax.ShapeDtypeStruct((4, 16, 16, 3), jnp.float32)
-    logits, new_rest = jax.eval_shape(apply, params, rest, images)
-    for array in (logits, *jax.tree.leaves((params, rest, new_rest))):
-        assert array.dtype == jnp.float32
+    y, scales = start(x)
+    np.testing.assert_array_equal(y, nnx.relu(x))
+    for path, scale in flat(scales).items():
+        assert (scale == (0 if "norm3" in path else 1)).all(), path
 
 
-@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
-def test_logits_are_not_rounded_to_the_compute_dtype(narrow: str) -> None:
+def test_logits_are_not_rounded_to_the_compute_dtype() -> None:
     """They are the float32 sums of products of rounded features and kernels."""
-    policy = jmp.get_policy(f"params=float32,compute={narrow},output=float32")
+    policy, narrow = BF16, "bfloat16"
     rngs = nnx.Rngs(0)
     head = Head(64, 10, 0.0, layers=layers.Layers(policy=policy, rngs=rngs))
     bias: Any = head.linear.bias
@@ -275,19 +205,6 @@ def test_logits_are_not_rounded_to_the_compute_dtype(narrow: str) -> None:
     # Sums of 64 products of up to 50: float32 is off by up to 64 * 50 * 2**-24, 2e-4.
     np.testing.assert_allclose(logits, expected, atol=2e-4)
     assert np.abs(logits - logits.astype(narrow)).max() > 2e-3
-
-
-def test_pure_bfloat16_keeps_statistics_in_float32() -> None:
-    policy = jmp.get_policy("bfloat16")
-    apply, params, rest = split(abstract(TINY["resnet18"], CIFAR, policy=policy))
-    images = jax.ShapeDtypeStruct((4, *CIFAR), jnp.bfloat16)
-    logits, new_rest = jax.eval_shape(apply, params, rest, images)
-    assert {x.dtype for x in jax.tree.leaves((params, logits))} == {
-        jnp.dtype("bfloat16")
-    }
-    assert {x.dtype for x in jax.tree.leaves((rest, new_rest))} == {
-        jnp.dtype("float32")
-    }
 
 
 def test_batch_norm() -> None:
@@ -334,8 +251,9 @@ def test_batch_norm_of_groups_is_that_of_each_group() -> None:
     )
 
 
-@pytest.mark.parametrize("activation", [None, nnx.relu, silu, hard_swish])
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(
+    ("groups", "activation"), [(1, nnx.relu), (3, None), (3, silu), (1, hard_swish)]
+)
 def test_gradients_of_batch_norm_are_those_of_its_formula(
     groups: int, activation: Activation | None
 ) -> None:
@@ -369,14 +287,6 @@ def test_gradients_of_batch_norm_are_those_of_its_formula(
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_batch_norm_and_an_activation_in_evaluation() -> None:
-    norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(3)
-    norm.eval()
-    x = jnp.asarray(random_images(2, 4, 4, 3)) - 0.5
-    np.testing.assert_array_equal(norm(x, relu=True), nnx.relu(norm(x)))
-    np.testing.assert_array_equal(norm(x, activation=silu), silu(norm(x)))
-
-
 def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_cuda(*arrays: jax.Array, cuda: Any, **_: Any) -> Any:
         return cuda(*arrays)
@@ -389,9 +299,9 @@ def test_statistics_as_a_gpu_computes_them(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(var, x.var(dims, keepdims=True), rtol=1e-5)
 
 
-@pytest.mark.parametrize("mean", [100.0, 1000.0])
-def test_batch_norm_of_a_large_mean_is_exact_in_float32(mean: float) -> None:
-    """From the mean of the squares the result was 4e-3 and 0.3 off, of deviation 1."""
+def test_batch_norm_of_a_large_mean_is_exact_in_float32() -> None:
+    """From the mean of the squares the result was 0.3 off, of deviation 1."""
+    mean = 1000.0
     norm = layers.Layers(policy=FP32, rngs=nnx.Rngs(0)).batch_norm(8)
     rng = np.random.default_rng(0)
     x = (mean + rng.standard_normal((64, 16, 16, 8))).astype(np.float32)
@@ -480,18 +390,6 @@ def test_each_piece_draws_by_its_place_alone() -> None:
     np.testing.assert_array_equal(alone[0], third)
 
 
-@pytest.mark.parametrize("name", ["convnet", "cnn4"])
-def test_width_scales_channels(name: str) -> None:
-    full, half, least = (
-        trace(abstract(ModelConfig(name=name, width=width), CIFAR), CIFAR)
-        for width in (1.0, 0.5, 1e-6)
-    )
-    for one, two, three in zip(full[:-1], half[:-1], least[:-1], strict=True):
-        assert one.kernel.shape[-1] == 2 * two.kernel.shape[-1]
-        assert three.kernel.shape[-1] in (1, 4)
-    assert full[-1].y.shape == half[-1].y.shape == least[-1].y.shape == (1, 10)
-
-
 def test_unknown_name() -> None:
     with pytest.raises(UserError) as error:
         create(ModelConfig(name="resnet-50"))
@@ -538,12 +436,11 @@ def test_smallest_image_may_depend_on_options() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_v2_s"])
-def test_stems_of_inverted_nets(name: str) -> None:
+def test_stems_of_inverted_nets() -> None:
     """That for small images leaves out two strides, and any size will do."""
     cases: Any = (("imagenet", 1), ("cifar", 4))
     for stem, rows in cases:
-        config = ModelConfig(name=name, width=0.01, stem=stem)
+        config = ModelConfig(name="mobilenet_v3_small", width=0.01, stem=stem)
         model = abstract(config, CIFAR)
         *_, last = [p for p in trace(model, CIFAR) if len(p.y.shape) == 4]
         assert last.y.shape[1:3] == (rows, rows) and model.stride == 32 // rows

@@ -1,6 +1,5 @@
 """A run that begins with the weights of another, or of an exported folder."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from tests.helpers.words import quoted
 LOGGING = "LoggingConfig(every_steps=1, tensorboard=False)"
 # A learning rate so small that the weights stay what they are.
 STILL = 'OptimizerConfig(name="sgd", learning_rate=1e-12)'
-WORDS = "--checkpoint.every-steps 9 --train.steps 2"
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +49,8 @@ def begin(trained: Path, workdir: Path, source: str, words: str = "") -> Path:
     return workdir
 
 
-@pytest.mark.parametrize(
-    "source", [pytest.param("run", marks=pytest.mark.slow), "model"]
-)
-def test_it_begins_with_these_weights(trained: Path, tmp_path: Path, source: str):
-    workdir = begin(trained, tmp_path / "w", source)
+def test_it_begins_with_these_weights(trained: Path, tmp_path: Path):
+    workdir = begin(trained, tmp_path / "w", "model")
     images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1)).astype(np.uint8)
     old, new = load_model(trained / "run"), load_model(workdir)
     for one, other in zip(
@@ -66,44 +61,7 @@ def test_it_begins_with_these_weights(trained: Path, tmp_path: Path, source: str
         np.testing.assert_allclose(one, other, rtol=1e-6)
     assert old.predict(images).shape == new.predict(images).shape
     told = [line.get("event", "") for line in read_lines(workdir, "event")]
-    assert any(f"begins with the weights of {trained / source}" in t for t in told)
-
-
-def test_resumed_it_needs_the_folder_no_more(trained: Path, tmp_path: Path):
-    folder.write(load_model(trained / "run"), tmp_path / "model")
-    config = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
-    words = shlex.split(f"{config} --model.pretrained {quoted(tmp_path)}/model")
-    assert main([*words, "--train.stop-after-steps", "1"]) == 0
-    (tmp_path / "model").rename(tmp_path / "gone")
-    assert main(words) == 0
-
-
-@pytest.mark.slow
-def test_other_classes_get_a_new_last_layer(trained: Path, tmp_path: Path):
-    words = "--data.source synthetic:8x8x1/4/96 --data.batch-size 16"
-    workdir = begin(trained, tmp_path / "w", "run", words)
-    old, new = load_model(trained / "run"), load_model(workdir)
-    for layer in ("conv1", "conv2"):
-        np.testing.assert_allclose(
-            old.params[layer]["kernel"], new.params[layer]["kernel"], rtol=1e-6
-        )
-    assert new.params["head"]["linear"]["kernel"].shape[1] == 4
-    told = " ".join(line.get("event", "") for line in read_lines(workdir, "event"))
-    assert "but for the last layer, which had 10 outputs" in told
-
-
-@pytest.mark.slow
-def test_a_range_test_begins_with_them_too(trained: Path, tmp_path: Path):
-    workdir = begin(trained, tmp_path / "w", "model")
-    words = (
-        f"find-lr --config {quoted(trained)}/still.py --out "
-        f"{quoted(tmp_path)} --steps 20"
-    )
-    words += f" --end 1e-6 --model.pretrained {quoted(trained)}/model"
-    assert main(shlex.split(words)) == 0
-    found = json.loads((tmp_path / "find_lr.json").read_text())["loss"][0]
-    # The first batch is that of the run, which begins with these weights.
-    assert found == pytest.approx(read_lines(workdir, "train")[0]["loss"], rel=1e-6)
+    assert any(f"begins with the weights of {trained / 'model'}" in t for t in told)
 
 
 def test_fresh_leaves_the_run_that_it_begins_with(

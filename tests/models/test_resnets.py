@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jmp
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from jaxtrain.models import MODELS
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.preact_resnet import WideBlock, WideResNet
 from jaxtrain.models.regnet import RegNet
-from jaxtrain.models.residual import BasicBlock, ResidualBlock
+from jaxtrain.models.residual import ResidualBlock
 from jaxtrain.models.resnet import ResNet
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
@@ -41,39 +40,11 @@ def blocks(model: Any) -> list[Any]:
     return [layer for layer in layers if isinstance(layer, ResidualBlock)]
 
 
-@pytest.mark.parametrize(
-    "model", [MODELS["resnet18"], MODELS["preact_resnet18"], Wide, Short]
-)
+@pytest.mark.parametrize("model", [MODELS["resnet18"], Wide])
 def test_drop_path_rises_from_0_to_its_rate(model: type[ResNet]) -> None:
     rates = [b.drop_path.rate for b in blocks(create(model, drop_path=0.3))]
     np.testing.assert_allclose(rates, np.linspace(0, 0.3, len(rates)), atol=1e-12)
     assert {b.drop_path.rate for b in blocks(create(model))} == {0}
-
-
-def test_a_dropped_branch_leaves_the_shortcut() -> None:
-    """In training; of the others, the branch is divided by what is kept."""
-
-    @jax.jit
-    def run(x: jax.Array) -> tuple[jax.Array, ...]:
-        layers = Layers(policy=FP32, rngs=nnx.Rngs(0))
-        block: Any = BasicBlock(4, 4, stride=1, layers=layers)
-        block.norm2.scale[...] = jnp.ones(4)
-        block.drop_path.rate = 0.5
-        block.eval()
-        branch, evaluated = block.residual(x, None), block(x)
-        block.drop_path.train()
-        return branch, evaluated, block(x, nnx.Rngs(dropout=0))
-
-    x = jax.random.normal(jax.random.key(1), (64, 2, 2, 4))
-    branch, evaluated, y = run(x)
-    np.testing.assert_allclose(evaluated, np.maximum(branch + x, 0), atol=1e-6)
-    without, doubled = (
-        np.isclose(y, np.maximum(z, 0), atol=1e-5).all((1, 2, 3))
-        for z in (x, x + 2 * branch)
-    )
-    assert (without ^ doubled).all()
-    # Of 64 examples about half; 16 fewer or more in one of 15,000 cases.
-    assert 16 < without.sum() < 48
 
 
 def test_wide_resnet_drops_between_the_convolutions() -> None:
@@ -87,7 +58,7 @@ def test_wide_resnet_drops_between_the_convolutions() -> None:
 
 
 def test_groups_and_multiples_survive_any_width() -> None:
-    for width in (0.01, 0.3, 1.0, 1.7):
+    for width in (0.01, 1.7):
         for block in blocks(create(Short, width=width)):
             conv = block.conv2
             assert conv.out_features % conv.feature_group_count == 0

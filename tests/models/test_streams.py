@@ -86,9 +86,3 @@ def test_a_stopped_run_goes_on_bit_for_bit(cli: Cli):
     )
     assert whole == run and len(whole) == 6
     np.testing.assert_allclose(other, whole, rtol=1e-5)
-    for words in (
-        "evaluate --workdir run",
-        "export --workdir run --format safetensors --out exported",
-        "evaluate --workdir exported --data.source synthetic:8x8x1/4/96 --out e.json",
-    ):
-        cli.done(*words.split(), "--trust")

@@ -126,7 +126,7 @@ def test_it_begins_with_weights_that_were_trained_without(cli: Cli):
     assert "2 unknown to the model (conv1.promote_dtype.largest" in refused.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_features_of_its_frozen_layers_are_those_that_each_step_computes(cli: Cli):
     frozen = RUN.replace("(steps=2)", '(steps=4, freeze=("backbone",))')
     write_recipe(cli.directory / "run.py", frozen.replace("1e-12", "0.1"))

@@ -4,11 +4,8 @@ import dataclasses
 import importlib
 import importlib.util
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,9 +29,10 @@ from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.run.pretrained import Start, replace_weights
 from jaxtrain.run.settle import check_kept
 from tests.helpers import fake_torch, tiny
+from tests.helpers.command import with_devices
 from tests.helpers.damage import read_weights
 from tests.helpers.images import encode
-from tests.helpers.processes import ROOT, Cli
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
@@ -210,7 +208,7 @@ def test_classes_of_other_names_get_a_new_last_layer(
     names = photos(tmp_path / "photos")
     recipe = STILL.replace("synthetic:8x8x3/4/96", f"folder:{tmp_path}/photos")
     heads = {}
-    for kind, labels in (("same", names), ("others", names[::-1]), ("none", None)):
+    for kind, labels in (("others", names[::-1]), ("none", None)):
         file = tiny.write_folder(tmp_path / kind / "tiny", label_names=labels)
         words = (
             f"--model.pretrained {quoted(file)} --data.image-size 8 --train.epochs 1"
@@ -223,7 +221,7 @@ def test_classes_of_other_names_get_a_new_last_layer(
         heads[kind] = np.allclose(one, other, rtol=1e-6)
         shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert ("5 outputs of other classes" in shown) == (kind == "others")
-    assert heads == {"same": True, "others": False, "none": True}
+    assert heads == {"others": False, "none": True}
 
 
 @pytest.mark.slow
@@ -248,13 +246,15 @@ def test_an_auxiliary_head_may_be_missing(
 
 @pytest.mark.slow
 def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = stored(tmp_path)
-    words = f"--model.pretrained {quoted(file)} --model.pretrained-digest"
+    file = stored(tmp_path, "mine.safetensors")
+    reference = f"timm:tiny={file}"
+    words = f"--model.pretrained={quoted(reference)} --model.pretrained-digest"
     train(tmp_path, f"{words} 00000000", code=2)
     assert "these are other weights than were meant" in capsys.readouterr().err
     digest = files.digest(Path(file))
     workdir = train(tmp_path, f"{words} {digest[:8]}")
-    assert settled(workdir)["model"]["pretrained_digest"] == digest
+    model = settled(workdir)["model"]
+    assert model["pretrained_digest"] == digest and model["pretrained"] == reference
     train(tmp_path, f"{words} {digest[:8]} --train.steps 3")
     train(tmp_path, f"{words} 00000000 --train.steps 3", code=2)
     assert "model.pretrained_digest" in capsys.readouterr().err
@@ -284,16 +284,11 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda at: str(tiny.write_folder(at / "t", cfg_interpolation="lanczos")),
         "interpolation = 'lanczos'",
     ),
-    "mean": (
-        lambda at: str(tiny.write_folder(at / "t", cfg_mean=[0.1])),
-        "mean = [0.1], expected 3 numbers",
-    ),
     "size": (
         lambda at: str(tiny.write_folder(at / "t", cfg_input_size=[1, 8, 8])),
         "input_size = [1, 8, 8]",
     ),
     "hub": (lambda at: "hf:owner/none", "HF_HUB_OFFLINE=1"),
-    "hub name": (lambda at: "hf:none", "expected hf:OWNER/REPO"),
     "kind": (lambda at: damaged(at, bytes, "tiny.json"), "expected a file of weights"),
 }
 
@@ -349,20 +344,6 @@ def test_fresh_leaves_a_file_that_the_user_names(tmp_path: Path):
         check_kept(config, tmp_path / "run")
 
 
-@pytest.mark.slow
-def test_a_run_begins_with_a_file_that_the_user_or_the_recipe_names(tmp_path: Path):
-    file = stored(tmp_path, "mine.safetensors")
-    # The recipe says convnet, which is the model of the file.
-    for name, reference in (("a", file), ("b", f"timm:tiny={file}")):
-        (tmp_path / name).mkdir()
-        words = f"--model.pretrained={quoted(reference)}"
-        workdir = train(tmp_path / name, words)
-        assert settled(workdir)["model"]["pretrained"] == reference
-        assert settled(workdir)["model"]["width"] == 0.125
-    lenet = STILL.replace('"convnet"', '"lenet"')
-    train(tmp_path, f"--model.pretrained {quoted(file)}", lenet, code=2)
-
-
 def test_the_extra_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -386,35 +367,11 @@ def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told
 
 
-CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "missing": (lambda x: x.pop("bn1.bias"), "1 missing (bn1.bias)"),
-    "unused": (lambda x: x.update({"bn3.bias": x["bn1.bias"]}), "model (bn3.bias)"),
-    "misshapen": (
-        lambda x: x.update({"bn1.bias": x["fc.bias"]}),
-        "1 of another shape (bn1.bias: [5], expected [8])",
-    ),
-    "last": (lambda x: x.pop("fc.weight"), "1 missing (fc.weight)"),
-}
-
-
-@pytest.mark.slow
-@each_row("name", CHANGES)
-def test_what_does_not_fit_is_listed(name: str, tmp_path: Path):
-    from safetensors.numpy import load_file, save_file
-
-    change, message = CHANGES[name]
-    found = load_file(tiny.FILE)
-    change(found)
-    save_file({k: x.copy() for k, x in found.items()}, tmp_path / "tiny.safetensors")
-    with pytest.raises(UserError) as error:
-        load_model(tmp_path / "tiny.safetensors")
-    assert message in str(error.value)
-
-
 def check_parts() -> None:
     """Place the weights on two devices, by their last dim where it is even."""
-    SOURCES["convnet"] = (tiny.source("timm"),)
-    trained = open_file(tiny.FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SOURCES, "convnet", (tiny.source("timm"),))
+        trained, whole = open_file(tiny.FILE), load_model(tiny.FILE)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("fsdp",))
     assert mesh.size == 2
 
@@ -428,7 +385,6 @@ def check_parts() -> None:
     placed = replace_weights(own, start)
     kernel = placed[0]["conv2"]["kernel"]
     assert [s.data.shape for s in kernel.addressable_shards] == 2 * [(3, 3, 8, 4)]
-    whole = load_model(tiny.FILE)
     jax.tree.map(
         np.testing.assert_array_equal, placed, (whole.params, whole.model_state)
     )
@@ -436,13 +392,7 @@ def check_parts() -> None:
 
 @pytest.mark.slow
 def test_each_device_gets_its_part():
-    program = "from tests.models.test_weights import check_parts; check_parts()"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": "2"},
-        cwd=ROOT,
-        check=True,
-    )
+    with_devices(2, check_parts)
 
 
 @pytest.fixture(scope="module")
@@ -457,10 +407,9 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @each_row(
     "words",
     [
-        "--parallel.fsdp 2 --parallel.data 2",
         "--parallel.pipeline-stages 2 --train.accumulate-steps 2",
+        "--parallel.fsdp 2 --parallel.data 2 --parallel.batch-norm 4 "
         "--precision pure_bf16 --train.ema-decay 0.9",
-        "--parallel.batch-norm 4 --parallel.data 4",
     ],
 )
 def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Path):
@@ -511,9 +460,7 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_weights_are_evaluated_on_images(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_weights_are_evaluated_on_images(tmp_path: Path):
     photos(tmp_path / "photos")
     file, out = tiny.write_folder(tmp_path / "tiny"), tmp_path / "found.json"
     base = (
@@ -530,16 +477,6 @@ def test_weights_are_evaluated_on_images(
         files_of = sorted((tmp_path / "photos" / name).iterdir())
         right += (model.predict(files_of).argmax(-1) == label).sum()
     assert found["metrics"]["accuracy"] == pytest.approx(right / 60)
-    to_file = f"--out {quoted(out)}"
-    wrong = {
-        base: "--out",
-        f"{base} {to_file} --calibrate": "a model without a run",
-        f"{base} {to_file} --data.channels 1": "these weights, which come with 3",
-        f"evaluate --workdir {quoted(file)} {to_file}": "--data.source",
-    }
-    for words, message in wrong.items():
-        assert main(shlex.split(words)) == 2
-        assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -129,13 +129,15 @@ def test_a_transform_that_takes_the_kernel_away_is_refused(
 
 def test_a_pooled_head_sees_the_largest_value_of_each_channel():
     made = make_blueprint(
-        ModelConfig(name="whitened_cnn_small", global_pool="max"), (20, 16, 1), 3
+        ModelConfig(name="whitened_cnn_small", width=0.25, global_pool="max"),
+        (20, 16, 1),
+        3,
     )
     model = made.build(initial_rngs(jax.random.key(0)))
     model.eval()
     images = jax.random.uniform(jax.random.key(1), (2, 20, 16, 1))
     features = np.asarray(model(images, part=slice(len(model.pieces) - 1)))
-    assert features.shape == (2, 2, 2, 64)
+    assert features.shape == (2, 2, 2, 16)
     head = split_model(model)[1]["head"]["linear"]
     expected = features.max((1, 2)) @ head["kernel"] + head["bias"]
     np.testing.assert_allclose(model(images), expected, rtol=1e-5, atol=1e-6)

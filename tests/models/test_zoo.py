@@ -62,7 +62,7 @@ def key(source: WeightsSource) -> str:
     [
         *(pytest.param(*row, id=row[0]) for row in ALL if row[0] in QUICK),
         *thinned(
-            4, [pytest.param(*row, id=row[0]) for row in ALL if row[0] not in QUICK]
+            9, [pytest.param(*row, id=row[0]) for row in ALL if row[0] not in QUICK]
         ),
     ],
 )

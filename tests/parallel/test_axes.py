@@ -5,64 +5,26 @@ another function, whatever the CPU. One process with eight simulated devices tak
 step and evaluates on the first of them, and on each mesh.
 """
 
-import itertools
-import math
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
 
-from jaxtrain.config import MESH_AXES, ParallelConfig
-from jaxtrain.errors import UserError
-from jaxtrain.parallel.mesh import axis_sizes
 from tests.helpers import split_pool
 from tests.helpers.axes import COVER, NUM_DEVICES, assert_same, draw_on
 from tests.helpers.command import with_devices
+from tests.helpers.tiers import thinned
 
 Axes = dict[str, int]
 
 
-def meshes(sizes: tuple[int, ...]) -> list[Axes]:
-    """List the accepted meshes of pairs and triples of axes, of these sizes."""
-    found = []
-    for num in (2, 3):
-        for axes in itertools.combinations(MESH_AXES, num):
-            for chosen in itertools.product(sizes, repeat=num):
-                mesh: Axes = dict(zip(axes, chosen, strict=True))
-                if math.prod(chosen) <= NUM_DEVICES and accepted(mesh):
-                    found.append(mesh)
-    return found
-
-
-def accepted(mesh: Axes) -> bool:
-    sizes: Any = dict.fromkeys(MESH_AXES, 1) | mesh
-    try:
-        axis_sizes(ParallelConfig(**sizes), math.prod(mesh.values()))
-    except UserError:
-        return False
-    return True
-
-
-# All pairs of five but channels with rows or columns; of the ten triples, five.
-TWOS = meshes((2,))
-# In pairs with another size: shares that are not halves take other paths in XLA.
-OTHERS = [mesh for mesh in meshes((2, 4)) if 4 in mesh.values()]
-
-
-def test_channels_and_pixels_are_not_combined():
-    assert len(TWOS) == 8 + 5
-    assert not any(
-        "model" in mesh and mesh.keys() & {"spatial", "spatial_width"}
-        for mesh in TWOS + OTHERS
-    )
-
-
-PAIRS = [mesh for mesh in TWOS if len(mesh) == 2]
-TRIPLES = [mesh for mesh in TWOS if len(mesh) == 3]
-# Of those of another size, each pair once, and a few where each axis is of 4 once.
-ONCE = list({frozenset(mesh): mesh for mesh in OTHERS}.values())
-FOURS = [
+# All of the axes, but for channels with rows or columns, which are refused.
+TRIPLES: list[Axes] = [
+    *COVER,
+    {"data": 2, "fsdp": 2, "spatial": 2},
+    {"data": 2, "fsdp": 2, "spatial_width": 2},
+]
+# Shares that are not halves take other paths in XLA: each axis is of 4 once.
+FOURS: list[Axes] = [
     {"data": 4, "model": 2},
     {"data": 2, "fsdp": 4},
     {"fsdp": 2, "model": 4},
@@ -70,54 +32,35 @@ FOURS = [
     {"spatial": 2, "spatial_width": 4},
 ]
 # Every axis, on half of the devices: for two stages.
-AXES = [
+AXES: list[Axes] = [
     {"data": 2, "model": 2},
     {"fsdp": 2, "spatial": 2},
     {"data": 2, "spatial_width": 2},
 ]
 
 
-def test_every_pair_is_in_a_triple():
-    pairs = [set(mesh) for mesh in PAIRS]
-    for triples in (TRIPLES, COVER):
-        assert all(any(pair < set(mesh) for mesh in triples) for pair in pairs)
-    assert all(mesh in TRIPLES for mesh in COVER)
-    assert all(mesh in OTHERS for mesh in FOURS)
-    assert all(mesh in PAIRS for mesh in AXES)
-    fours = {axis for mesh in FOURS for axis, size in mesh.items() if size == 4}
-    assert fours == {axis for mesh in AXES for axis in mesh} == set(MESH_AXES)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "meshes"),
     [
-        ("lenet", TRIPLES),
         ("convnet, global", TRIPLES),
-        ("convnet, groups", TRIPLES),
-        ("cnn4", COVER),
-        ("basic resnet", COVER),
+        pytest.param("lenet", TRIPLES, marks=pytest.mark.exhaustive),
+        pytest.param("basic resnet", COVER, marks=pytest.mark.exhaustive),
     ],
-    ids=lambda value: value if isinstance(value, str) else str(len(value)),
+    ids=("global", "lenet", "resnet"),
 )
 def test_triples(name: str, meshes: list[Axes]):
-    """Every pair is in one of them; by themselves pairs are in the next test."""
+    """Every pair is in one of them; batch norm in groups is in the test below."""
     assert_same(name, [{"meshes": meshes}])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "meshes"),
-    [("lenet", ONCE), ("convnet, global", FOURS)],
-    ids=lambda value: value if isinstance(value, str) else str(len(value)),
-)
-def test_other_sizes(name: str, meshes: list[Axes]):
-    assert_same(name, [{"meshes": meshes}])
+def test_other_sizes():
+    assert_same("convnet, global", [{"meshes": FOURS}])
 
 
 @pytest.mark.plugins
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["convnet, groups", "convnet, global"])
+@pytest.mark.parametrize("name", thinned(2, ["convnet, groups", "convnet, global"]))
 def test_axes_with_micro_batches_stages_and_presets(name: str):
     """What shares the work beside the axes: time, layers, and what fsdp splits."""
     assert_same(
@@ -137,7 +80,7 @@ def test_copies_of_weights():
     assert_same(
         "convnet, groups",
         [
-            {"meshes": COVER, "copies": True},
+            {"meshes": COVER[:1], "copies": True},
             {"meshes": AXES, "copies": True, "micro": 2, "stages": 2},
             {"meshes": [{"fsdp": 4}], "copies": True, "preset": "zero1"},
         ],
@@ -146,11 +89,7 @@ def test_copies_of_weights():
 
 @pytest.mark.slow
 def test_what_is_computed_again_is_the_same_on_all_axes():
-    meshes = [
-        {"data": 2, "fsdp": 2, "model": 2},
-        {"data": 2, "spatial": 2, "spatial_width": 2},
-    ]
-    assert_same("basic resnet", [{"meshes": meshes, "remat": "full"}])
+    assert_same("basic resnet", [{"meshes": COVER[:2], "remat": "full"}])
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the devices exchange in a ResNet-50's step, read from the compiled program."""
+"""What the devices exchange in a ResNet-18's step, read from the compiled program."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import pytest
 from tests.helpers import quick
 from tests.helpers.processes import ROOT
 
-PARAMS_BYTES = 4 * 25_557_032
-BOTTLENECKS = 3 + 4 + 6 + 3
+PARAMS_BYTES = 4 * 11_689_512
+BLOCKS = 2 + 2 + 2 + 2
 
 PROGRAM = """
 import json, sys
@@ -24,7 +24,7 @@ from jaxtrain.run.setup import build_setup
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
 setup = build_setup(Config(
     data=DataConfig(source="synthetic:64x64x3/1000/1024", batch_size=batch_size),
-    model=ModelConfig(name="resnet50"),
+    model=ModelConfig(name="resnet18"),
     optimizer=OptimizerConfig(name="adamw", learning_rate=0.1),
     parallel=ParallelConfig(**parallel),
     train=TrainConfig(steps=10),
@@ -41,7 +41,7 @@ print(json.dumps({
 pytestmark = pytest.mark.slow
 
 
-def compile_resnet50(devices: int, batch_size: int, **parallel: object) -> dict:
+def compile_resnet18(devices: int, batch_size: int, **parallel: object) -> dict:
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(batch_size), json.dumps(parallel)],
         cwd=ROOT,
@@ -66,7 +66,7 @@ def ring(passes: int, devices: int, num_bytes: int) -> float:
 
 def test_data_parallel_reduces_the_gradients_once():
     devices = 64
-    found = compile_resnet50(devices, 128, batch_norm=2)
+    found = compile_resnet18(devices, 128, batch_norm=2)
     kinds, sizes = zip(*found["collectives"], strict=True)
     assert set(kinds) == {"all-reduce"}
     assert len(kinds) <= 3
@@ -78,7 +78,7 @@ def test_data_parallel_reduces_the_gradients_once():
 def test_fully_sharded_sends_no_more_than_theory():
     """Two all-gathers and one reduce-scatter, whatever carries them."""
     devices = 64
-    found = compile_resnet50(devices, 128, preset="fsdp", batch_norm=2)
+    found = compile_resnet18(devices, 128, preset="fsdp", batch_norm=2)
     assert found["wire_bytes"] <= 1.05 * ring(3, devices, PARAMS_BYTES)
     gathered = sum(n for kind, n in found["collectives"] if kind == "all-gather")
     # No activations among them.
@@ -87,13 +87,13 @@ def test_fully_sharded_sends_no_more_than_theory():
 
 def test_tensor_parallel_reduces_activations_once_each_way():
     batch_size = 8
-    found = compile_resnet50(2, batch_size, preset="tensor")
+    found = compile_resnet18(2, batch_size, preset="tensor")
     gathered = sum(n for kind, n in found["collectives"] if kind == "all-gather")
     # Nothing but, of each example and device, the best class and its logit.
     assert gathered <= batch_size * 2 * 8
     reductions = [line for line in found["hlo"] if re.search(r" all-reduce\(", line)]
     activations = re.findall(rf"f32\[{batch_size},\d+,\d+,\d+\]", results(reductions))
-    assert len(activations) == 2 * BOTTLENECKS
+    assert len(activations) == 2 * BLOCKS
 
 
 def results(lines: list[str]) -> str:

@@ -13,16 +13,12 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import cpu_devices
-from jaxtrain.run.setup import build_setup
 from tests.helpers.command import with_devices
+from tests.helpers.numerics import FP64
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.words import quoted
 
@@ -50,29 +46,9 @@ def choose_all() -> list[int]:
         ]
 
 
+@pytest.mark.slow
 def test_as_many_devices_share_a_batch_as_have_enough_to_do():
     assert with_devices(8, choose_all) == [num for *_, num in CHOICES]
-
-
-def count_devices(batch_sizes: list[int]) -> list[int]:
-    """Return how many of the devices that are offered runs of these batches use."""
-    configs = [
-        Config(
-            data=DataConfig(
-                source="synthetic:64x64x1/4/512", batch_size=size, eval_batch_size=64
-            ),
-            model=ModelConfig(name="lenet"),
-            optimizer=OptimizerConfig(learning_rate=0.1),
-        )
-        for size in batch_sizes
-    ]
-    with mock.patch.object(cpu_devices, "_offered", True):
-        return [build_setup(config).num_devices for config in configs]
-
-
-def test_devices_divide_every_batch():
-    # 33 images are 16 pairs and one more.
-    assert with_devices(8, count_devices, [32, 33]) == [8, 1]
 
 
 def test_devices_that_the_user_has_asked_jax_for_are_all_used():
@@ -103,15 +79,12 @@ def test_a_run_is_the_same_on_one_device_and_on_all_cores(
         "--optimizer.warmup-steps 0 --logging.every-steps 1 --logging.report False"
     )
 
-    def train(workdir: str, *more: object) -> None:
-        command = [*shlex.split(words), "--workdir", workdir, *more]
-        process = cli.start(*command, anew=True, JAX_ENABLE_X64="1")
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-
-    train("one", "--parallel.cpu-devices", 1)
-    train("moved", "--parallel.cpu-devices", 1, "--train.stop-after-steps", 3)
-    train("moved")
+    words = [*shlex.split(words), "--workdir"]
+    cli.done(*words, "one", **FP64)
+    cli.done(*words, "moved", "--train.stop-after-steps", 3, **FP64)
+    process = cli.start(*words, "moved", anew=True, JAX_ENABLE_X64="1")
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     num_devices, losses = read(cli.directory / "one")
     assert num_devices == 1
     num_devices, moved = read(cli.directory / "moved")

@@ -122,12 +122,13 @@ TINY = recipe(
 )
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_it_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ):
     """Training, an evaluation, and predictions."""
     config = write_recipe(cli.directory / "recipe.py", TINY)
-    assert cli("--config", config, "--workdir", "one").code == 0
+    cli.done("--config", config, "--workdir", "one")
     words = ("--config", config, "--workdir", "two")
     size = num_bytes(jaxtrain.load_model(cli.directory / "one").params)
     Image.new("L", (8, 8)).save(cli.directory / "image.png")

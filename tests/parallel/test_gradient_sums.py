@@ -134,11 +134,8 @@ SENT: dict[str, tuple[Case, str | None, str | None]] = {
     # What XLA does by itself is as asked.
     "fp32": ({"precision": "fp32", "parallel": FSDP}, None, None),
     "bf16": ({"precision": "bf16"}, None, "f32"),
-    "bf16, narrow": ({"precision": "bf16", "parallel": NARROW}, None, "bf16"),
-    "fp16": ({"precision": "fp16"}, None, "f32"),
     "pure_bf16": ({"precision": "pure_bf16", "parallel": FSDP}, "bf16", "f32"),
     "fp32, narrow": ({"precision": "fp32", "parallel": NARROW}, None, "bf16"),
-    "fsdp": ({"precision": "bf16", "parallel": FSDP}, "bf16", "f32"),
     "fsdp, narrow": (
         {"precision": "bf16", "parallel": FSDP | NARROW},
         "bf16",
@@ -175,6 +172,7 @@ def sent() -> dict[str, Sent]:
     return with_devices(NUM_DEVICES, look_at_all)
 
 
+@pytest.mark.slow
 @each_row("name", SENT)
 def test_every_weight_is_sent_once(sent: dict[str, Sent], name: str):
     _, gathered, summed = SENT[name]
@@ -232,6 +230,7 @@ def compare_gradients() -> list[float]:
         return [difference(*jax.device_get((grads, alone)), floor=0) for grads in found]
 
 
+@pytest.mark.slow
 def test_gradients_of_copies_are_those_of_one_device():
     # About 1e-15; a part that is missing, or counted twice, gives 0.5.
     assert max(with_devices(NUM_DEVICES, compare_gradients)) < 1e-12
@@ -247,6 +246,7 @@ def sum_in(dtype: str) -> float:
     return summed["conv"]["bias"].item()
 
 
+@pytest.mark.slow
 def test_sums_round_as_their_dtype_does():
     assert with_devices(NUM_DEVICES, sum_in, "float32") == 263
     # It keeps 8 bits: above 256 even numbers alone.

@@ -9,7 +9,7 @@ from tests.helpers import split_dilation
 from tests.helpers.axes import COVER, NUM_DEVICES, assert_same
 from tests.helpers.command import with_devices
 from tests.helpers.rows import each_row
-from tests.helpers.tiers import diagonal
+from tests.helpers.tiers import EXHAUSTIVE, SLOW
 
 # Each axis, on half of the devices: for two stages.
 HALVES: list[dict[str, int]] = [
@@ -19,24 +19,28 @@ HALVES: list[dict[str, int]] = [
 ]
 
 
+AXES = [{"meshes": COVER}]
+STAGES = [{"meshes": HALVES, "micro": 2, "stages": 2}]
+OTHERS = [
+    {"meshes": COVER[:2], "remat": "full"},
+    {"meshes": [{"fsdp": 8}], "preset": "zero1"},
+]
+
+
 @pytest.mark.plugins
 @pytest.mark.parametrize(
-    ("groups", "name"),
-    diagonal(
-        [
-            pytest.param([{"meshes": COVER}], id="axes"),
-            pytest.param([{"meshes": COVER[:2], "remat": "full"}], id="remat"),
-            pytest.param([{"meshes": [{"fsdp": 8}], "preset": "zero1"}], id="zero1"),
-            pytest.param(
-                [{"meshes": HALVES, "micro": 2, "stages": 2}],
-                id="stages and micro-batches",
-            ),
-        ],
-        ["short unet", "short deeplab"],
-    ),
+    ("name", "groups"),
+    [
+        pytest.param("unet", [{**STAGES[0], "meshes": HALVES[:2]}], marks=SLOW),
+        pytest.param("unet", AXES, marks=SLOW),
+        pytest.param("unet", OTHERS, marks=EXHAUSTIVE),
+        pytest.param("deeplab", AXES, marks=EXHAUSTIVE),
+        pytest.param("deeplab", STAGES, marks=EXHAUSTIVE),
+    ],
+    ids=("unet-stages", "unet-axes", "unet-others", "deeplab-axes", "deeplab-stages"),
 )
 def test_several_devices_train_as_one(name: str, groups: list[dict[str, Any]]):
-    assert_same(name, groups)
+    assert_same(f"short {name}", groups)
 
 
 @pytest.mark.slow

@@ -130,6 +130,7 @@ def test_fully_sharded_state_is_shared_by_all_devices():
     assert bytes_per_device(state, layout(data=8)) > 0.99 * whole
 
 
+@pytest.mark.slow
 def test_rules_catch_kernels_moments_and_statistics():
     state = abstract_state(ADAMW)
     specs = jax.tree.map(lambda s: s.spec, layout(fsdp=4, model=2).state(state))
@@ -233,6 +234,7 @@ BAD_INPUT = {
 }
 
 
+@pytest.mark.slow
 @each_row("name", BAD_INPUT)
 def test_bad_input(cli: Cli, write_config, name: str):
     words, named = BAD_INPUT[name]

@@ -1,125 +1,123 @@
-"""The number of devices, and what they share, does not change the result."""
+"""The number of devices and processes, and stops, change no run, whatever it does.
+
+One step of every mesh is compared in `test_axes.py`, also of deep models; here each
+feature of a run meets one way to share its work in the slow tests, and each way meets
+some. All of them go on elsewhere, from what was saved in the middle.
+"""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
-from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.features import STEPS, Runs, assert_near
+from tests.helpers.runs import assert_same_run, read_lines
 
-STEPS = 8
-CONFIG = recipe(
-    precision='"fp64"',
-    data='DataConfig(source="digits", batch_size=64, eval_batch_size=64, '
-    'test_split="test[:100]", validation_fraction=0.02, image_size=16, '
-    "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
-    # As wide as leaves every kind of array some to share.
-    model='ModelConfig(name="convnet", width=0.5, dropout=0.1)',
-    # Small steps: at a rate of 0.1 a difference of rounding grows tenfold in a step,
-    # whatever the devices.
-    optimizer='OptimizerConfig(name="sgd", learning_rate=0.001)',
-    train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=4)",
-    logging="LoggingConfig(every_steps=1)",
+STOP = "--train.stop-after-steps 5"
+# Devices and words of the starts of a run; of -2 devices two processes have two each.
+WAYS: dict[str, list[tuple[int, str]]] = {
+    "fsdp": [(8, f"--parallel.preset fsdp {STOP}"), (1, "")],
+    "2d": [(8, f"--parallel.preset 2d {STOP}"), (2, "--parallel.preset tensor")],
+    "zero1": [(4, f"--parallel.preset zero1 {STOP}"), (2, "")],
+    "pixels": [
+        (8, f"--parallel.spatial 2 --parallel.spatial-width 2 {STOP}"),
+        (1, "--data.cache stream"),
+    ],
+    "stages": [(2, f"--parallel.pipeline-stages 2 {STOP}"), (1, "")],
+    "processes": [(-1, STOP), (1, "")],
+    "everywhere": [
+        (8, "--parallel.preset 2d --train.stop-after-steps 3"),
+        (-2, f"--parallel.preset fsdp --data.cache stream --data.workers 1 {STOP}"),
+        (2, "--parallel.preset spatial --data.cache stream"),
+    ],
+}
+CASES = {
+    "slow": [
+        ("digits", "pixels"),
+        ("groups", "everywhere"),
+        ("swa", "processes"),
+        ("lookahead", "fsdp"),
+        ("adan", "fsdp"),
+        ("adopt", "stages"),
+        ("pruned globally", "processes"),
+        ("pruned by layers", "fsdp"),
+        ("pruned by a pattern", "2d"),
+        ("frozen at first", "stages"),
+        ("frozen", "2d"),
+        ("arcface", "stages"),
+        ("contrastive", "2d"),
+        ("labels", "fsdp"),
+        ("sam", "zero1"),
+        ("distillation", "fsdp"),
+        ("fashion_mnist_fast", "zero1"),
+    ],
+    "exhaustive": [
+        ("groups", "processes"),
+        ("swa", "fsdp"),
+        ("schedule_free_sgd", "2d"),
+        ("schedule_free_adamw", "zero1"),
+        ("prodigy", "fsdp"),
+        ("dadapt_adamw", "2d"),
+        ("plateau", "processes"),
+        ("ademamix", "zero1"),
+        ("pruned globally", "zero1"),
+        ("arcface", "fsdp"),
+        ("labels", "2d"),
+        ("trades", "fsdp"),
+        ("adversarial", "2d"),
+        ("cifar10_fast", "fsdp"),
+        ("frozen at first", "fsdp"),
+    ],
+}
+STOPPED = {
+    "slow": ["plateau", "pruned by layers", "int8"],
+    "exhaustive": ["swa", "schedule_free_sgd", "lookahead", "pruned by a pattern"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("features"))
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param(*row, marks=getattr(pytest.mark, tier))
+        for tier, rows in CASES.items()
+        for row in rows
+    ],
 )
-GROUPS = "parallel.batch_norm=8"
-
-
-def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
-# Devices, and flags. One step of every mesh is compared in test_axes.py, also of deep
-# models; here the preset 2d splits channels, and the mesh with both axes splits pixels.
-GLOBAL_NORM = [
-    (8, ""),
-    slow(8, "parallel.preset=fsdp"),
-    slow(4, "parallel.preset=zero1"),
-    slow(8, "parallel.data=-1 parallel.spatial=2 parallel.spatial_width=2"),
-    slow(8, "parallel.preset=2d"),
-]
-GROUP_NORM = [
-    (8, ""),
-    slow(8, "parallel.preset=fsdp"),
-    slow(4, "parallel.preset=2d"),
-    slow(4, "parallel.preset=fsdp parallel.fsdp=2 parallel.spatial=2"),
-]
-
-
-def run(folder: Path, devices: int, *words: object) -> Path:
-    folder.mkdir(exist_ok=True)
-    config = write_recipe(folder / "recipe.py", CONFIG)
-    flags = [f"--{word}" for text in words for word in str(text).split()]
-    result = Cli(folder)(
-        "--config",
-        config,
-        "--workdir",
-        folder / "run",
-        *flags,
-        JAX_NUM_CPU_DEVICES=str(devices),
-        **FP64,
-    )
-    assert result.code == 0, result.stderr
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def global_norm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("one"), 1)
-
-
-@pytest.fixture(scope="module")
-def group_norm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("one"), 1, GROUPS)
-
-
-@pytest.mark.parametrize(("devices", "flags"), GLOBAL_NORM)
-def test_losses_are_those_of_one_device(
-    global_norm: Path, tmp_path: Path, devices: int, flags: str
+def test_a_feature_does_not_depend_on_the_way(
+    runs: Runs, tmp_path: Path, name: str, way: str
 ):
-    check_same(global_norm, run(tmp_path, devices, flags), devices)
+    for devices, words in WAYS[way]:
+        runs.start(name, tmp_path / "run", devices, words)
+    assert_near(tmp_path / "run", runs.whole(name))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("devices", "flags"), GROUP_NORM)
-def test_losses_with_batch_norm_groups_are_those_of_one_device(
-    group_norm: Path, tmp_path: Path, devices: int, flags: str
-):
-    check_same(group_norm, run(tmp_path, devices, GROUPS, flags), devices)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(row, marks=getattr(pytest.mark, tier))
+        for tier, rows in STOPPED.items()
+        for row in rows
+    ],
+)
+def test_a_stopped_run_ends_the_same_bit_for_bit(runs: Runs, tmp_path: Path, name: str):
+    """Before, between and after what its feature does."""
+    for stop in (1, 5, 8):
+        runs.start(name, tmp_path / "run", 1, f"--train.stop-after-steps {stop}")
+    runs.start(name, tmp_path / "run")
+    assert_same_run(runs.whole(name), tmp_path / "run", STEPS)
 
 
-@pytest.mark.slow
-def test_run_goes_on_with_another_number_of_devices(global_norm: Path, tmp_path: Path):
-    run(tmp_path, 4, "parallel.preset=fsdp train.stop-after-steps=4")
-    check_same(global_norm, run(tmp_path, 2, "parallel.preset=tensor"), 2)
-
-
-@pytest.mark.slow
-def test_streamed_data_give_the_same_run(global_norm: Path, tmp_path: Path):
-    check_same(global_norm, run(tmp_path, 1, "data.cache=stream"), 1)
-
-
-@pytest.mark.slow
-def test_float32_is_near_on_eight_devices(tmp_path: Path):
+@pytest.mark.exhaustive
+def test_float32_is_near_on_eight_devices(runs: Runs, tmp_path: Path):
     """Loosely: a gradient may differ by 1e-3, and with it the small steps."""
-    one, eight = (run(tmp_path / str(n), n, "precision=fp32") for n in (1, 8))
-    np.testing.assert_allclose(losses(eight), losses(one), rtol=1e-3)
-
-
-def check_same(reference: Path, workdir: Path, devices: int) -> None:
-    ours, theirs = losses(workdir), losses(reference)
-    assert len(ours) == STEPS
-    np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
-    one, many = read_summary(reference), read_summary(workdir)
-    assert (one["num_devices"], many["num_devices"]) == (1, devices)
-    assert many["eval"]["num_examples"] == one["eval"]["num_examples"]
-    np.testing.assert_allclose(
-        many["eval"]["loss"], one["eval"]["loss"], rtol=TOLERANCE
-    )
-
-
-def losses(workdir: Path) -> np.ndarray:
-    return np.array([line["loss"] for line in read_lines(workdir, "train")])
+    found = []
+    for devices in (1, 8):
+        workdir = tmp_path / str(devices)
+        runs.start("digits", workdir, devices, "--precision fp32")
+        found.append([line["loss"] for line in read_lines(workdir, "train")])
+    np.testing.assert_allclose(*found, rtol=1e-3)

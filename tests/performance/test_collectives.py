@@ -72,6 +72,7 @@ def on_eight_devices() -> dict[str, list[Any]]:
     return json.loads(output)
 
 
+@pytest.mark.slow
 @each_row(
     ("name", "expected"),
     [

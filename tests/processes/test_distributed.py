@@ -241,6 +241,7 @@ echo "token=${JAXTRAIN_RUN_TOKEN-none} $*"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["", "the token of the user"])
 @pytest.mark.parametrize(
     ("script", "words", "count"),
@@ -274,6 +275,7 @@ def test_slurm_hands_its_token_to_tasks_whatever_sbatch_exports():
     assert "srun --export=ALL " in (ROOT / "deploy" / "slurm.sbatch").read_text()
 
 
+@pytest.mark.slow
 def test_scripts_are_valid_bash():
     scripts: list[Path] = [ROOT / "deploy" / n for n in ("local.sh", "slurm.sbatch")]
     for script in scripts:

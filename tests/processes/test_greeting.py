@@ -169,15 +169,9 @@ JUNK = [
         json.dumps({**HELLO, **change}).encode() + b"\n"
         for change in (
             {"process": 1e300},
-            {"process": float("inf")},
             {"process": -1},
-            {"process": True},
-            {"process": "1"},
             {"of": None},
-            {"of": 10**30},
             {"purpose": "kv"},
-            {"purpose": []},
-            {"nonce": ""},
             {"nonce": "0" * 3000},
             {"nonce": 5},
             {"token": 1},
@@ -208,15 +202,6 @@ def test_any_answer_is_no_process_0(first: bytes, then: bytes):
         deadline = time.monotonic() + NEVER
         with pytest.raises((MessageError, UserError)):
             greeting.call(ours, 1, 2, "jax", TOKEN, deadline).wait_for_go(deadline)
-
-
-@pytest.mark.parametrize("said", [b"", b'{"process"', b"{}"])
-def test_a_greeting_has_one_deadline(pair: Pair, said: bytes):
-    """However many bytes come: the limit is of all of them together."""
-    caller, zero = pair
-    caller.sendall(said)
-    with pytest.raises(TimeoutError):
-        greeting.answer(zero, TOKEN, time.monotonic() + 0.05)
 
 
 def test_a_byte_now_and_then_does_not_put_the_deadline_off(

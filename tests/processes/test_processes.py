@@ -5,27 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.processes import peers
 from jaxtrain.training.compiled import Compiled
-from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.numerics import FP64
 from tests.helpers.processes import (
     ROOT,
     Cli,
     Result,
-    awaiting_signal,
     free_port,
     run_two,
     start_two,
     stopped_steps,
-    two,
 )
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
-from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.runs import read_lines
 from tests.helpers.waiting import PATIENCE, wait_for_lines
 
 # Each process loads its half of every batch, here from a stream.
@@ -56,24 +53,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return Pair(config, folder / "run", result)
 
 
-def test_two_processes_train_like_one(pair: Pair, cli: Cli):
-    assert pair.result.code == 0, pair.result.stderr
-    assert cli("--config", pair.config, "--workdir", "one", **FP64).code == 0
-    folder = cli.directory / "one"
-    one, two = read_summary(folder), read_summary(pair.workdir)
-    assert (two["num_processes"], two["num_devices"]) == (2, 2)
-    losses = [
-        np.array([line["loss"] for line in read_lines(f, "train")])
-        for f in (folder, pair.workdir)
-    ]
-    assert len(losses[1]) == 40
-    # A rate of 0.1 over 40 steps lets rounding grow.
-    np.testing.assert_allclose(losses[1][:20], losses[0][:20], rtol=TOLERANCE)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
-    assert two["eval"]["num_examples"] == one["eval"]["num_examples"] == 360
-    np.testing.assert_allclose(two["eval"]["loss"], one["eval"]["loss"], rtol=1e-6)
-
-
+@pytest.mark.slow
 def test_process_0_alone_tells(pair: Pair):
     """On the screen, too: the others have errors to tell, and Gloo its greeting."""
     printed = pair.result.stdout.splitlines()
@@ -87,40 +67,13 @@ def test_process_0_alone_tells(pair: Pair):
 
 
 @pytest.mark.slow
-def test_signal_to_one_stops_both_at_the_same_step(pair: Pair, cli: Cli):
-    """Saved, with the same exit code; the same command then ends the same."""
-    words = ["--config", pair.config, "--workdir", "run"]
-    program = awaiting_signal(20, last_word=1)
-    both = [cli.start(*each, program=program, **FP64) for each in two(*words)]
-    wait_for_lines(cli.directory / "run" / "metrics.jsonl", 2, both[0])
-    both[1].send_signal(signal.SIGTERM)
-    errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
-    assert [process.returncode for process in both] == [143, 143], errors
-    (step,), (other,) = map(stopped_steps, errors)
-    assert step == other
-    folder = cli.directory / "run"
-    assert max(int(p.name) for p in (folder / "checkpoints").iterdir()) == step < 40
-    rest = run_two(cli.directory, *words, **FP64)
-    assert rest.code == 0, rest.stderr
-    assert read_summary(folder)["eval"] == read_summary(pair.workdir)["eval"]
-    assert read_lines(folder, "train") == read_lines(pair.workdir, "train")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("signum", "code"),
-    [
-        (signal.SIGINT, 130),
-        pytest.param(signal.SIGUSR1, 143, marks=pytest.mark.slow),
-    ],
-)
-def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path, signum: int, code: int):
+def test_launcher_passes_signals_on(pair: Pair, tmp_path: Path):
     words = ["--config", pair.config, "--workdir", tmp_path / "run"]
     launcher = start_two(*words, "--train.steps", 100000, **FP64)
     wait_for_lines(tmp_path / "run" / "metrics.jsonl", 2, launcher)
-    launcher.send_signal(signum)
+    launcher.send_signal(signal.SIGINT)
     _, stderr = launcher.communicate(timeout=PATIENCE)
-    assert launcher.returncode == code, stderr
+    assert launcher.returncode == 130, stderr
     first, second = stopped_steps(stderr)
     assert first == second
     assert stderr.count(f"\n[1] stopped: step {first} is saved") == 1
@@ -143,6 +96,7 @@ def test_processes_wait_for_each_other_when_they_have_compiled(
     assert met == [[(2,)], [(2,), (3,)]]
 
 
+@pytest.mark.slow
 def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     """Process 0 alone looks at the workdir, while the other waits for it."""
     words = ["--config", pair.config, "--workdir", pair.workdir]

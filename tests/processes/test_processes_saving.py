@@ -46,11 +46,11 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     """Told within one interval, and nothing of the failed save is left."""
     run = disk / "run"
     words = ["--config", write_config(CONFIG), "--workdir", run]
-    words += ["--checkpoint.every-steps", "100", "--logging.every-steps", "50"]
+    words += ["--checkpoint.every-steps", "30", "--logging.every-steps", "15"]
     words += ["--train.steps", "100000", "--parallel.preset", "fsdp"]
     program = FREED.format(ballast=disk / "ballast")
     both = [cli.start(*each, program=program) for each in two(*words)]
-    wait_until((run / "checkpoints" / "100" / COMMITTED).exists, *both)
+    wait_until((run / "checkpoints" / "30" / COMMITTED).exists, *both)
     fill(disk, 100_000)
     wait_until(lambda: failures(disk), *both)
     # The interval's, or that of an evaluation that found the best weights so far.

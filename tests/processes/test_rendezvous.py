@@ -100,12 +100,6 @@ def test_many_processes_meet():
     assert meet(*((index, 40) for index in range(40)), token=TOKEN) == ["ADDRESS"] * 40
 
 
-def test_process_0_listens_at_the_address_alone():
-    host, port = rendezvous.split(free_address())
-    with rendezvous.listen(host, port, 0.0) as listener:
-        assert listener.getsockname() == (host, port)
-
-
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -167,16 +161,8 @@ def test_processes_that_do_not_fit_together_are_told():
 JUNK = [
     b"",
     b"GET / HTTP/1.0\r\n\r\n\n",
-    b'{"process": 1}\n',
-    b"[]\n",
-    b'{"process": 1e999, "of": 2}\n',
-    b'{"process": Infinity, "of": 2}\n',
-    b"[" * 4000 + b"\n",
     b"x" * 10_000,
-    *(
-        json.dumps({**HELLO, **change}).encode() + b"\n"
-        for change in ({"process": 1e300}, {"of": None}, {"process": 10**30})
-    ),
+    json.dumps({**HELLO, "process": 10**30}).encode() + b"\n",
     # A hello that is right, and no proof after it.
     json.dumps(HELLO).encode() + b'\n{"go": "' + b"0" * 64 + b'"}\n',
 ]
@@ -278,16 +264,6 @@ def test_missing_token_of_a_process_is_named_at_the_end_of_the_wait(
     assert "process 1 has not: give all processes of the run the same" in one
 
 
-def test_missing_token_of_process_0_ends_both():
-    meeting = Meeting()
-    meeting.add(0, 2, None)
-    meeting.add(1, 2, TOKEN)
-    for outcome in meeting.end():
-        assert "process 1 has JAXTRAIN_RUN_TOKEN in its environment and process 0 " in (
-            outcome
-        )
-
-
 def test_process_that_has_ended_is_missing_at_the_end_of_the_wait(
     end_wait: EndWait, admitted: "queue.SimpleQueue[GreetedSocket]"
 ):
@@ -383,30 +359,3 @@ def test_host_of_the_coordinator_that_does_not_resolve_is_named(
     with pytest.raises(UserError, match=named):
         rendezvous.meet("no-such-node:12345", 2, index, 5.0, TOKEN)
     assert now[0] >= 5.0
-
-
-def test_reception_closes_what_it_did_not_hand_out(listener: socket.socket):
-    """Greeted or not: the other ends see that nobody listens to them any more."""
-    at = listener.getsockname()
-    with Reception(listener, 2, TOKEN) as open_:
-        silent = socket.create_connection(at)
-        greeted = [socket.create_connection(at) for _ in range(2)]
-        until = time.monotonic() + NEVER
-
-        def call_both() -> None:
-            # The reception may be closed before the second is greeted.
-            with contextlib.suppress(OSError, EOFError, RuntimeError, ValueError):
-                for one in greeted:
-                    greeting.call(one, 1, 2, "peers", TOKEN, until)
-
-        thread = threading.Thread(target=call_both)
-        thread.start()
-        first = open_.next(until)
-        assert isinstance(first, GreetedSocket)
-    listener.close()  # What was not accepted yet ends with it.
-    thread.join()
-    first.connection.close()
-    for one in (silent, *greeted):
-        with one, contextlib.suppress(ConnectionResetError):
-            one.settimeout(NEVER)
-            assert one.recv(1) == b""

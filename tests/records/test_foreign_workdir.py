@@ -19,7 +19,6 @@ from jaxtrain.records.held_folder import LOCK
 from tests.helpers.installed import installed
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.tiers import diagonal
 
 RECIPE = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
@@ -142,10 +141,9 @@ def restore(path: Path, start: Path) -> None:
         shutil.copyfile(start, path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "command"),
-    diagonal(["file", "hard link", "folder", "dangling"], installed(COMMANDS)),
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["file", "hard link", "folder", "dangling"])
+@pytest.mark.parametrize("command", installed(COMMANDS))
 def test_links_of_a_foreign_workdir_are_not_followed(
     command: str, kind: str, made: Path, cli: Cli
 ):

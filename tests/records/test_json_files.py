@@ -95,12 +95,8 @@ def test_json_is_read_as_python_reads_it():
     [
         (b"{", "cannot be read .*: mend it"),
         (b'{"a": "\xff"}', "cannot be read .*utf-8.*: mend it"),
-        (b'{"a": NaN}', "NaN is no finite number"),
-        (b'{"a": 1e999}', "1e999 is no finite number"),
         (b'{"a": 9223372036854775808}', "an integer beyond"),
-        (b'{"a": 1, "a": 2}', "the field 'a' twice"),
         (b'{"a":' * 64 + b"[]" + b"}" * 64, "nested more than 64 deep"),
-        (b'{"a":' + b"[" * 100_000, "nested more than 64 deep"),
         (b"[1]", "it is no JSON object"),
         (b'{"a": 1' + b"0" * 5000 + b"}", "cannot be read"),
     ],

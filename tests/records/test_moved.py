@@ -74,6 +74,7 @@ def test_a_run_whose_folder_is_moved_ends_and_goes_on_there(
     assert_same_run(there, whole, 8)
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_is_removed_ends(config: Config, tmp_path: Path):
     here = tmp_path / "here"
     with pytest.raises(CheckpointError, match="No such file or directory"):

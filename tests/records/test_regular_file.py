@@ -129,14 +129,6 @@ def test_predict_refuses_a_folder_of_weights(
 
 
 @pytest.mark.parametrize("put", WRONG)
-def test_predict_refuses_a_run(put, run: Path, capsys: pytest.CaptureFixture[str]):
-    put(run / "model.json")
-    assert main(["predict", "--workdir", str(run), str(Path(__file__))]) == 2
-    told = capsys.readouterr().err
-    assert f"{run / 'model.json'} cannot be read" in told and WRONG[put] in told
-
-
-@pytest.mark.parametrize("put", WRONG)
 def test_records_of_a_run_are_refused(put, run: Path):
     put(run / "temperature.json")
     with pytest.raises(UserError, match=WRONG[put]):

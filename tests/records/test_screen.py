@@ -12,6 +12,7 @@ import pytest
 import rich.console
 
 from jaxtrain import starting
+from jaxtrain.records import progress_bar
 from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.progress_bar import Remaining, duration
 from jaxtrain.records.run_log import Interval
@@ -51,6 +52,11 @@ class Shown:
         first, *lines = self.output.getvalue().splitlines()
         assert first == BEGINNING or self.screen.wants_loss
         return lines
+
+
+@pytest.fixture(autouse=True)
+def refreshed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_bar, "EVERY_SECONDS", 0.05)
 
 
 @pytest.fixture

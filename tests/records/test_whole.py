@@ -24,7 +24,6 @@ from jaxtrain.records import whole as whole_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
-from jaxtrain.tools import preview
 
 RESULT: dict[str, Any] = {
     "data": {
@@ -160,26 +159,3 @@ def test_an_evaluation_is_shown_before_it_is_written(
         told.err.count("error:") == 1 and "evaluation.json (No space left" in told.err
     )
     assert {p.name for p in run.iterdir()} == {"config.json"}
-
-
-@pytest.mark.plugins
-@pytest.mark.slow
-def test_a_preview_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.chdir(tmp_path)
-    Path("recipe.py").write_text(
-        "from jaxtrain.config import *\n\n\ndef get_config():\n"
-        "    return Config(optimizer=OptimizerConfig(learning_rate=0.1))\n"
-    )
-
-    class Picture:
-        def save(self, path: Path, format: str) -> None:
-            path.write_bytes(b"a part")
-            full()
-
-    monkeypatch.setattr(preview, "draw_preview", lambda *args: Picture())
-    assert main(["data", "--preview", "--config", "recipe.py"]) == 2
-    told = capsys.readouterr().err
-    assert "--out preview.png: cannot write there (No space" in told
-    assert [p.name for p in tmp_path.iterdir()] == ["recipe.py"]

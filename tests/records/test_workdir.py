@@ -6,9 +6,8 @@ import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,9 @@ from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import follow, open_workdir
 from jaxtrain.run import evaluations, loop, train
-from tests.helpers.processes import Cli, run_two, two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
-from tests.helpers.waiting import PATIENCE, wait_until
+from tests.helpers.waiting import PATIENCE
 
 STEPS = 24
 CONFIG = recipe(
@@ -173,72 +171,6 @@ def test_run_without_a_checkpoint_keeps_its_config(undisturbed: Path, tmp_path: 
     assert_same_run(undisturbed / "run", run, STEPS)
 
 
-# The command line, which waits at the first evaluation for a file.
-PROGRAM = """
-import pathlib, sys, time
-from jaxtrain.__main__ import run
-from jaxtrain.run import evaluations, loop
-from tests.helpers.tiers import thinned
-
-def function(*args, **kwargs):
-    pathlib.Path("there").touch()
-    while not pathlib.Path("go").exists():
-        time.sleep(0.01)
-    return original(*args, **kwargs)
-
-original, evaluations.evaluate = evaluations.evaluate, function
-run()
-"""
-
-
-@contextlib.contextmanager
-def held_at_an_evaluation(
-    cli: Cli, config: Path, count: int
-) -> "Iterator[list[subprocess.Popen[str]]]":
-    """Start the processes of a run, which go on at the end of the block."""
-    words = ["--config", config, "--workdir", "run"]
-    several = two(*words) if count == 2 else [words]
-    processes = [cli.start(*each, program=PROGRAM) for each in several]
-    wait_until((cli.directory / "there").exists, processes[0])
-    # Orbax makes the file that commits a checkpoint, and then writes it.
-    commits = (cli.directory / "run" / "checkpoints").glob
-    wait_until(
-        lambda: all(path.stat().st_size for path in commits("*/commit_success.txt")),
-        processes[0],
-    )
-    yield processes
-    (cli.directory / "go").touch()
-    for process in processes:
-        _, stderr = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, stderr
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-def test_real_run_ends_as_if_no_other_had_come(
-    undisturbed: Path, tmp_path: Path, cli: Cli, count: int
-):
-    """Others of one process and of two come, all of which end with the same code."""
-    run, config = tmp_path / "run", undisturbed / "recipe.py"
-    words = ["--config", config, "--workdir", run]
-    with held_at_an_evaluation(cli, config, count):
-        before = contents(run)
-        one = cli("--config", config, "--workdir", "run", "--fresh")
-        others = run_two(tmp_path, *words, *OTHER_CONFIG)
-        assert_unchanged(run, before)
-    assert (one.code, one.stderr.count("\n")) == (2, 1)
-    assert one.stderr.startswith(f"error: {REFUSED} run: wait for it")
-    assert others.code == 2
-    assert f"error: {REFUSED} {run}: wait for it" in others.stderr
-    assert f"[1] error: process 0 ended, so this one does: {REFUSED}" in others.stderr
-    assert "Traceback" not in others.stderr
-    assert not [name for name in names(tmp_path) if ".old-" in name]
-    if count == 1:
-        assert_same_run(undisturbed / "run", run, STEPS)
-    else:
-        assert read_summary(run)["step"] == STEPS
-        assert read_summary(run)["num_processes"] == 2
-
-
 @pytest.mark.slow
 def test_lock_that_a_killed_run_has_left_keeps_nobody_out(
     undisturbed: Path, tmp_path: Path
@@ -253,9 +185,9 @@ def test_lock_that_a_killed_run_has_left_keeps_nobody_out(
 
 
 def test_checkpoints_are_shown_while_a_run_holds_the_folder(
-    undisturbed: Path, tmp_path: Path
+    digits_run: Path, tmp_path: Path
 ):
-    run = Path(shutil.copytree(undisturbed / "run", tmp_path / "run"))
+    run = Path(shutil.copytree(digits_run, tmp_path / "run"))
     with locked(run):
         before = contents(run)
         for how in ("--list", "--verify"):
@@ -422,15 +354,6 @@ def test_fresh_that_cannot_move_all_moves_nothing(disk: Path, small_run: Path):
     assert names(run.parent) == beside
 
 
-@pytest.mark.slow
-def test_workdir_that_is_a_disk_of_its_own(disk: Path):
-    """There is no room beside it on the same disk."""
-    (disk / "config.json").write_text("old")
-    with locked(disk), pytest.raises(UserError, match="--fresh: cannot move"):
-        open_workdir(disk, Config(), {}, fresh=True)
-    assert files(disk) == {"config.json": "old"}
-
-
 def links(tmp_path: Path, undisturbed: Path) -> tuple[Path, Path]:
     """Return a link, and a folder elsewhere that it leads to, with a finished run."""
     elsewhere = tmp_path / "elsewhere"
@@ -441,6 +364,7 @@ def links(tmp_path: Path, undisturbed: Path) -> tuple[Path, Path]:
     return link, run
 
 
+@pytest.mark.slow
 def test_fresh_through_a_link_stays_where_that_leads(undisturbed: Path, tmp_path: Path):
     link, run = links(tmp_path, undisturbed)
     assert start(undisturbed, link, "--fresh", "--train.steps", "2") == 0
@@ -471,6 +395,7 @@ def test_run_stays_where_its_link_led(
     assert_same_run(undisturbed / "run", run, STEPS)
 
 
+@pytest.mark.slow
 def test_link_that_leads_nowhere(
     undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):

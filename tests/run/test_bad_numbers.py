@@ -7,11 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 
-from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.digest import not_finite
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
@@ -24,7 +22,7 @@ from jaxtrain.run.setup import build_setup
 from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import global_norm
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.state import TrainState, as_dict, eval_weights
+from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
@@ -43,14 +41,12 @@ CHANGES = {
 
 
 @pytest.mark.slow
-def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
-    """A run that stops in between tells no more of them."""
+def test_bad_steps_are_told_with_their_examples_and_never_saved(cli: Cli, write_config):
+    """A run that stops in between tells no more of them; all checkpoints are finite."""
     config, run = write_config(recipe(**CHANGES)), cli.directory / "run"
     words = ["--config", config, "--workdir", run]
-    part = cli(*words, "--train.stop-after-steps", 11)
-    assert part.code == 0, part.stderr
-    rest = cli(*words)
-    assert rest.code == 0, rest.stderr
+    cli.done(*words, "--train.stop-after-steps", 11)
+    cli.done(*words)
     lines = [e for e in read_lines(run, "event") if e["event"] == "bad step"]
     skipped = read_summary(run)["skipped_steps"]
     assert len(lines) == min(MAX_TOLD, skipped)
@@ -65,34 +61,14 @@ def test_first_bad_steps_are_told_with_their_examples(cli: Cli, write_config):
         assert isinstance(line["loss"], float | str)
         assert isinstance(line["grad_norm"], float | str)
     assert ["note" in line for line in lines] == [False] * (MAX_TOLD - 1) + [True]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("policy", "rate"),
-    [("fp32", 1e3), pytest.param("fp16", 1e4, marks=pytest.mark.slow)],
-)
-def test_every_checkpoint_of_a_run_that_goes_bad_is_finite(
-    cli: Cli, write_config, policy: str, rate: float
-):
-    config_file, run = write_config(recipe(**CHANGES)), cli.directory / "run"
-    words = ["--precision", policy, "--optimizer.learning-rate", rate]
-    words += ["--train.steps", 10]
-    result = cli("--config", config_file, "--workdir", run, *words)
-    assert result.code == 0, result.stderr
-    assert 0 < read_summary(run)["skipped_steps"] < 10
-    config = config_lib.replace(load_config(config_file), "precision", policy)
-    abstract = as_dict(build_setup(config).abstract_state)
-    folder, run_id = run / "checkpoints", RunId.read(run)
-    saved = Checkpoints(folder, config.checkpoint, run=run_id)
+    abstract = as_dict(setup.abstract_state)
+    checkpoint = setup.config.checkpoint
+    saved = Checkpoints(run / "checkpoints", checkpoint, run=RunId.read(run))
     with contextlib.closing(saved):
-        assert len(saved.steps()) == 10
+        assert len(saved.steps()) == 30
         for step in saved.steps():
             state, _ = saved.restore(step, abstract)
             assert not_finite(state) == []
-            assert all(
-                np.isfinite(x).all() for x in jax.tree.leaves(eval_weights(state)[0])
-            )
 
 
 def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
@@ -128,18 +104,3 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         with pytest.raises(BadNumbersError, match=r"opt_state/.*/2$"):
             saved.wait()
         assert saved.steps() == [1, 2]
-
-
-def test_what_is_not_finite_is_named():
-    """A scalar may be a bound that is still open."""
-    nan, inf = np.float32("nan"), np.float32("inf")
-    state = {
-        "whole": np.ones(3),
-        "hole": np.array([1, nan, 1], jnp.bfloat16),
-        "hill": np.array([[1, -inf], [1, 1]]),
-        "count": np.arange(3),
-        "flag": np.array([True]),
-        "open": np.array(inf),
-        "nothing": np.array(nan),
-    }
-    assert not_finite(state) == ["hill", "hole", "nothing"]

@@ -31,20 +31,14 @@ STEP = {"schedule": "step", "milestones": (0.5,), "step_factor": 0.1}
     ("optimizer", "old", "new", "step", "jump"),
     [
         ({"schedule": "cosine"}, 100, 200, 100, ("2.47e-05", "0.05")),
-        ({"schedule": "linear"}, 100, 200, 100, ("0.001", "0.05")),
         ({"schedule": "linear"}, 200, 101, 100, ("0.0505", "0.00099")),
         ({"schedule": "one_cycle"}, 100, 1000, 99, ("", "")),
         (STEP, 100, 200, 60, ("0.01", "0.1")),
         # None: there is no jump.
         ({"schedule": "constant"}, 100, 200, 100, None),
-        ({"schedule": "constant", "warmup_steps": 20}, 100, 200, 1, None),
         ({"schedule": "cosine", "warmup_steps": 20}, 100, 200, 1, None),
         ({"schedule": "cosine"}, 100, 100, 90, None),
-        ({"schedule": "cosine"}, 1000, 1001, 1000, None),
-        ({"schedule": "cosine"}, 100, 110, 20, None),
-        (STEP, 100, 101, 50, None),
         (STEP, 100, 200, 100, None),
-        ({"schedule": "cosine"}, 200, 100, 100, None),
     ],
 )
 def test_jumps(
@@ -80,24 +74,19 @@ def test_a_saved_setting_that_is_refused_today_does_not_end_the_run():
     assert len(told) == 1 and "100 steps long" in told[0]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "jumps"),
-    [pytest.param("cosine", True, marks=pytest.mark.slow), ("constant", False)],
-)
+@pytest.mark.slow
 def test_a_longer_run_tells_of_the_jump(
-    schedule: str,
-    jumps: bool,
     write_config: Callable[..., Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    optimizer = f"OptimizerConfig(learning_rate=0.1, schedule={schedule!r})"
+    optimizer = "OptimizerConfig(learning_rate=0.1, schedule='cosine')"
     config = write_config(recipe(optimizer=optimizer))
     words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
-    for steps, told in (("4", False), ("8", jumps), ("8", False)):
+    for steps, told in (("4", False), ("8", True), ("8", False)):
         assert main([*words, "--train.steps", steps]) == 0
         stderr = capsys.readouterr().err
         assert ("warning: the learning rate jumps from" in stderr) == told, stderr
     events = [line["event"] for line in read_lines(tmp_path / "run", "event")]
-    assert len(events) == 1 + jumps
-    assert any("which was 4 steps long and is now 8" in e for e in events) == jumps
+    assert len(events) == 2
+    assert any("which was 4 steps long and is now 8" in e for e in events)

@@ -9,13 +9,12 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    ParallelConfig,
 )
 from jaxtrain.data import loader
 from jaxtrain.run.features import FeaturePlan, plan
 from jaxtrain.run.setup import build_setup
-from tests.helpers.command import float64, with_devices
-from tests.helpers.layered import Steps, by_path, layered, take_steps
+from tests.helpers.command import float64
+from tests.helpers.layered import Steps, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 from tests.helpers.own_methods import BY_HAND
 
@@ -27,23 +26,6 @@ DATA: dict[str, Any] = {
 }
 
 
-def assert_same(kept: Steps, computed: Steps) -> None:
-    for name, values in computed.metrics.items():
-        np.testing.assert_allclose(
-            kept.metrics[name], values, rtol=TOLERANCE, err_msg=name
-        )
-    first, last, expected = map(
-        by_path, (computed.states[0], kept.states[-1], computed.states[-1])
-    )
-    changed = {path for path in first if (first[path] != expected[path]).any()}
-    assert any("head" in path for path in changed)
-    assert not any("stem" in path or "block" in path for path in changed)
-    for path, x in expected.items():
-        np.testing.assert_allclose(last[path], x, rtol=TOLERANCE, atol=TOLERANCE)
-        if path not in changed:
-            assert last[path].tobytes() == x.tobytes(), path
-
-
 def planned(config: Config) -> FeaturePlan:
     with float64(enable=True):
         return plan(build_setup(config))
@@ -51,16 +33,6 @@ def planned(config: Config) -> FeaturePlan:
 
 def compare(config: Config) -> tuple[Steps, Steps]:
     return take_steps(config, keep_features=True), take_steps(config)
-
-
-@pytest.mark.slow
-def test_the_run_is_that_which_computes_them_anew():
-    """With dropout in the head, an average of the weights and micro-batches."""
-    config = layered(
-        {**FROZEN, "accumulate_steps": 2}, {"name": "adamw"}, data=DataConfig(**DATA)
-    )
-    assert planned(config).obstacle is None
-    assert_same(*compare(config))
 
 
 CASES: dict[str, Config] = {
@@ -83,19 +55,6 @@ def test_other_runs_are(case: str):
         np.testing.assert_allclose(
             kept.metrics[name], computed.metrics[name], rtol=TOLERANCE
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["fsdp", "tensor"])
-def test_runs_on_several_devices_are(preset: Any):
-    config = layered(FROZEN, parallel=ParallelConfig(preset=preset))
-    one = take_steps(layered(FROZEN))
-    kept = with_devices(4, take_kept, config)
-    assert_same(kept, one)
-
-
-def take_kept(config: Config) -> Steps:
-    return take_steps(config, keep_features=True)
 
 
 def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):

@@ -3,7 +3,6 @@
 import math
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.waiting import (
     PATIENCE,
-    signal_until_end,
     wait_until,
     wait_until_asleep,
 )
@@ -32,20 +30,6 @@ NOTHING_LOST = (
     "no step was finished since {}, so nothing is lost: the same command goes on from "
     "there\n"
 )
-
-# A process whose main thread waits in C, and which is given some seconds to save.
-LOCKED = """
-import ctypes
-from jaxtrain.processes.signals import StopSignals
-with StopSignals() as signals:
-    signals.grace.limit({seconds}, lambda: 16)
-    signals.grace.step = {step}
-    signals.defer = True
-    print("ready", flush=True)
-    mutex = ctypes.create_string_buffer(64)
-    for _ in range(2):
-        ctypes.CDLL(None).pthread_mutex_lock(mutex)
-"""
 
 
 # The Python interface, of a run that cannot save.
@@ -91,24 +75,6 @@ def wait_for_hang(cli: Cli, *processes: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.slow
-def test_hang_and_signal_end_in_time(cli: Cli, write_config):
-    words = ["--config", write_config(CONFIG), "--workdir", "run"]
-    program = STEADY + HANG_TOLD
-    process = cli.start(*words, program=program, fault="hang@step:20")
-    wait_for_hang(cli, process)
-    start = time.monotonic()
-    process.send_signal(signal.SIGUSR1)
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert time.monotonic() - start > GRACE - 0.5
-    assert process.returncode == 143, stderr
-    assert MESSAGE in stderr
-    again = cli(*words)
-    assert again.code == 0, again.stderr
-    assert read_summary(cli.directory / "run")["step"] == 24
-    assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
-
-
-@pytest.mark.slow
 def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     """Its main thread waits inside a collective, where Python calls no handlers."""
     words = ["--config", write_config(CONFIG), "--workdir", "run"]
@@ -124,35 +90,12 @@ def test_one_that_waits_for_one_that_hangs_ends_both(cli: Cli, write_config):
     assert [process.returncode for process in both] == [143, 143], errors
     assert MESSAGE in errors[0]
     assert "process 0 ended, so this one does: not saved within" in errors[1]
+    cli.done(*words)
+    assert read_summary(cli.directory / "run")["step"] == 24
+    assert [line["step"] for line in read_lines(cli.directory / "run", "event")] == [16]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "num_signals", "code", "step", "told"),
-    [
-        (1, 1, 130, 17, f"not saved within checkpoint.grace_seconds = 1: {GOES_ON}"),
-        (60, 2, 1, 17, f"not saved, as a second signal came: {GOES_ON}"),
-        (1, 1, 130, 16, NOTHING_LOST.format("step 16, which is saved")),
-        (60, 2, 1, 0, NOTHING_LOST.format("step 16, which is saved")),
-    ],
-)
-def test_main_thread_in_c_does_not_matter(
-    cli: Cli, seconds: int, num_signals: int, code: int, step: int, told: str
-):
-    """A mutex that is locked twice is no call that a signal interrupts."""
-    program = STEADY + LOCKED.format(seconds=seconds, step=step)
-    process = cli.start(program=program)
-    assert process.stdout is not None
-    # After what is shown of the start.
-    assert "ready\n" in iter(process.stdout.readline, "")
-    if num_signals == 1:
-        process.send_signal(signal.SIGINT)
-    else:
-        signal_until_end(process, signal.SIGINT)
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, stderr
-    assert f"stopped: {told}" in stderr
-
-
+@pytest.mark.slow
 def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_config):
     checkpoint = "CheckpointConfig(grace_seconds=0.5)"
     words = ["--config", write_config(recipe(checkpoint=checkpoint))]
@@ -167,6 +110,7 @@ def test_a_stop_while_the_first_step_compiles_loses_nothing(cli: Cli, write_conf
     assert f"stopped: {NOTHING_LOST.format('the start')}" in stderr
 
 
+@pytest.mark.slow
 def test_python_has_the_same_limit(cli: Cli):
     process = cli.start(program=STEADY + FROM_PYTHON)
     assert process.stdout is not None

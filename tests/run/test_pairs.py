@@ -69,35 +69,25 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @each_row(
     ("name", "words", "told"),
     [
         ("classes", "--task classification", "cannot tell classes that it was not"),
         ("classes", "--data.allow-overlap True", "has no effect: the splits share no"),
-        ("classes", "--data.augment.mixup 0.2", "is to be near to neither"),
         (
             "classes",
             "--data.test-split test[:50%] --data.validation-split test[50%:]",
             "data.hold_out = 'classes' has no effect",
         ),
-        (
-            "classes",
-            "--data.test-split test --data.validation-fraction 0 "
-            "--data.test-split test[:90%]",
-            "data.hold_out = 'classes' has no effect",
-        ),
         ("masks", "--data.hold-out classes", "is not of one class"),
         ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
         ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
-        ("masks", "--model.padding same", "has no effect on model.backbone"),
-        ("masks", "--model.drop-path 0.1", "has no effect on model.backbone"),
         ("masks", "--model.output-stride 8", "has no effect on unet"),
         ("masks", "--model.name convnet", "model.backbone = 'convnet' has no effect"),
         ("strides", "--model.backbone vgg11", "cannot dilate kernels"),
         ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
-        ("strides", "--model.name fcos", "output_stride"),
         ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
-        ("boxes", "--data.images-dir nowhere", "nowhere"),
         ("boxes", "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2", "pixels"),
         ("boxes", "--model.output-stride 16", "output_stride = 16 has no effect"),
         ("windows", "--train.tta flip", "tta"),
@@ -112,46 +102,60 @@ def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):
     assert not [*(here / "x").glob("checkpoints/[0-9]*")]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    thinned(
-        3,
-        [
-            ("classes", "--data.sampling balanced --data.repeats 2"),
-            ("classes", "--data.train-split train[:90%]"),
-            ("classes", "--data.test-split test[:50%]"),
-            ("classes", "--data.validation-split test --data.test-fraction 0.3"),
-            ("classes", "--data.cache stream --data.validation-fraction 0"),
-            ("classes", "--data.augment.horizontal-flip True --train.ema-decay 0.9"),
-            ("masks", "--data.classes set/classes.txt --data.allow-outside True"),
-            ("masks", "--data.classes set/classes.txt --data.cache stream"),
-            ("masks", "--task-options class_weights balanced"),
-            ("masks", "--task-options loss focal --train.accumulate-steps 2"),
-            ("masks", "--train.freeze backbone --train.freeze-epochs 0.1"),
-            ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
-            ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
-            ("masks", "--data.train-image-size 16"),
-            ("strides", "--train.freeze backbone --model.aux-weight 0"),
-            ("strides", "--data.train-image-size 16 --train.remat block"),
-            ("strides", "--model.backbone resnet34 --model.drop-path 0.1"),
-            ("windows", "--data.train-image-size 16 --data.repeats 2"),
-            ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
-            ("windows", "--data.augment.cutmix 1 --data.augment.rotation 10"),
-            ("windows", "--data.crop-mode border"),
-            ("windows", "--data.crop-pct 0.5 --data.workers 1"),
-            ("windows", "--data.interpolation bicubic --train.accumulate-steps 2"),
-            ("windows", "--model.backbone whitened_cnn_small"),
-            ("windows", "--precision bf16 --train.ema-decay 0.9"),
-            ("windows", "--task-options class_weights balanced loss focal"),
-            ("boxes", "--data.augment.scale-jitter 0.3 1.5"),
-            ("boxes", "--data.augment.scale-jitter 0.3 1.5 --data.crop-mode border"),
-            ("boxes", "--data.augment.horizontal-flip True --data.cache stream"),
-            ("boxes", "--train.freeze backbone --data.allow-outside True"),
-        ],
+# Several pairs a run: each option of a row goes with the others.
+WORKING = [
+    (
+        "classes",
+        "--data.sampling balanced --data.repeats 2 --data.train-split train[:90%] "
+        "--data.augment.horizontal-flip True --train.ema-decay 0.9",
     ),
-)
+    ("classes", "--data.cache stream --data.validation-fraction 0"),
+    ("classes", "--data.test-split test[:50%]"),
+    (
+        "masks",
+        "--data.classes set/classes.txt --data.allow-outside True --data.cache stream "
+        "--train.accumulate-steps 2 --task-options class_weights balanced loss focal",
+    ),
+    (
+        "masks",
+        "--data.train-image-size 16 --train.freeze backbone --train.freeze-epochs 0.1",
+    ),
+    ("masks", "--optimizer.layer-decay 0.8 --train.remat block"),
+    (
+        "windows",
+        "--data.train-image-size 16 --data.repeats 2 --data.crop-mode border "
+        "--data.augment.cutmix 1 --data.augment.rotation 10 --precision bf16 "
+        "--train.ema-decay 0.9",
+    ),
+    ("windows", "--data.progressive-sizes 16 32 --train.steps 12"),
+    (
+        "windows",
+        "--data.crop-pct 0.5 --data.workers 1 --data.interpolation bicubic "
+        "--train.accumulate-steps 2",
+    ),
+    (
+        "boxes",
+        "--data.augment.scale-jitter 0.3 1.5 --data.crop-mode border "
+        "--data.augment.horizontal-flip True --data.cache stream",
+    ),
+    ("boxes", "--train.freeze backbone --data.allow-outside True"),
+    ("strides", "--train.freeze backbone --model.aux-weight 0"),
+    (
+        "strides",
+        "--data.train-image-size 16 --train.remat block --model.drop-path 0.1",
+    ),
+    (
+        "windows",
+        "--model.backbone whitened_cnn_small "
+        "--task-options class_weights balanced loss focal",
+    ),
+    ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
+    ("classes", "--data.validation-split test --data.test-fraction 0.3"),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), thinned(3, WORKING))
 def test_a_pair_works(here: Path, tmp_path: Path, name: str, words: str):
     run = tmp_path / "run"
-    result = Cli(here)("--config", f"{name}.py", "--workdir", run, *words.split())
-    assert result.code == 0, result.stderr
+    Cli(here).done("--config", f"{name}.py", "--workdir", run, *words.split())
     assert read_summary(run)["eval"]["num_examples"] > 0

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.processes import ROOT, Cli
-from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.runs import read_summary
-from tests.helpers.waiting import PATIENCE
 
 
 @pytest.mark.plugins
@@ -29,46 +27,31 @@ def test_digits(cli: Cli, tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
-    ("name", "accuracy"),
+    ("name", "epochs", "accuracy"),
     [
-        ("fashion_mnist", 0.918),
-        pytest.param("fashion_mnist_fast", 0.929, marks=pytest.mark.exhaustive),
+        ("fashion_mnist", 1, 0.88),
+        pytest.param("fashion_mnist", None, 0.918, marks=pytest.mark.exhaustive),
+        pytest.param("fashion_mnist_fast", None, 0.929, marks=pytest.mark.exhaustive),
     ],
 )
 def test_fashion_mnist(
-    name: str, accuracy: float, cli: Cli, tmp_path: Path, fashion_mnist_dir: str
+    name: str,
+    epochs: int | None,
+    accuracy: float,
+    cli: Cli,
+    tmp_path: Path,
+    fashion_mnist_dir: str,
 ):
     """All 10,000 test images, read through TFDS where TensorFlow is not installed."""
     assert importlib.util.find_spec("tensorflow") is None
-    process = cli.start(
-        "--config",
-        ROOT / "configs" / f"{name}.py",
-        "--workdir",
-        tmp_path / "run",
-        "--data.data-dir",
-        fashion_mnist_dir,
-    )
+    words = ["--config", ROOT / "configs" / f"{name}.py", "--workdir", tmp_path / "run"]
+    words += ["--data.data-dir", fashion_mnist_dir]
+    words += ["--train.epochs", epochs] if epochs else []
+    process = cli.start(*words)
     _, stderr = process.communicate(timeout=1800)
     assert process.returncode == 0, stderr
     summary = read_summary(tmp_path / "run")
     assert summary["eval"]["num_examples"] == 10_000
-    # As measured, less 1.5 standard errors of 10,000 images: CPUs round in other ways.
+    # As measured (after one epoch, a floor), less 1.5 standard errors of 10,000 images:
+    # CPUs round in other ways.
     assert summary["eval"]["accuracy"] >= accuracy - 0.004
-
-
-@pytest.mark.slow
-def test_second_start_compiles_nothing_anew(cli: Cli, tmp_path: Path, write_config):
-    """Every program of the first run is found in the persistent cache."""
-    cache = tmp_path / "cache"
-    config = write_config(EIGHT_STEPS)
-
-    def run(name: str) -> set[str]:
-        words = ["--config", config, "--workdir", tmp_path / name]
-        process = cli.start(*words, anew=True, JAX_COMPILATION_CACHE_DIR=str(cache))
-        _, stderr = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, stderr
-        return {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
-
-    first = run("first")
-    assert len(first) >= 3  # To create the state, to train, to evaluate.
-    assert run("second") == first

@@ -15,12 +15,12 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
 
-STEPS, EVERY = 120, 20
+STEPS, EVERY = 60, 10
 CHANGES = {
     "seed": "6",
     "data": 'DataConfig(source="digits", batch_size=8)',
     "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.02)',
-    "train": f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=50)",
+    "train": f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=25)",
     "checkpoint": f"CheckpointConfig(every_steps={EVERY}, keep=100)",
     "logging": "LoggingConfig(every_steps=10, tensorboard=False)",
 }
@@ -58,10 +58,10 @@ def names(workdir: Path) -> set[str]:
 @pytest.mark.slow
 def test_skipped_spikes_are_the_same_after_a_stop(tmp_path: Path):
     """The decision is a function of the state: with many spikes, to the last bit."""
-    words = ["--train.spike-sigma", 1.0, "--train.spike-window", 20]
+    words = ["--train.spike-sigma", 0.3, "--train.spike-window", 10]
     whole = run(tmp_path, "whole", *words)
     assert read_summary(whole)["skipped_steps"] > 5
-    run(tmp_path, "parts", *words, "--train.stop-after-steps", 77)
+    run(tmp_path, "parts", *words, "--train.stop-after-steps", 37)
     parts = run(tmp_path, "parts", *words)
     assert_same_run(whole, parts, STEPS)
     assert events(whole, "loss spike") == events(parts, "loss spike")
@@ -76,7 +76,7 @@ def test_going_back_alone_ends_like_an_undisturbed_run(
     assert_same_run(undisturbed, workdir, STEPS)
     (event,) = events(workdir, "rewound, as asked")
     assert (event["step"], event["from_step"]) == (40, STEPS)
-    newer = {f"rewound-{step}" for step in range(60, STEPS + 1, EVERY)}
+    newer = {f"rewound-{step}" for step in range(50, STEPS + 1, EVERY)}
     assert newer < names(workdir)
     moved = workdir / f"metrics.rewound-{STEPS}.jsonl"
     assert moved.read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
@@ -88,7 +88,7 @@ def test_going_back_alone_ends_like_an_undisturbed_run(
 @each_row(
     ("words", "message"),
     [
-        (["--resume-step", 55], "no such checkpoint in .*; there is 20, 40, "),
+        (["--resume-step", 55], "no such checkpoint in .*; there is 10, 20, "),
         (["--resume-step", 40, "--fresh"], "with --fresh"),
     ],
 )

@@ -17,7 +17,6 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
 from jaxtrain.errors import Interrupted
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.run import evaluations
 from jaxtrain.run.saves import Saves
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.processes import Cli
@@ -32,7 +31,6 @@ CONFIG = recipe(
 )
 # In the midst of what the signal comes, and the step that is saved for it.
 PLACES = {
-    "evaluation": (evaluations, "evaluate", 4),
     "save": (Checkpoints, "save", 3),
     "compilation": (Compiled, "compile", 0),
 }

@@ -1,6 +1,7 @@
 """What a run imports before its first step, and which programs it compiles."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -60,16 +61,28 @@ def last_line(result: Result) -> list[str]:
 
 @pytest.mark.slow
 def test_each_program_is_compiled_once(cli: Cli):
-    """Evaluations, saves and a resumed run included; operations alone compile none."""
+    """Evaluations, saves and a resumed run included; operations alone compile none.
+
+    The resumed run finds every program in the persistent cache.
+    """
+    cache = cli.directory / "cache"
+    start: Any = {"program": COUNTING, "JAX_COMPILATION_CACHE_DIR": str(cache)}
+
+    def cached() -> set[str]:
+        return {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
+
     stop = ["--train.stop-after-steps", "5"]
-    first = last_line(cli.process(*RUN, *stop, program=COUNTING))
+    first = last_line(cli.process(*RUN, *stop, **start))
+    programs = cached()
+    assert len(programs) >= 3  # To create the state, to train, to evaluate.
     # JAX makes a key of a seed by the first two.
     key = ["stage", "_threefry_seed"]
-    start = ["weights", "begin", "root_key", "train_step", "eval_step"]
-    assert first == [f"jit({name})" for name in key + start]
-    resumed = last_line(cli.process(*RUN, program=COUNTING))
+    names = ["weights", "begin", "root_key", "train_step", "eval_step"]
+    assert first == [f"jit({name})" for name in key + names]
+    resumed = last_line(cli.process(*RUN, anew=True, **start))
     again = ["root_key", "train_step", "eval_step"]
     assert resumed == [f"jit({name})" for name in again]
+    assert cached() == programs
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from jaxtrain.parallel.gpus import GPUS, peak_flops
 from jaxtrain.records.screen import Screen
 from jaxtrain.records.writer import SYSTEM, scalars_by_split
 from jaxtrain.run import telemetry
-from jaxtrain.run.telemetry import COMBINED, combine
 from tests.helpers.recipes import EIGHT_STEPS
+from tests.helpers.runs import read_summary
 
 NUM_FAKE = 4
 
@@ -83,20 +83,6 @@ def test_what_nvml_does_not_tell_is_left_out():
     assert GpuSensors([3], None, FakeNvml("nvmlInit")).read() == []
 
 
-def test_figures_of_several_become_one():
-    gpus = GpuSensors([1, 3], None, FakeNvml()).read()
-    assert combine(gpus) == {
-        "gpu_utilization": 0.2,
-        "gpu_memory_bytes": 3000,
-        "gpu_power_watts": 400.0,
-        "gpu_temperature": 53,
-    }
-    assert combine([{"host_cpu_cores": 1.5}, {}, {"host_cpu_cores": 0.5}]) == {
-        "host_cpu_cores": 2.0
-    }
-    assert combine([]) == {} and set(COMBINED) < set(SYSTEM)
-
-
 def test_peaks_are_of_known_gpus_alone():
     h100 = GPUS["h100"].device_kind
     assert peak_flops(h100, "bfloat16") == 989.4e12
@@ -132,16 +118,12 @@ def test_lines_of_a_run_tell_of_the_machine(
     assert "GPU 20%  400 W  53 C" in capsys.readouterr().out
 
 
-def test_on_a_cpu_nothing_is_invented(
-    write_config: Callable[..., Path], tmp_path: Path
-):
-    run, config = tmp_path / "run", write_config(EIGHT_STEPS)
-    assert main(["--config", str(config), "--workdir", str(run)]) == 0
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+def test_on_a_cpu_nothing_is_invented(digits_run: Path):
+    lines = map(json.loads, (digits_run / "metrics.jsonl").read_text().splitlines())
     lines = [line for line in lines if line["kind"] == "train"]
     expected = {"data_wait", "host_cpu_cores", "host_memory_bytes"}
     assert all(set(line) & set(SYSTEM) == expected for line in lines)
-    assert "mfu" not in json.loads((run / "summary.json").read_text())
+    assert "mfu" not in read_summary(digits_run)
 
 
 def test_trackers_show_the_machine_apart():

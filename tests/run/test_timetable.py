@@ -139,15 +139,6 @@ def test_weights_are_averaged_from_an_epoch_on_after_each_epoch(
     assert plan(train=train).swa == swa
 
 
-def test_an_average_that_would_never_begin_and_a_plateau_of_nothing_are_refused():
-    late = TrainConfig(epochs=2, swa_start_epochs=3)
-    with pytest.raises(UserError, match=r"swa_start_epochs = 3 are 93 steps.* 62"):
-        plan(train=late)
-    optimizer = OptimizerConfig(schedule="plateau")
-    with pytest.raises(UserError, match="'plateau' watches a validation metric"):
-        plan(has_validation=False, optimizer=optimizer)
-
-
 @each_row(
     ("sections", "named"),
     [
@@ -169,11 +160,6 @@ def test_steps_per_call_without_effect_is_refused(sections, named: str):
     assert named in str(error.value)
 
 
-def test_more_steps_than_can_be_counted_are_refused():
-    with pytest.raises(UserError, match=r"train\.\w+ = .* steps: shorten it"):
-        plan(train=TrainConfig(epochs=1e30))
-
-
 def test_batch_larger_than_the_data_is_refused():
     with pytest.raises(
         UserError, match=r"batch_size = 32 .* 31 examples: use at most 31"
@@ -181,21 +167,43 @@ def test_batch_larger_than_the_data_is_refused():
         plan(num_examples=31)
 
 
-def test_early_stopping_needs_a_validation_split():
-    with pytest.raises(UserError, match="early_stop_patience = 2"):
-        plan(has_validation=False, train=TrainConfig(steps=9, early_stop_patience=2))
-
-
-def test_periods_of_evaluation_need_a_validation_split():
-    with pytest.raises(UserError, match="eval_every_steps have no effect"):
-        plan(has_validation=False, train=TrainConfig(steps=9, eval_every_steps=2))
-
-
-def test_evaluations_come_at_most_every_step():
-    train = TrainConfig(steps=9, eval_every_epochs=0.001)
-    assert plan(train=train).eval_every_steps == 1
-
-
-def test_lbfgs_needs_the_full_batch():
-    with pytest.raises(UserError, match=r"set data\.batch_size to 1000"):
-        plan(optimizer=OptimizerConfig(name="lbfgs"))
+@each_row(
+    ("has_validation", "sections", "told"),
+    [
+        (
+            False,
+            {"train": TrainConfig(steps=9, early_stop_patience=2)},
+            "early_stop_patience = 2",
+        ),
+        (
+            False,
+            {"train": TrainConfig(steps=9, eval_every_steps=2)},
+            "eval_every_steps have no effect",
+        ),
+        (
+            False,
+            {"optimizer": OptimizerConfig(schedule="plateau")},
+            "'plateau' watches a validation metric",
+        ),
+        (
+            True,
+            {"optimizer": OptimizerConfig(name="lbfgs")},
+            r"set data\.batch_size to 1000",
+        ),
+        (
+            True,
+            {"train": TrainConfig(epochs=2, swa_start_epochs=3)},
+            r"swa_start_epochs = 3 are 93 steps.* 62",
+        ),
+        (
+            True,
+            {"train": TrainConfig(epochs=1e30)},
+            r"train\.\w+ = .* steps: shorten it",
+        ),
+    ],
+)
+def test_what_cannot_have_an_effect_is_refused(
+    has_validation: bool, sections: dict[str, Any], told: str
+):
+    with pytest.raises(UserError, match=told):
+        plan(has_validation=has_validation, **sections)

@@ -23,7 +23,7 @@ from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.step import make_train_step
 from tests.helpers.elsewhere import ElsewhereLayout
-from tests.helpers.layered import EPOCH, by_path, layered, take_steps
+from tests.helpers.layered import by_path, layered, take_steps
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
@@ -135,12 +135,9 @@ def step_of(config: Config) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("freeze", "backward"),
     [
-        # Of each convolution the gradient of its kernel, and of its input but for the
-        # stem's, which are images.
-        pytest.param((), 2 * 20 - 1, marks=pytest.mark.slow),
-        # Nothing before stage 4: of its 5, the first two see frozen features.
-        (STAGES, 2 * 5 - 2),
         (("backbone",), 0),
+        # Nothing before stage 4: of its 5, the first two see frozen features.
+        pytest.param(STAGES, 2 * 5 - 2, marks=pytest.mark.slow),
         # All gradients go through, to the stem; the last stage has none of its own.
         pytest.param(("stage4*",), 2 * 20 - 1 - 5, marks=pytest.mark.slow),
     ],
@@ -154,46 +151,6 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
     if freeze == ("backbone",):
         assert not any("stage" in path or "stem" in path for path in moments)
         assert any("mu/head/linear/kernel" in path for path in moments)
-
-
-@pytest.mark.slow
-def test_a_step_of_the_head_alone_costs_a_third():
-    def flops(freeze: tuple[str, ...]) -> float:
-        step, arguments = step_of(resnet({"freeze": freeze}))
-        costs: Any = jax.jit(step).lower(*arguments).cost_analysis()
-        return costs["flops"]
-
-    # Of the forward pass, the gradients of kernels and those of activations, without
-    # those of the images, one is left.
-    assert 0.3 < flops(("backbone",)) / flops(()) < 0.36
-
-
-@pytest.mark.slow
-def test_frozen_layers_stay_and_then_begin():
-    """Weights, statistics, averages and moments; then Adam starts as in a new run."""
-    config = layered(
-        {"freeze": ("backbone",), "freeze_epochs": 1, "ema_decay": 0.9},
-        {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.1},
-    )
-    states = take_steps(config).states
-    assert len({str(jax.tree.structure(state)) for state in states}) == 1
-    paths = [by_path(state) for state in states]
-    later = [p for p in paths[0] if "/stem" in p or "/block" in p]
-    heads = [p for p in paths[0] if "/head" in p]
-    assert len(later) == 2 * 8 + 2 * 4 + 2 * 8 and len(heads) == 2 * 2 + 2 * 2
-    for step in range(1, EPOCH + 1):
-        for path in later:
-            assert paths[step][path].tobytes() == paths[0][path].tobytes(), path
-        assert all((paths[step][p] != paths[step - 1][p]).any() for p in heads)
-    for path in later:
-        assert (paths[EPOCH + 1][path] != paths[0][path]).any(), path
-    # The first step of Adam is the learning rate, whatever the gradient.
-    change = (
-        paths[EPOCH + 1]["params/stem_norm/bias"] - paths[0]["params/stem_norm/bias"]
-    )
-    np.testing.assert_allclose(np.abs(change).max(), 0.01, rtol=1e-3)
-    counts = {p: int(x) for p, x in paths[-1].items() if p.endswith("count")}
-    assert sorted(set(counts.values())) == [EPOCH, 2 * EPOCH]
 
 
 @each_row(
@@ -252,11 +209,6 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
     for stop in (2, 5, 6):
         words = f"{head} {quoted(tmp_path / 'parts')} --train.stop-after-steps {stop}"
         assert main(shlex.split(words)) == 0
-    assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
-    # Back into the first phase.
-    assert (
-        main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --resume-step 2")) == 0
-    )
     assert_same_run(tmp_path / "parts", tmp_path / "whole", step=6)
     # A longer run has a schedule of its own, and goes on. Its seventh step is at half
     # of the second cycle, and 0.81 of its peak; the sixth was at two thirds, and 0.46.

@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.training.create import first_state
-from jaxtrain.training.kernels import choose, global_norm, in_rows, squares
+from jaxtrain.training.kernels import choose, global_norm, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import Update
@@ -30,15 +30,6 @@ def tree(*values: float, dtype: str = "float32") -> Any:
         }
         for i, value in enumerate(values)
     }
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_choice_is_of_all_arrays_or_none(taken: bool):
-    """Of more arrays of one shape than a kernel takes, with state of other paths."""
-    new = {"params": tree(*range(20)), "opt_state": (tree(*range(20)), jnp.int32(7))}
-    old = jax.tree.map(lambda x: -1 - x, new)
-    chosen = jax.jit(choose)(jnp.array(taken), new, old)
-    assert same(chosen, new if taken else old)
 
 
 def test_a_parameter_and_its_moments_read_one_copy_of_the_choice():
@@ -77,22 +68,14 @@ def test_norm_is_not_finite_where_one_value_or_its_square_is_not(
     assert not np.isfinite(squares(tree(*values), LAYOUT))
 
 
-def test_gradients_in_rows_are_the_same():
-    grads = tree(1.0, -2.0)
-    assert same(jax.jit(lambda g: in_rows(g, LAYOUT))(grads), grads)
-
-
 @each_row(
     ("dtype", "loss", "value", "update", "is_taken"),
     [
         ("float32", 1.0, 1.0, 1.0, True),
         ("float32", np.nan, 1.0, 1.0, False),
-        ("float32", np.inf, 1.0, 1.0, False),
         ("float32", 1.0, 1.0, np.nan, False),
-        ("float32", 1.0, 1.0, np.inf, False),
         # Gradients with a finite norm that lead to parameters without one.
         ("float32", 1.0, 5e18, 5e18, False),
-        ("bfloat16", 1.0, 1.0, 1.0, True),
         ("bfloat16", 1.0, 5e18, 5e18, False),
         ("float16", 1.0, 6e4, 1.0, True),
         # Finite in float32, in which the sum is, and rounded to infinity.

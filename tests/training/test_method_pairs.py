@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 
 from jaxtrain import config as config_lib
+from jaxtrain import tasks
 from jaxtrain.config import AugmentConfig, ModelConfig
 from jaxtrain.config.root import SECTIONS
 from jaxtrain.training.methods import METHODS
 from tests.helpers import method_pairs
 from tests.helpers.layered import MODEL, layered, take_steps
-from tests.helpers.method_pairs import MESHES, OPTIONS, TASKS, refusal
-from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli
-from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import read_lines
+from tests.helpers.method_pairs import refusal
 from tests.helpers.task_sources import SETTINGS, data_of
 from tests.helpers.taught import write_teacher
 from tests.helpers.tiers import diagonal
@@ -52,11 +49,13 @@ def options_of(method: str, place: Path, size: int, classes: int) -> dict[str, A
 def test_what_does_not_go_together_is_told():
     told = refusal("sam", {"parallel.pipeline_stages": 2})
     assert told is not None and "needs passes of the whole model" in told
-    assert refusal("plain", {"parallel.pipeline_stages": 2}) is None
+    for method in METHOD_NAMES:
+        for refused in {"parallel.pipeline_stages": 2}, {"optimizer.name": "lbfgs"}:
+            assert refusal(method, refused) is not None
     told = refusal("trades", {"task": "regression"})
     assert told is not None and "task = 'regression'" in told
-    for companion in (*MESHES, *OPTIONS, *TASKS):
-        assert refusal("plain", companion.changes) is None, companion.name
+    for options in (*TOGETHER.values(), [{"task": name} for name in SETTINGS]):
+        assert not [x for x in options if refusal("plain", x) is not None]
 
 
 def trained(method: str, place: Path, **sections: Any) -> dict[str, np.ndarray]:
@@ -68,17 +67,36 @@ def trained(method: str, place: Path, **sections: Any) -> dict[str, np.ndarray]:
     return metrics
 
 
-@pytest.mark.parametrize(
-    ("method", "companion"),
-    diagonal(
-        METHOD_NAMES, [pytest.param(option, id=option.name) for option in OPTIONS]
-    ),
-)
-def test_a_method_trains_with_an_option(method: str, companion: Any, tmp_path: Path):
+# Several options a run; those that the method refuses are left out.
+TOGETHER: dict[str, list[dict[str, Any]]] = {
+    "memory": [
+        {"train.accumulate_steps": 2},
+        {"train.remat": "full"},
+        {"train.freeze": ["stem*"]},
+        {"train.ema_decay": 0.9},
+        {"data.augment.mixup": 0.4},
+        {"precision": "bf16"},
+    ],
+    "integers": [{"prune.pattern": "2:4"}, {"model.quantize": "int8"}],
+    "tuned": [{"train.fine_tune": True}, {"prune.sparsity": 0.5}],
+    "calls": [
+        {"train.steps_per_call": 2},
+        {"train.freeze": ["backbone"], "train.freeze_epochs": 1.0},
+        {"data.augment.cutmix": 1.0},
+        {"precision": "fp16"},
+    ],
+}
+
+
+def changes_of(method: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    kept = [changes for changes in options if refusal(method, changes) is None]
+    return {path: value for changes in kept for path, value in changes.items()}
+
+
+@pytest.mark.parametrize(("method", "together"), diagonal(METHOD_NAMES, TOGETHER))
+def test_a_method_trains_with_options(method: str, together: str, tmp_path: Path):
     """With its metrics, and other losses than the plain method's."""
-    changes = dict(companion.changes)
-    if refusal(method, changes) is not None:
-        return
+    changes = changes_of(method, TOGETHER[together])
     sections: dict[str, Any] = {"precision": changes.pop("precision", "fp64")}
     train, augment, prune, model = {}, {}, {}, {}
     for path, value in changes.items():
@@ -117,37 +135,6 @@ def test_a_method_trains_a_task(method: str, task: str, tmp_path: Path):
     assert not ours["skipped"].any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHOD_NAMES)
-def test_a_run_goes_on_on_another_number_of_devices(method: str, cli: Cli):
-    """On two devices from the middle on it computes what it does on one."""
-    options = options_of(method, cli.directory / "teacher", 8, 10)
-    train = f"TrainConfig(steps=6, method={method!r}, method_options={options!r})"
-    text = recipe(
-        precision='"fp64"',
-        data='DataConfig(source="digits", batch_size=64)',
-        train=train,
-        logging="LoggingConfig(every_steps=1)",
-    )
-    config = write_recipe(cli.directory / "recipe.py", text)
-
-    def run(workdir: str, devices: int, *words: Any) -> None:
-        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(devices)}
-        mesh = ("--parallel.data", devices)
-        result = cli("--config", config, "--workdir", workdir, *mesh, *words, **env)
-        assert result.code == 0, result.stderr
-
-    run("whole", 1)
-    run("parts", 1, "--train.stop-after-steps", 3)
-    run("parts", 2)
-    whole, parts = (
-        [line["loss"] for line in read_lines(cli.directory / name, "train")]
-        for name in ("whole", "parts")
-    )
-    assert len(whole) == 6
-    np.testing.assert_allclose(parts, whole, rtol=TOLERANCE)
-
-
 def test_every_task_has_a_source():
-    assert [f"`task` = {name}" for name in SETTINGS] == [one.name for one in TASKS]
+    assert [*SETTINGS] == [*tasks.TASKS]
     assert config_lib.get(method_pairs.config_of("sam", {}), "train.method") == "sam"

@@ -17,7 +17,6 @@ from jaxtrain.training import OPTIMIZERS
 from jaxtrain.training.optimizers import (
     clip,
     clip_by_ratio,
-    decay_mask,
     make_optimizer,
 )
 from jaxtrain.training.schedules import make_schedule
@@ -253,11 +252,6 @@ def update_fn(tx: Tx, loss_fn: Callable[[Any], jax.Array] = loss_fn) -> Any:
     return update
 
 
-def first_updates(grads: Any, params: Any, **options: Any) -> Any:
-    tx = make(**options)
-    return jax.jit(update_fn(tx))(grads, tx.init(params), params)[0]
-
-
 def assert_close(actual: Any, expected: Any) -> None:
     """Compare trees, to 1e-4 of the largest element of each array.
 
@@ -269,11 +263,13 @@ def assert_close(actual: Any, expected: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
 
 
-@each_row(
-    ("name", "options"),
-    [(name, options) for name in CASES for options in [{}, *CASES[name][1]]],
-)
-def test_updates_follow_formula(name: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_updates_follow_formula(name: str) -> None:
+    for options in [{}, *CASES[name][1]]:
+        check_updates(name, options)
+
+
+def check_updates(name: str, options: dict[str, Any]) -> None:
     falls = name not in SCHEDULE_FREE_NAMES
     rate = {"schedule": "linear" if falls else "constant", "warmup_steps": 2}
     tx = make(name=name, weight_decay=DECAY, **rate, **options)
@@ -299,30 +295,6 @@ def test_every_optimizer_and_option_is_tested() -> None:
     assert {*CASES, *DISTANCE_NAMES, "lbfgs"} == set(OPTIMIZERS)
     for name, (_, cases) in CASES.items():
         assert {key for case in cases for key in case} == set(OPTIMIZERS[name].takes)
-
-
-def test_decay_mask_leaves_out_vectors() -> None:
-    assert decay_mask(random_tree(0)) == {
-        "conv": {"kernel": True, "bias": False},
-        "norm": {"scale": False, "bias": False},
-        "dense": {"kernel": True},
-    }
-
-
-# Of a step without gradients, what is taken off the kernels as a fraction of them; a
-# trust ratio makes the size of the decay cancel.
-DECOUPLED = ["sgd", "adamw", "lion", "adan", "ademamix", "adopt", "muon", "sgdw"]
-DECOUPLED += ["schedule_free_sgd", "schedule_free_adamw"]
-DECAYED = dict.fromkeys(DECOUPLED, RATE * DECAY)
-DECAYED |= {"lamb": RATE, "lars": RATE * 0.001}
-
-
-@each_row(("name", "fraction"), DECAYED.items())
-def test_weight_decay_shrinks_kernels_only(name: str, fraction: float) -> None:
-    params = random_tree(0)
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    updates = first_updates(zeros, params, name=name, weight_decay=DECAY)
-    assert_close(updates, jax.tree.map(lambda p: -fraction * p * (p.ndim > 1), params))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -399,19 +371,6 @@ def test_types_where_jax_computes_in_float64(name: str, dtype: str) -> None:
         [(x.shape, x.dtype) for x in jax.tree.leaves(s)] for s in (opt_state, after)
     ]
     assert types[0] == types[1]
-
-
-def test_muon_makes_kernels_orthogonal() -> None:
-    grads = random_tree(1)
-    updates = first_updates(grads, random_tree(0), name="muon")
-    for layer, scale in (("conv", 1), ("dense", (5 / 3) ** 0.5)):
-        g = np.asarray(grads[layer]["kernel"], np.float64)
-        u = np.asarray(updates[layer]["kernel"]).reshape(-1, g.shape[-1])
-        left, _, right = np.linalg.svd(g.reshape(u.shape), full_matrices=False)
-        core = left.T @ u @ right.T / (-RATE * scale)
-        # Jordan's coefficients bring the singular values to about 0.7 to 1.2.
-        assert (np.abs(np.diag(core) - 0.95) < 0.3).all()
-        np.testing.assert_allclose(core - np.diag(np.diag(core)), 0, atol=1e-4)
 
 
 def test_lbfgs_finds_known_optimum() -> None:

@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 # Sections of the config beside the model.
 CASES: dict[str, dict[str, Any]] = {
     "accumulate": {
-        "train": {"steps": 30, "accumulate_steps": 2, "steps_per_call": 2},
+        "train": {"steps": 6, "accumulate_steps": 2, "steps_per_call": 2},
         "parallel": ParallelConfig(batch_norm=4),
     },
     "lbfgs": {
@@ -170,7 +170,7 @@ def test_a_run_may_go_on_with_another_policy():
     assert differences(one, other) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES)
 def test_runs_are_those_without(case: str):
     """Accumulation, several steps a call, batch-norm groups, a line search."""

@@ -23,15 +23,9 @@ Formula = Callable[[float], float]
 FORMULAS: dict[str, tuple[str, dict[str, Any], Formula]] = {
     "constant": ("constant", {}, lambda t: 1),
     "cosine": ("cosine", {}, lambda t: (1 + np.cos(np.pi * t)) / 2),
-    "cosine to 0.1": (
-        "cosine",
-        {"end_factor": 0.1},
-        lambda t: 0.1 + 0.9 * (1 + np.cos(np.pi * t)) / 2,
-    ),
     # Evaluations reduce it (tests/training/test_averages.py).
     "plateau": ("plateau", {}, lambda t: 1),
     "linear": ("linear", {}, lambda t: 1 - t),
-    "linear to 0.25": ("linear", {"end_factor": 0.25}, lambda t: 1 - 0.75 * t),
     "polynomial": ("polynomial", {}, lambda t: (1 - t) ** 2),
     "polynomial of 0.9 to 0.1": (
         "polynomial",
@@ -57,7 +51,7 @@ def assert_close(actual: Any, expected: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-7 * PEAK)
 
 
-@each_row("warmup_steps", [0, 1, WARMUP])
+@each_row("warmup_steps", [0, WARMUP])
 @each_row("case", FORMULAS)
 def test_follows_formula_after_warm_up(case: str, warmup_steps: int) -> None:
     name, options, formula = FORMULAS[case]
@@ -142,14 +136,6 @@ def test_step_drops_at_equal_intervals_of_the_whole_run() -> None:
     assert_close(short[:4] / 0.4, 0.5 ** (4 * np.arange(4)))
 
 
-def test_known_values() -> None:
-    rates, _ = curve(schedule="cosine")
-    # cos 60 degrees is a half.
-    assert_close(rates[[0, 20, 40]], [0.4, 0.2, 0])
-    assert_close(curve(30, schedule="cosine")[0][[10, 20]], [0.3, 0.1])
-    assert_close(curve(schedule="exponential")[0][[20, 40]], [0.04, 0.004])
-
-
 def test_step_drops_at_fractions_of_the_whole_run() -> None:
     rates, _ = curve(warmup_steps=WARMUP, schedule="step")
     warm_up = [0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35]
@@ -200,8 +186,6 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             "takes: milestones, step_every, step_factor, warmup_factor",
         ),
         ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
-        ({"schedule": "cosine", "cycles": 2}, "cycles = 2 .*: end_factor"),
-        ({"schedule": "linear", "power": 2.0}, "power = 2.0 .*: end_factor"),
         ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
         ({"schedule": "cosine_restarts", "cycles": 41}, "41: 40 steps .* fewer cycles"),
         (
@@ -221,10 +205,8 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_epochs": 1},
             "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",
         ),
-        ({"schedule": "linear", "step_factor": 0.5}, "step_factor .*: end_factor"),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
         ({"warmup_steps": 40}, "40 steps leaves nothing of a run of 40 steps"),
-        ({"warmup_steps": 41}, "41 steps leaves nothing of a run of 40 steps"),
         (
             {"schedule": "step", "milestones": (0.1, 0.5), "warmup_steps": 8},
             r"\(0.1, 0.5\): the first is step 4, within the warm-up of 8 steps",

@@ -73,23 +73,17 @@ def compare(
 @pytest.mark.parametrize(
     ("images", "kernel", "features", "strides", "pads", "groups"),
     [
-        pytest.param((8, 9, 7, 3), (3, 3), 5, (1, 1), ((1, 1), (1, 1)), 1, id="3x3"),
         pytest.param(
             (6, 12, 10, 8), (3, 3), 4, (2, 2), ((1, 1), (1, 1)), 1, id="strided"
         ),
-        pytest.param((4, 15, 16, 3), (7, 7), 4, (2, 2), ((3, 3), (3, 3)), 1, id="stem"),
         pytest.param(
             (4, 16, 12, 3), (4, 4), 6, (4, 4), ((0, 0), (0, 0)), 1, id="patchify"
         ),
         pytest.param((4, 11, 8, 6), (3, 3), 4, (2, 2), "SAME", 1, id="same"),
-        pytest.param((5, 7, 9, 6), (1, 1), 8, (1, 1), ((0, 0), (0, 0)), 1, id="1x1"),
         pytest.param(
             (5, 7, 8, 6), (1, 1), 8, (2, 2), ((0, 0), (0, 0)), 1, id="1x1-strided"
         ),
         pytest.param((3, 8, 9, 4), (1, 7), 5, (1, 1), ((0, 0), (3, 3)), 1, id="1x7"),
-        pytest.param(
-            (3, 9, 8, 6), (3, 3), 6, (1, 1), ((1, 1), (1, 1)), 6, id="depthwise"
-        ),
         pytest.param(
             (3, 9, 8, 6), (5, 5), 6, (2, 2), ((2, 2), (2, 2)), 6, id="depthwise-strided"
         ),
@@ -118,7 +112,7 @@ def test_bfloat16_is_as_exact_as_its_outputs():
         compare(shape, (1, 1), channels, (1, 1), ((0, 0), (0, 0)), **options)
 
 
-@pytest.mark.parametrize("num", [1, 2, 3])
+@pytest.mark.parametrize("num", [1, 3])
 def test_bfloat16_gradients_compile_whole_for_any_number_of_images(num: int):
     # XLA:CPU has no product of bfloat16 whose left side is transposed, and fails when
     # such a program runs.

@@ -121,7 +121,7 @@ def test_training_is_that_of_one_device(flat: Path, tmp_path: Path):
     assert 1 / 5 <= read_summary(workdir)["pipeline_idle_share"] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_deep_model_trains_like_on_one_device(tmp_path: Path):
     (tmp_path / "one").mkdir()
     one = run(tmp_path / "one", DEEP, 1, 1)
@@ -135,14 +135,6 @@ def test_run_goes_on_with_rematerialisation(flat: Path, tmp_path: Path):
     run(tmp_path, FLAT, 1, 1, "--train.stop-after-steps", 3)
     words = ["--parallel.preset", "fsdp", "--train.remat", "full"]
     assert_same_training(run(tmp_path, FLAT, 4, 2, *words), flat)
-
-
-@pytest.mark.slow
-def test_run_goes_on_without_stages_and_with_them(flat: Path, tmp_path: Path):
-    run(tmp_path, FLAT, 2, 2, "--train.stop-after-steps", 3)
-    run(tmp_path, FLAT, 1, 1, "--train.stop-after-steps", 5)
-    workdir = run(tmp_path, FLAT, 2, 2)
-    assert_same_training(workdir, flat)
 
 
 @pytest.mark.slow
@@ -164,7 +156,7 @@ def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
     assert list(scales) == list(values(one, "loss_scale")) == [2.0**15] * 6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_narrow_parameters_round_alike_on_all_stages(tmp_path: Path):
     """The draws are a function of seed, step and path, not of the stage."""
     changes = {**SHALLOW, "precision": '"params=bfloat16,compute=float64"'}
@@ -204,7 +196,6 @@ def test_spikes_are_those_of_one_device(tmp_path: Path):
     changes["precision"] = '"fp64"'
     (tmp_path / "one").mkdir()
     one = run(tmp_path / "one", changes, 1, 1)
-    run(tmp_path, changes, 2, 2, "--train.stop-after-steps", 10)
     two = run(tmp_path, changes, 2, 2)
     found = values(two, "loss_spikes")
     assert list(found) == list(values(one, "loss_spikes"))
@@ -214,6 +205,7 @@ def test_spikes_are_those_of_one_device(tmp_path: Path):
     np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_errors_name_what_would_fit(tmp_path: Path):
     result = start(tmp_path, SHALLOW, 4, 3)
     assert result.code == 2
@@ -240,8 +232,9 @@ def cut(config: Config, num_stages: int = 2) -> Stages:
     return build_stages(model, images, layouts, config.train.accumulate_steps)
 
 
-@pytest.mark.parametrize("num_stages", [2, 4])
-def test_stages_of_a_deep_model_take_about_equally_long(num_stages: int):
+@pytest.mark.slow
+def test_stages_of_a_deep_model_take_about_equally_long():
+    num_stages = 4
     model = ModelConfig(name="resnet18", width=0.125, stem="cifar")
     stages = cut(
         Config(model=model, train=TrainConfig(steps=1, accumulate_steps=4)), num_stages
@@ -306,16 +299,9 @@ def _join(head: Head, x: Any, rngs: Any) -> jax.Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "num_stages"),
-    [
-        (Skips, 2),
-        (Skips, 3),
-        pytest.param(TwoHeads, 3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("model", [Skips, TwoHeads])
 def test_skips_and_random_layers_are_cut(
-    monkeypatch: pytest.MonkeyPatch, model: type[Model], num_stages: int
+    monkeypatch: pytest.MonkeyPatch, model: type[Model]
 ):
     """A cut model that hands on several arrays, and drops in every piece, is the whole.
 
@@ -344,7 +330,7 @@ def test_skips_and_random_layers_are_cut(
             config.optimizer, config.train, tx, None, {}, transforms=transforms
         )
         create = CreateState(blueprint, tx, transforms)
-        root, stages = keys.root_key(0), cut(config, num_stages)
+        root, stages = keys.root_key(0), cut(config, 3)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = build_task(config, SHAPE, {"num_classes": CLASSES})
         abstract = jax.eval_shape(create, root)

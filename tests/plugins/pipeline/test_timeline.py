@@ -31,20 +31,6 @@ def test_every_pass_comes_once_and_after_what_it_needs(num_stages: int, num_micr
 
 
 @each_row(("num_stages", "num_micro"), SIZES)
-def test_a_stage_keeps_few_activations(num_stages: int, num_micro: int):
-    for stage in range(num_stages):
-        kinds = [op.kind for op in stage_order(stage, num_stages, num_micro)]
-        alive = np.cumsum([1 if kind == "forward" else -1 for kind in kinds])
-        assert alive.max() == min(num_stages - stage, num_micro)
-        assert alive[-1] == 0
-
-
-def test_order_alternates_between_filling_and_draining():
-    kinds = "".join(op.kind[0] for op in stage_order(1, 4, 5))
-    assert kinds == "fffbfbfbbb"
-
-
-@each_row(("num_stages", "num_micro"), SIZES)
 def test_idle_share_of_equal_stages_is_the_formula(num_stages: int, num_micro: int):
     expected = (num_stages - 1) / (num_micro + num_stages - 1)
     idle_share = simulate([7.0] * num_stages, num_micro).idle_share
