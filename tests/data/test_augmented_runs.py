@@ -23,8 +23,6 @@ CONFIG = recipe(
 )
 # Words of a run, and its devices.
 OTHERS = {
-    "streamed": ("--data.cache stream", 1),
-    "data": ("--parallel.preset data_parallel", 8),
     "stages": ("--parallel.pipeline-stages 2", 8),
 }
 
@@ -54,7 +52,7 @@ def test_cached_streamed_and_on_many_devices_it_is_the_same(
     assert_like(one, many)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_mix_the_pairs_of_one(one: Path, tmp_path: Path):
     config = write_recipe(tmp_path / "recipe.py", CONFIG)
     words = ["--config", config, "--workdir", tmp_path / "two", "--precision", "fp64"]

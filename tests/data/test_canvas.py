@@ -227,7 +227,7 @@ RUN = recipe(
 own.allow(["tests.helpers.pooled:Pooled"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_stops_and_goes_on(here: Path):
     """With accumulation, several steps a call and images that grow."""
     write_recipe(here / "run.py", RUN)
@@ -257,7 +257,6 @@ def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
 # Words of a run, its devices.
 OTHERS = {
     "workers": ("--data.workers 2", 1),
-    "data": ("--parallel.preset data_parallel", 8),
     "stages": ("--parallel.pipeline-stages 2", 8),
 }
 # A pipeline takes images of one size, and one step a call.

@@ -40,8 +40,6 @@ def write_set(root: Path, data: bytes) -> dict[str, Any]:
     ("data", "values"),
     [
         (png(deep_of(1)), deep_of(1)),
-        (png(deep_of(3)), deep_of(3)),
-        (tiff(deep_of(1), 1), deep_of(1)),
         (tiff(deep_of(3), 2), deep_of(3)),
     ],
 )
@@ -96,8 +94,6 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             r"18 of 18 images looked at have 16 bits and values up to 4,0\d\d, of "
             "which 8 bits keep 16 levels: set data.white_level = 4095",
         ),
-        (png(deep_of(3) >> 2), {}, "grey levels", "set data.white_level = 1023"),
-        (png(deep_of(1) << 4), {}, None, ""),
         (png(deep_of(1)), {"white_level": 4095}, None, ""),
         (png(deep_of(1)), {"white_level": 1023}, "grey levels", "become white"),
         (
@@ -106,8 +102,6 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             "bands",
             "18 of 18 images looked at have 5 bands, of which the last 2 are not used",
         ),
-        (tiff(FIVE[..., :4].copy(), 2), {}, "bands", "have 4 bands, .* the last 1 are"),
-        (tiff(FIVE[..., :3].copy(), 2), {}, None, ""),
         (
             WIDE,
             {"image_size": 48},

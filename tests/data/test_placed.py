@@ -4,17 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtrain.config import AugmentConfig, DataConfig
-from jaxtrain.data import images, sources
+from jaxtrain.data import images
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.placed import Placed
-from jaxtrain.errors import UserError
 
 SIZE = 32
 FITS = {
@@ -112,14 +109,3 @@ def test_masks_and_points_lie_where_their_pixels_are(
     # A middle on the border of two blocks may fall to either.
     clear = (np.abs(grid[0] % 8 - 4) < 3.99) & (np.abs(grid[1] % 8 - 4) < 3.99)
     assert np.array_equal(mask[inside & clear], blocks[inside & clear])
-
-
-def test_borders_are_refused_where_the_device_resizes():
-    config = DataConfig(
-        source="synthetic:20x30x3/2",
-        image_size=16,
-        crop_mode="border",
-        augment=AugmentConfig(random_resized_crop=True),
-    )
-    with pytest.raises(UserError, match="crop_mode = 'border'"):
-        sources.load(config, seed=0)

@@ -116,7 +116,7 @@ RUN = recipe(
 def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     config = write_recipe(tmp_path / "run.py", RUN)
     results = {}
-    for words in ("", "--data.cache stream", "--data.workers 1"):
+    for words in ("", "--data.workers 1"):
         workdir = tmp_path / words.replace(" ", "")
         command = (
             f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
@@ -201,7 +201,7 @@ def shared(tiny: str, tmp_path: Path) -> list[object]:
     return [*words, "--data.cache", "stream", "--data.validation-fraction", 0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_two_processes_meet_is_counted_together(
     shared: list[object], tmp_path: Path
 ):

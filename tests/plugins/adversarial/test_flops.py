@@ -115,7 +115,7 @@ def test_methods_take_the_products_of_their_passes():
         assert (steps - 0.01) * one <= step_flops(trial, method) <= (steps + 0.05) * one
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_an_attack_the_gradients_of_images_alone_are_computed():
     """A forward and a backward pass of three; the first layer adds one to them."""
     trial = Trial(compute=False)

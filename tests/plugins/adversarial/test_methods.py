@@ -307,8 +307,7 @@ def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["adversarial", "trades", "sam"])
+@pytest.mark.parametrize("method", thinned(3, ["adversarial", "trades", "sam"]))
 def test_a_method_goes_with_many_options(method: str):
     ours, theirs = (steps_by(name, MANY).metrics for name in (method, "plain"))
     # Of float16; the loss of trades is several times larger, and may halve the scale.
@@ -324,14 +323,13 @@ def test_a_method_goes_with_many_options(method: str):
     thinned(
         2,
         [
-            {"method": BY_HAND},
-            {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
             {"method": "trades", "method_options": {"norm": "l2", "steps": 2}},
-            {"method": "sam"},
+            {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
             {"method": "sam", "method_options": {"adaptive": True}},
+            {"method": "sam"},
         ],
     ),
-    ids=["own", "adversarial", "trades", "sam", "asam"],
+    ids=["trades", "adversarial", "asam", "sam"],
 )
 def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
@@ -351,10 +349,6 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         ),
         (f"--train.method {BY_HAND} --train.method-options size 1", "'size'"),
         (
-            "--train.method sam --train.method-options size 1",
-            "train.method_options: sam takes rho, adaptive, not 'size'",
-        ),
-        (
             "--train.method adversarial --train.method-options epsilon -1",
             "train.method_options: epsilon = -1",
         ),
@@ -363,18 +357,9 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
             "epsilon = 0.001: expected at least 1/510 = 0.00196, half a level of grey",
         ),
         (
-            "--train.method trades --train.method-options beta 0",
-            "beta = 0: expected a value above 0",
-        ),
-        (
-            "--train.method adversarial --train.method-options norm l1",
-            "norm = 'l1': expected one of linf, l2",
-        ),
-        (
             f"--train.method trades --task {CONSISTENT}",
             "it compares the probabilities of the classes of an image",
         ),
-        ("--train.method tests.helpers.own_methods:noise", "own_methods:noise"),
         (
             "--train.method adversarial --optimizer.name lbfgs",
             "the line search of lbfgs asks for",

@@ -70,8 +70,6 @@ def remarks(store: Store) -> dict[str, str]:
 
 
 CORNERS = [4, 5, 14, 17]
-# A mask whose runs do not end.
-RUNS = {"counts": "o" * 99, "size": [9, 9]}
 
 
 # --- boxes ---------------------------------------------------------------------------
@@ -81,28 +79,19 @@ RUNS = {"counts": "o" * 99, "size": [9, 9]}
     ("change", "box", "title", "told"),
     [
         ({"bbox": [4, 5, 0, 12]}, None, "boxes left out", "1 of no area"),
-        ({"bbox": [4, 5, 10, -2]}, None, "boxes left out", "1 of no area"),
         ({"bbox": [50, 5, 9, 9]}, None, "boxes left out", "outside of their images"),
         ({"bbox": [-0.5, 5, 9, 9]}, [0, 5, 8.5, 14], None, ""),
         ({"bbox": [-3, 5, 90, 9]}, [0, 5, 40, 14], "boxes clipped", "more than a pix"),
         ({"bbox": ["4", "5", "10", "12"]}, CORNERS, None, ""),
         ({"bbox": [1, 2, 3]}, None, "boxes left out", "no list of four numbers"),
-        ({"bbox": [1, 2, 3, float("nan")]}, None, "boxes left out", "four numbers"),
-        ({"bbox": []}, None, "boxes left out", "without a bbox"),
         ({"bbox": [], "segmentation": [[4, 5, 14, 5, 14, 17]]}, CORNERS, None, ""),
         ({"bbox": None, "segmentation": [4, 5, 14, 17]}, CORNERS, None, ""),
         ({"iscrowd": None, "area": float("nan")}, CORNERS, None, ""),
-        ({"iscrowd": "0"}, CORNERS, None, ""),
         ({"iscrowd": "yes"}, None, "boxes left out", "whose iscrowd is not 0 or 1"),
         ({"image_id": "0", "category_id": "7"}, CORNERS, None, ""),
-        ({"image_id": 0.0, "category_id": 7.0}, CORNERS, None, ""),
         ({"image_id": 77}, None, "boxes left out", "of images that are not listed"),
         ({"category_id": 99}, None, "boxes left out", "of categories that are not"),
         ({"image_id": None}, None, "boxes left out", "without image_id"),
-        ({"category_id": 1e300}, None, "boxes left out", "without category_id"),
-        ({"category_id": "\ud800"}, None, "boxes left out", "of categories that are"),
-        ({"bbox": [10**300, 1, 2, 3]}, None, "boxes left out", "four numbers"),
-        ({"bbox": [], "segmentation": RUNS}, None, "boxes left out", "without a bbox"),
         ({"id": 1}, CORNERS, None, ""),
     ],
 )
@@ -149,11 +138,8 @@ def test_too_many_damaged_boxes_end_with_the_option(tmp_path: Path) -> None:
         # Compressed by pycocotools: the first of these two masks.
         ({"size": [3, 4], "counts": "426"}, (1, 1, 1, 2)),
         ({"size": [3, 4], "counts": [12]}, None),
-        ({"size": [3, 4], "counts": [4, 99]}, None),
         ({"size": [3, 4], "counts": "~"}, None),
-        ([["a", "b"]], None),
         ([[1, 2, 3]], None),
-        ([], None),
         ("no", None),
     ],
 )
@@ -168,9 +154,7 @@ def test_bounds_of_segmentations(segmentation: Any, found: Any) -> None:
     "change",
     [
         {"id": "0"},
-        {"width": "40", "height": "30"},
         {"width": None, "height": 0},
-        {"file_name": "./0.png"},
         {"file_name": "images\\0.png"},
         {"file_name": "C:\\photos\\0.png"},
         {"file_name": "/home/somebody/photos/0.png"},
@@ -195,7 +179,6 @@ def test_names_sizes_and_ids_of_images_are_read(tmp_path: Path, change: Any) -> 
     [
         ({"file_name": "nowhere.png"}, "1 that are not there, such as images[0], now"),
         ({"file_name": "../other.png"}, "1 that lead out of the folder"),
-        ({"file_name": "{outside}"}, "1 that lead out of the folder"),
         ({"file_name": "link.png"}, "1 that lead out of the folder"),
         ({"file_name": "pipe.png"}, "1 that are no regular files"),
         ({"file_name": None}, "1 no file_name"),

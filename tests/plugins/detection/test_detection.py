@@ -27,12 +27,13 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import thinned
 from tests.plugins.serve.running import LIMITS, Running
 
 STEPS, SIZE = 12, 32
 MESHES = {
-    "2d": "--parallel.preset 2d",
     "spatial": "--parallel.data 4 --parallel.spatial 2",
+    "2d": "--parallel.preset 2d",
 }
 
 
@@ -74,6 +75,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
     lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
     assert lines[-1]["loss"] < lines[0]["loss"]
@@ -90,6 +92,7 @@ def test_a_run_learns_and_its_metrics_are_those_of_coco(here: Path) -> None:
     assert ids == ",".join(str(i + 1) for i in range(10))
 
 
+@pytest.mark.slow
 def test_an_evaluation_finds_the_same(here: Path) -> None:
     Cli(here).done("evaluate", "--workdir", "run", "--split", "test")
     found = json.loads((here / "run" / "evaluation.json").read_text())["metrics"]
@@ -98,6 +101,7 @@ def test_an_evaluation_finds_the_same(here: Path) -> None:
         np.testing.assert_allclose(found[name], summary[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
     wide = here / "wide"
     wide.mkdir()
@@ -152,6 +156,7 @@ def test_a_server_answers_with_boxes(here: Path) -> None:
     assert labels == [compose(1).names[i] for i in ours.classes]
 
 
+@pytest.mark.slow
 def test_a_file_holds_boxes_and_scores(here: Path) -> None:
     onnx = pytest.importorskip("onnx")
     words = ["export", "--workdir", "run", "--format", "onnx", "--out", "onnx.file"]
@@ -161,9 +166,8 @@ def test_a_file_holds_boxes_and_scores(here: Path) -> None:
     assert output.name == "boxes_and_scores"
 
 
-@pytest.mark.parametrize(
-    "format", ["onnx", pytest.param("stablehlo", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "stablehlo"])
 def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     name = f"found.{format}"
@@ -198,6 +202,7 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
     assert "found boxes" in page
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [
@@ -208,19 +213,15 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
         ("evaluate --workdir run --calibrate", "has no classes that it would be"),
         ("evaluate --workdir run --corruptions", "some of them move pixels"),
-        ("predict --workdir run --coco out.txt set/test", "--coco out.txt: it is JSON"),
         (
             "predict --workdir run --coco-images x.json set/test",
             "effect without --coco",
         ),
         ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
         ("--config recipe.py --data.augment.cutmix 0.5", "what is pasted hides"),
-        ("--config recipe.py --train.tta flip", "has no classes whose probabilities"),
         ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
         ("--config recipe.py --data.image-size 36", "no multiple of 8"),
         ("--config recipe.py --task-options.strides 1,2", "at the strides 2, 4, and"),
-        ("--config recipe.py --data.source digits", "the data set has no boxes"),
-        ("--config recipe.py --task classification", "task"),
         ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
     ],
 )
@@ -232,6 +233,7 @@ def test_what_does_not_go_together_is_refused(
     assert message in result.stderr, result.stderr
 
 
+@pytest.mark.slow
 def test_a_preview_draws_the_boxes(here: Path, monkeypatch: pytest.MonkeyPatch):
     """Where the images have them: after a flip on the other side."""
     monkeypatch.chdir(here)
@@ -337,8 +339,7 @@ def assert_same(one: Path, other: Path) -> None:
         np.testing.assert_allclose(ours, np.array(tests[1][name], float), TOLERANCE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", thinned(2, MESHES))
 def test_on_eight_devices_the_losses_are_the_same(
     alone: Path, tmp_path: Path, mesh: str
 ) -> None:
@@ -354,13 +355,18 @@ MOSAICS = (
 @pytest.fixture(scope="module")
 def with_mosaics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on one device, in float64, whose last 2 of 8 steps have no mosaics."""
-    folder = run_on(tmp_path_factory.mktemp("mosaics"), 1, MOSAICS)
-    losses = [line["loss"] for line in read_lines(folder / "run", "train")]
-    without = run_on(folder / "without", 1, f"{MOSAICS} --data.augment.close-mosaic 0")
-    others = [line["loss"] for line in read_lines(without / "run", "train")]
+    return run_on(tmp_path_factory.mktemp("mosaics"), 1, MOSAICS)
+
+
+@pytest.mark.exhaustive
+def test_the_last_steps_have_no_mosaics(with_mosaics: Path, tmp_path: Path) -> None:
+    always = run_on(tmp_path, 1, f"{MOSAICS} --data.augment.close-mosaic 0")
+    losses, others = (
+        [line["loss"] for line in read_lines(folder / "run", "train")]
+        for folder in (with_mosaics, always)
+    )
     assert losses[:6] == others[:6]
     assert losses[6] != others[6]
-    return folder
 
 
 @pytest.mark.slow
@@ -371,7 +377,7 @@ def test_mosaics_are_the_same_on_eight_devices_streamed(
     assert_same(with_mosaics, run_on(tmp_path, 8, f"{MOSAICS} {words}"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_boxes_in_mosaics_are_learnt_with_other_options(
     here: Path, tmp_path: Path
 ) -> None:
@@ -385,7 +391,7 @@ def test_boxes_in_mosaics_are_learnt_with_other_options(
     assert np.isfinite(losses).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_with_mosaics_a_run_resumes_where_they_end(
     with_mosaics: Path, tmp_path: Path
 ) -> None:

@@ -83,7 +83,7 @@ def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path
         assert losses(f"run/{out}", f"--data.source packed:{out}") == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
     """300x300 grey PNGs of two unbalanced classes; nothing of the recipe is edited."""
     for name, num in (("pullover", 48), ("trouser", 12)):

@@ -120,7 +120,6 @@ def test_micro_batches_are_shared_by_devices_and_groups(
         ("200MB", 200 * 10**6),
         ("16GiB", 16 * GIB),
         ("1.5 g", 15 * 10**8),
-        ("80gib", 80 * GIB),
         ("4096", 4096),
     ],
 )
@@ -235,8 +234,6 @@ def test_for_gpus_micro_batches_are_planned(
     [
         (["--memory", "much"], "--memory much: expected a size"),
         ([*MICRO, "--largest", "9"], "--largest 9: the batch of the config stays"),
-        (["--largest", "0"], "a multiple of 2 examples, and --largest is 0"),
-        (["--target", "h10"], "did you mean 'h100'?"),
         ([*MICRO, "--data.batch-size", "15"], "batch_size = 15: 2 devices can share"),
     ],
 )
@@ -254,10 +251,8 @@ def test_bad_input(
 
 @pytest.mark.slow
 def test_each_trial_is_a_process_of_its_own(cli: Cli, write_config: Any):
-    """On two simulated devices, with the limit of a small memory."""
+    """On two simulated devices."""
     words = ["--config", write_config(TINY), "--target", "cpux2"]
-    result = cli("find-batch", *words, "--memory", "20KB", "--largest", "64")
-    assert result.code == 2 and "not even 2 examples" in result.stderr
     cli.done("find-batch", *words, *MICRO, "--memory", "200MB")
     found = read(cli)
     assert found["num_devices"] == 2 and found["recommended"]["fits"]
