@@ -112,7 +112,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    "row", thinned(2, map(pytest.param, covering())), ids=", ".join
+    "row", thinned(5, map(pytest.param, covering())), ids=", ".join
 )
 def test_a_command_in_a_poor_environment(
     row: tuple[str, ...], given: dict[str, Path], cli: Cli
@@ -151,7 +151,7 @@ def test_output_of_a_shell(redirection: str, code: int):
     assert result.stderr.count("\n") == ("2>&-" not in redirection)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_names_of_files_in_a_locale_of_ascii(cli: Cli, given: dict[str, Path]):
     """TensorStore opens no folder there; names in messages and tables are escaped."""
     ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

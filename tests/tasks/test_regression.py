@@ -20,6 +20,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
 
 GAUSSIAN = '{"loss": "gaussian"}'
@@ -239,8 +240,7 @@ def test_numbers_in_other_units_get_a_new_head(
     assert bool(start.kept) == bool(row)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", thinned(2, MESHES))
 def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path, mesh: str):
     found = {}
     for name, words, devices in (("one", "", "1"), ("many", MESHES[mesh], "8")):

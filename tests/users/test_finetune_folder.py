@@ -54,7 +54,7 @@ def run(command: str, *options: object, **settings: object) -> None:
     assert main([*shlex.split(command), *map(str, options), *words]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_folder_and_a_file_of_weights_make_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -33,6 +33,7 @@ from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
 
 SCRIPT = "<script>alert(1)</script>"
@@ -180,8 +181,7 @@ def test_a_browser_shows_it_whole_and_obeys_no_name(root: Path, tmp_path: Path):
         assert int(tall) > 2000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("dark", thinned(2, [True, False]))
 def test_a_browser_paints_it_by_day_and_by_night(root: Path, dark: bool):
     pixels = screenshot(root / "run" / "report.html", 900, 1800, dark=dark)
     colours = {tuple(c) for c in pixels.reshape(-1, 3).tolist()}
@@ -383,7 +383,7 @@ def test_what_does_not_fit_is_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_process_0_writes_the_page_of_several(root: Path, tmp_path: Path):
     (tmp_path / "set").symlink_to(root / "set")
     write_recipe(tmp_path / "recipe.py", RUN)

@@ -21,6 +21,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
 from tests.plugins.serve.running import LIMITS, Running
 
@@ -67,6 +68,7 @@ def test_a_run_learns_and_is_told(here: Path):
     assert about["class_names"] == list(NAMES)
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_intervals(here: Path):
     result = Cli(here).done("evaluate", "--workdir", "run", "--trust")
     assert "lowest IoU" in result.stdout
@@ -111,6 +113,7 @@ def test_masks_are_predicted_in_the_size_of_each_image(here: Path, tmp_path: Pat
     assert "share_square" in result.stdout
 
 
+@pytest.mark.slow
 def test_an_export_puts_out_maps(here: Path):
     pytest.importorskip("onnxruntime")
     images = shapes(4, seed=9)[0][..., None]
@@ -133,6 +136,7 @@ def test_an_export_puts_out_maps(here: Path):
     np.testing.assert_allclose(ours, model.predict(images), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_server_answers_with_a_mask(here: Path):
     model = load_model(trusted(here))
     file = here / "set" / "images" / "test" / "003.png"
@@ -146,6 +150,7 @@ def test_a_server_answers_with_a_mask(here: Path):
     np.testing.assert_allclose(sum(one["share"] for one in found["classes"]), 1)
 
 
+@pytest.mark.slow
 def test_the_report_has_the_classes_and_examples(here: Path):
     Cli(here).done("report", "--workdir", "run", "--trust")
     page = (here / "run" / "report.html").read_text()
@@ -216,9 +221,8 @@ def test_new_proposes_it_for_a_folder_of_masks(
     assert config.data.source == "masks:set" and config.data.crop_mode == "squash"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mesh", "loss"), [("fsdp", "lovasz"), ("spatial", "cross_entropy")]
+    ("mesh", "loss"), thinned(2, [("spatial", "cross_entropy"), ("fsdp", "lovasz")])
 )
 def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path, mesh: str, loss: str):
     found = {}
