@@ -23,10 +23,8 @@ from tests.helpers.waiting import PATIENCE
 COMMANDS = {
     "train": "--config {recipe} --workdir {new}",
     "sweep": "sweep --config {recipe} --space {space} --trials 1 --workdir {new}",
-    "models": "models",
     "help": "--help",
     "predict": "predict --workdir {run} {image}",
-    "table": "predict --workdir {run} --out {new}.csv {image}",
     "evaluate": "evaluate --workdir {run} --out {new}.json",
     "checkpoint": "checkpoint --list --workdir {run}",
     "report": "report --workdir {run} --out {new}.html",
@@ -37,12 +35,11 @@ NAMES = [name for name, words in COMMANDS.items() if installed([words])]
 WRITES = {
     "train": "/summary.json",
     "sweep": "/trial-0000/summary.json",
-    "table": ".csv",
     "evaluate": ".json",
     "report": ".html",
 }
 # Those whose result is their output.
-PRINTS = ("models", "help", "predict", "checkpoint")
+PRINTS = ("help", "predict", "checkpoint")
 # Lines of Python that come before the program, by property.
 OUTPUT = {
     "kept": "",

@@ -234,18 +234,6 @@ def test_numbers_to_predict_are_no_classes(root: Path):
 # --- targets of several numbers ------------------------------------------------------
 
 
-def test_columns_of_numbers(root: Path):
-    """Named columns become targets in their order; empty cells are NaN."""
-    text = "x;path;split;y\n1;a/1.png;train;0.5\n;a/2.png;train;-2e3\n0;b/3.png;test;\n"
-    store, splits = opened(root, text, targets=("y", "x"))
-    expected = np.array([[0.5, 1], [-2000, np.nan], [np.nan, 0]], np.float32)
-    np.testing.assert_array_equal(store.read(np.arange(3))[1], expected)
-    np.testing.assert_array_equal(store.targets(np.arange(3)), expected)
-    assert store.facts["target_names"] == ("y", "x")
-    assert splits["test"][0].tolist() == [2]
-    assert store.strata(np.arange(3)).tolist() == [0, 0, 0]
-
-
 def test_lists_of_labels(root: Path):
     """A list in the column label becomes columns of 0 and 1, grouped by label."""
     text = "path,label\na/1.png,dog; cat\na/2.png,\nb/3.png,cat;\n"

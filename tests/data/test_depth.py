@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.errors import UserError
 from jaxtrain.inference.pixels import to_pixels
-from jaxtrain.run.setup import build_setup
-from jaxtrain.run.tables import describe
 from tests.helpers.deep_images import png, tiff
 from tests.helpers.images import encode, load_images, read_all
 from tests.helpers.rows import each_row
@@ -140,12 +138,3 @@ def test_bands_without_a_meaning_are_refused():
         open_file(data, MAX_PIXELS)
     pixels = open_file(tiff(FIVE, 2), MAX_PIXELS).decode(3)
     np.testing.assert_array_equal(pixels, FIVE[..., :3])
-
-
-def test_a_run_tells_at_its_start_what_it_cuts_away(tmp_path: Path):
-    write_set(tmp_path, WIDE)
-    data = DataConfig(source=f"folder:{tmp_path}", image_size=32, batch_size=2)
-    optimizer = OptimizerConfig(learning_rate=0.1)
-    model = ModelConfig(name="lenet")
-    setup = build_setup(Config(data=data, model=model, optimizer=optimizer))
-    assert describe(setup, tmp_path)["cut away"].startswith("80% of the area")

@@ -369,23 +369,6 @@ def test_an_image_of_another_size_that_was_not_looked_at(
     assert [bad.reason for bad in unreadable] == ["it has 4x5 pixels, expected 4x6"]
 
 
-def test_odd_names_are_read_and_shown_in_one_line(tmp_path: Path):
-    odd = [b"a\n\x1b[31mb.png", b"\xff\xfe.png", "\u202egnp.png".encode(), b" .png"]
-    for folder in (b"x\ny", b"\xe9"):
-        os.makedirs(os.path.join(os.fsencode(tmp_path), folder))
-        for name in odd:
-            path = os.path.join(os.fsencode(tmp_path), folder, name)
-            with open(path, "wb") as file:
-                file.write(grey(7))
-    store, _ = opened(tmp_path)
-    assert store.facts["class_names"] == ("x\\ny", "\\xe9")
-    files, _ = store.read(np.arange(8))
-    assert all(file.data == grey(7) for file in files)
-    for file in files:
-        assert file.name.isprintable(), file.name
-    assert files[1].name.endswith("a\\n\\x1b[31mb.png")
-
-
 def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):
     write_folder(tmp_path, {f"{c}/{i}.png": i for c in "ab" for i in range(3)})
     store, _ = opened(tmp_path)

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.augment.geometry import PaddedCrop
 from jaxtrain.data.files import StoredFile, UnreadableError
@@ -329,24 +327,3 @@ def test_what_comes_from_outside_has_the_value_of_the_border():
 
 
 # --- the doctor ----------------------------------------------------------------------
-
-
-def findings(folder: Path, source: str) -> dict[str, Any]:
-    out = folder / "report"
-    main(["data", "--check", "--source", source, "--out", str(out)])
-    report = json.loads((out / "data_report.json").read_text())
-    return {finding["kind"]: finding for finding in report["findings"]}
-
-
-def test_the_doctor_looks_at_all_masks(tmp_path: Path, capsys: Any):
-    folder = write_masks(tmp_path / "set", {"train": 40, "test": 8})
-    (folder / "classes.txt").write_text("\n".join([*NAMES, "never"]))
-    Image.new("L", (3, 2)).save(folder / "masks" / "train" / "001.png")
-    for name in ("002.png", "003.png", "004.png"):
-        Image.new("L", (SIDE, SIDE), 77).save(folder / "masks" / "train" / name)
-    found = findings(tmp_path, f"masks:{folder}")
-    told = {e["name"][-7:]: e["detail"] for e in found["target_unfit"]["examples"]}
-    assert found["target_unfit"]["level"] == "error"  # More than 2 % of a split.
-    assert told.keys() == {f"00{i}.png" for i in range(1, 5)}
-    assert "3x2 pixels" in told["001.png"] and "it holds 77" in told["002.png"]
-    assert "never" in found["pixels_none"]["title"]

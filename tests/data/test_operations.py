@@ -335,16 +335,6 @@ def test_augmix_lies_between_an_image_and_its_chains():
     assert np.isin(untouched, [254, 255]).mean() > 0.2
 
 
-@pytest.mark.slow
-def test_no_draw_depends_on_the_batch():
-    config = AugmentConfig(rotation=20.0, randaugment=1, erasing=0.5)
-    images = several(8)
-    whole = run(config, images)["image"]
-    part = run(config, images[:3])["image"]
-    assert (whole[:3] == part).all()
-    assert (run(config, images, 1)["image"] != whole).any((1, 2, 3)).all()
-
-
 def test_blur_is_a_gaussian_that_is_cut_off_and_mirrored():
     """As SciPy's, with the same reach; a side of 40 has a kernel of 5 pixels."""
     image = picture(height=40, width=24).astype(np.float32)

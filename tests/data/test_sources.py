@@ -147,14 +147,6 @@ def test_bad_input(fields: dict, message: str):
 # --- statistics ----------------------------------------------------------------------
 
 
-def test_statistics():
-    source = load_images(source="synthetic:12x10x3/4/300").train
-    pixels = read_all(source)["image"] / 255
-    mean, std = statistics(source)
-    np.testing.assert_allclose(mean, pixels.mean((0, 1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(std, pixels.std((0, 1, 2)), rtol=1e-9)
-
-
 def test_statistics_of_large_sets_use_evenly_spaced_examples(
     monkeypatch: pytest.MonkeyPatch,
 ):

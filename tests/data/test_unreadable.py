@@ -4,8 +4,6 @@ import shlex
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
-from jaxtrain.processes import peers
 from jaxtrain.processes.peers import Peers
-from jaxtrain.run.attempt import Attempt
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
 from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
@@ -152,38 +148,6 @@ def test_reports_have_come_with_what_is_gathered_after_them():
         assert both[0].reports() == ["a", ["b", 2]]
         assert both[0].reports() == both[1].reports() == []
         list(pool.map(lambda peer: peer.farewell(30), both))
-
-
-def test_process_0_counts_what_the_others_report(monkeypatch: pytest.MonkeyPatch):
-    named: list[tuple[str, str]] = []
-
-    def write(kind: str, step: int, *, split: str, name: str, **_: Any) -> None:
-        named.append((split, name))
-
-    train, test = (Defects(split, 99, 0.02) for split in ("train", "test"))
-    sets = [loader.Dataset(mock.Mock(), {}, defects) for defects in (train, test)]
-    attempt = Attempt(
-        job=mock.Mock(**{"programs.datasets.return_value": sets}),
-        log=mock.Mock(write=write),
-        watchdog=mock.Mock(),
-        step=3,
-        state=mock.Mock(),
-        progress=mock.Mock(),
-    )
-
-    def tell(*reports: Any) -> None:
-        monkeypatch.setattr(peers, "reports", lambda: reports)
-        attempt.tell_unreadable()
-
-    train.add([Unreadable(4, "mine", "it is empty")])
-    both = [[4, "mine", "it is empty"], [5, "another's", "it is empty"]]
-    sample = {"host_cpu_cores": 1.5}
-    tell(["unreadable", "train", both], ["telemetry", 1, sample])
-    tell(["unreadable", "test", both], ["unreadable", "train", both])
-    expected = [(split, name) for split in ("train", "test") for _, name, _ in both]
-    assert named == expected and attempt.telemetry == {1: sample}
-    with pytest.raises(UserError, match="3 of the 99 images of the train split"):
-        tell(["unreadable", "train", [[6, "a third", "it is empty"]]])
 
 
 @pytest.fixture

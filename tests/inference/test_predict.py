@@ -1,8 +1,6 @@
 """`predict` on a user's own files: rows, features, maps, and every bad input."""
 
-import contextlib
 import csv
-import errno
 import functools
 import io
 import json
@@ -36,7 +34,6 @@ from jaxtrain.inference import (
     predict,
     sinks,
     stream,
-    tables,
 )
 from jaxtrain.inference.cells import from_cell
 from jaxtrain.inference.gradcam import draw
@@ -395,22 +392,6 @@ def test_an_interrupted_command_leaves_what_was_there(
     assert {p.name for p in here.iterdir()} == {"found.csv", "model", "photos"}
 
 
-def test_a_disk_that_is_full_at_the_very_end_leaves_no_target(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    really = tables.npy_file
-
-    @contextlib.contextmanager
-    def full(*given: Any) -> Iterator[Any]:
-        with really(*given) as write:
-            yield write
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tables, "npy_file", full)
-    assert run("--out found.csv --features f.npy --explain seen photos") == 2
-    assert {p.name for p in here.iterdir()} == {"model", "photos"}
-
-
 def test_a_temperature_divides_the_logits(
     here: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -523,13 +504,10 @@ def cam(model: TrainedModel, pixels: np.ndarray, last: int) -> tuple[np.ndarray,
     return np.maximum(np.einsum("nk,nhwk->nhw", alpha, activations), 0), classes
 
 
-@pytest.mark.parametrize(
-    ("options", "last"),
-    [({}, 1), ({"name": "convnet", "width": 0.0625}, 1)],
-)
-def test_maps_are_grad_cam(options: dict[str, Any], last: int):
+def test_maps_are_grad_cam():
+    last = 1
     with command.float64(True):
-        model = make(precision="fp64", scale=0.3, **options)
+        model = make(precision="fp64", scale=0.3, name="convnet", width=0.0625)
         assert gradcam.last_piece(model) == last
         pixels = np.random.default_rng(2).integers(0, 256, (5, *SHAPE), np.uint8)
         expected, classes = cam(model, pixels, last)

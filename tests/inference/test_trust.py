@@ -136,12 +136,9 @@ def sha256(path: str) -> str:
 
 RUN = {
     "predict --workdir run cat.png": ("model.name",),
-    "predict --workdir run --checkpoint 3 cat.png": ("model.name",),
     "serve --workdir run --port 0": ("model.name",),
     "export --workdir run --format safetensors --out new": ("model.name",),
-    "export --workdir run --format stablehlo --out new": ("model.name",),
     "evaluate --workdir run": OF_EVALUATION,
-    "evaluate --workdir run --split all": OF_EVALUATION,
     "data --check --workdir run": (*OF_EVALUATION, "data.augment.own"),
     "report --workdir run": tuple(FIELDS),
 }
@@ -165,14 +162,6 @@ def test_run_does_not_run_a_file(words: str, field: str, capsys):
     assert not Path("new").exists() and not Path("run/report.html").exists()
 
 
-@pytest.mark.plugins
-@each_row("field", FIELDS)
-def test_run_does_not_run_a_module(field: str, capsys):
-    forget()
-    write_run(field, MODULE)
-    refused("report --workdir run", field, MODULE, capsys)
-
-
 EXPORTED = [
     "predict --workdir exported cat.png",
     "predict --workdir exported/model.safetensors cat.png",
@@ -194,19 +183,6 @@ def test_exported_model_does_not_run(words: str, part: str, on_hub, capsys):
     forget()
     write_exported(describe(part))
     refused(words, "model.name", part, capsys)
-
-
-@each_row("part", [FILE, MODULE])
-@each_row("words", installed(EXPORTED))
-def test_trust_runs_the_model_of_an_exported_folder(
-    words: str, part: str, on_hub, capsys
-):
-    forget()
-    write_exported(describe(part))
-    assert main([*words.split(), "--trust"]) == 2  # It is no class.
-    told = capsys.readouterr().err
-    assert "expected a subclass of jaxtrain.models.base.Model" in told and ran()
-    assert f"--trust: model.name = {part!r} is allowed: {Path.cwd()}" in told
 
 
 @each_row("field", FIELDS)

@@ -12,7 +12,6 @@ from tests.helpers import places
 from tests.helpers.forked import ROOT
 from tests.helpers.processes import ENV
 from tests.helpers.rows import each_row
-from tests.helpers.tiers import diagonal, thinned
 from tests.helpers.waiting import PATIENCE, wait_until
 
 TESTS = """
@@ -38,18 +37,18 @@ def start(folder: Path, seconds: int, *words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=-1, text=True)
 
 
-@pytest.mark.parametrize("words", thinned(2, [(["-n", "1"],), ([],)]))
-def test_a_run_that_fails_leaves_nothing(tmp_path: Path, words: list[str]):
-    process = start(tmp_path, 0, *words)
+@pytest.mark.slow
+def test_a_run_that_fails_leaves_nothing(tmp_path: Path):
+    process = start(tmp_path, 0, "-n", "1")
     told, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, told
     assert (tmp_path / "mark").exists()
     assert not [*(tmp_path / "temporary").iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("signum", "words"),
-    diagonal([signal.SIGINT, signal.SIGTERM], [(["-n", "1"],), ([],)]),
+    ("signum", "words"), [(signal.SIGINT, ["-n", "1"]), (signal.SIGTERM, [])]
 )
 def test_a_run_that_is_stopped_leaves_nothing(
     tmp_path: Path, signum: signal.Signals, words: list[str]

@@ -84,6 +84,7 @@ def test_an_objective_with_two_passes_is_the_hand_written_one():
     close(params, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_method_sees_pixels_and_raises_the_loss_within_its_bound():
     """One step of PGD along the gradient of the loss by the pixels, by hand."""
     trial, mean, std, epsilon = Trial(optimizer=SGD), 0.4, 0.25, 0.02
@@ -266,9 +267,7 @@ MIXING = AugmentConfig(mixup=0.4, cutmix=1.0)
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "averages, a loss scale": ({"ema_decay": 0.9}, {"precision": "fp16"}),
     "mixed examples": ({}, {"augment": MIXING}),
-    "two steps a call": ({"steps_per_call": 2}, {}),
     "layers frozen at first": ({"freeze": ("backbone",), "freeze_epochs": 1}, {}),
-    "layers frozen throughout": ({"freeze": ("stem*",)}, {}),
     "two cycles": ({"fine_tune": True}, {}),
     "micro-batches": ({"accumulate_steps": 2}, {}),
     "less stored": ({"remat": "full"}, {}),
@@ -307,14 +306,11 @@ def test_by_hand_the_plain_method_is_itself_with_other_options(option: Any):
         jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.parametrize("method", thinned(3, ["adversarial", "trades", "sam"]))
-def test_a_method_goes_with_many_options(method: str):
-    ours, theirs = (steps_by(name, MANY).metrics for name in (method, "plain"))
-    # Of float16; the loss of trades is several times larger, and may halve the scale.
-    assert ours["skipped"].sum() <= (method == "trades")
-    # That of sam is the loss before it moves.
-    is_same = ours["loss"][0] == theirs["loss"][0]
-    assert is_same if method == "sam" else ours["loss"][0] > theirs["loss"][0]
+@pytest.mark.slow
+def test_a_method_goes_with_many_options():
+    ours, theirs = (steps_by(name, MANY).metrics for name in ("adversarial", "plain"))
+    assert not ours["skipped"].any()
+    assert ours["loss"][0] > theirs["loss"][0]
     assert ours["loss"][-1] != theirs["loss"][-1]
 
 

@@ -16,7 +16,6 @@ from jaxtrain.data.boxes import CATEGORY_IDS, NAMES
 from jaxtrain.data.stores import Store, remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.coco_segmentation import bounds
-from tests.helpers.processes import Cli
 
 # Images of a set, of 40x30 pixels, with a box each.
 NUM, SIZE = 6, (40, 30)
@@ -379,30 +378,3 @@ def test_two_lists_of_a_split_are_refused(tmp_path: Path) -> None:
 
 
 # --- the doctor ----------------------------------------------------------------------
-
-
-def test_the_doctor_tells_all_that_is_left_out(tmp_path: Path, cli: Cli) -> None:
-    """Fields that mean something of this source only may follow `--source`."""
-    values = values_of(60)
-    values["categories"].append({"id": 1, "name": "things"})
-    values["images"][0]["file_name"] = "nowhere.png"
-    values["annotations"][1]["bbox"] = [1, 2, 0, 4]
-    values["annotations"][2]["bbox"] = [30, 20, 40, 40]
-    write_images(tmp_path / "there", 60)
-    write_list(tmp_path / "list.json", values)
-    for source in (f"coco:{tmp_path / 'list.json'}", tmp_path / "list.json"):
-        words = ["--source", source, "--data.images-dir", tmp_path / "there"]
-        result = cli("data", "--check", *words)
-        assert (result.code, result.stderr) == (0, "")
-        report = json.loads(
-            (cli.directory / "data_report/data_report.json").read_text()
-        )
-        found = {one["kind"]: one for one in report["findings"]}
-        for kind, level in (
-            ("images_left_out", "warning"),
-            ("boxes_left_out", "warning"),
-            ("boxes_clipped", "warning"),
-            ("classes_left_out", "note"),
-        ):
-            assert found[kind]["level"] == level
-            assert found[kind]["advice"]

@@ -23,7 +23,6 @@ from jaxtrain.plugins.doctor.check import check
 from jaxtrain.plugins.doctor.look import hash_pixels, look_at
 from jaxtrain.run import data_checks
 from tests.helpers.images import encode
-from tests.helpers.messy import make_messy
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import Cli
 from tests.helpers.rows import each_row
@@ -164,16 +163,6 @@ def many(num: int, channels: int = 3) -> np.ndarray:
     return np.stack([texture(i, 24)[..., :channels] for i in range(num)])
 
 
-def test_a_column_may_have_any_name(tmp_path: Path):
-    numbers = np.linspace(0, 1, 60, dtype=np.float32)[:, None]
-    numbers[7] = 1000
-    facts = {"target_names": ("a{b}",)}
-    report = check_arrays(tmp_path, many(60), numbers, test=20, facts=facts)
-    assert report["task"] == "regression"  # Of no recipe: what the targets suit.
-    (far,) = [one for one in report["findings"] if one["kind"] == "numbers_far"]
-    assert far["title"] == "1 image with a number far off in the column 'a{b}'"
-
-
 @each_row("channels", [1, 2, 3, 5])
 def test_arrays_of_any_number_of_channels(tmp_path: Path, channels: int):
     images = np.concatenate([many(39), many(39)[..., ::-1]], axis=-1)[..., :channels]
@@ -289,31 +278,6 @@ def test_a_photograph_saved_again_is_near():
     ]
 
 
-def test_blank_images_are_no_near_duplicates(tmp_path: Path):
-    images = many(39)
-    images[3:8] = np.arange(5, dtype=np.uint8)[:, None, None, None]
-    report = check_arrays(tmp_path, images, [0, 1, 2] * 13, test=3)
-    assert found(report) == {"blank": {f"digits: example {i}" for i in range(3, 8)}}
-
-
-def test_groups_of_equal_images(tmp_path: Path):
-    images = many(39)
-    images[[10, 20]], images[38] = images[0], images[1]
-    labels = [0, 1, 2] * 13
-    report = check_arrays(tmp_path, images, labels, test=3)
-    examples = {f["kind"]: f["examples"] for f in report["findings"]}
-    assert examples["duplicates_conflict"] == [
-        {"name": f"digits: example {row}", "split": split, "label": label, "group": g}
-        for row, split, label, g in [
-            (1, "train", "1", 0),
-            (38, "test", "2", 0),
-            (0, "train", "0", 1),
-            (10, "train", "1", 1),
-            (20, "train", "2", 1),
-        ]
-    ]
-
-
 # --- options -------------------------------------------------------------------------
 
 
@@ -335,20 +299,3 @@ def test_options_that_do_not_fit(cli: Cli, words: list[str], told: str):
     result = cli("data", *(word.format(digits=digits) for word in words))
     assert result.code == 2 and told in result.stderr
     assert not list(cli.directory.iterdir())
-
-
-def test_the_doctor_counts_what_was_passed_over(tmp_path: Path, cli: Cli):
-    messy = make_messy(tmp_path / "birds", num=12)
-    cli.done("data", "--check", "--source", messy.root)
-    report = read_report(cli.directory / "data_report")
-    assert report["num_examples"] == messy.num_images
-    found = {finding["kind"]: finding for finding in report["findings"]}
-    assert found["passed_over"]["level"] == "warning"
-    assert found["passed_over"]["title"] == (
-        "passed over: 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder of a class: "
-        "stray.png; the folders __MACOSX; 2 hidden"
-    )
-    assert "4 images lie in folders inside" in found["nested"]["title"]
-    assert found["unreadable"]["examples"][0]["name"].endswith("Hühner/cut_0.jpg")
-    assert len(found["unreadable"]["examples"]) == messy.num_damaged
-    assert {"HEIF", "AVIF", "WEBP", "JPEG", "PNG"} == set(report["formats"])

@@ -23,8 +23,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data import SOURCES, sources
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.sources import open_store
-from jaxtrain.data.stores import ArrayStore, targets_of
+from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed import shard, writer
 from jaxtrain.plugins.packed.convert import Form
@@ -126,22 +125,6 @@ def test_splits_classes_and_names_are_those_of_the_source(tiny: Path, tmp_path: 
     assert [len(s) for s in splits["train"]] == [16, 16, 8]
     (file,) = pickle.loads(pickle.dumps(store)).read(np.array([39]))[0]
     assert file.name == f"split 'train' of packed:{tmp_path / 'p'}: image 39"
-
-
-def test_columns_of_targets(tmp_path: Path):
-    """Names, missing values and labels to split by come through packing."""
-    label = np.array([[0, 1], [1, 1], [np.nan, 0], [1, 0]] * 4, np.float32)
-    image = np.zeros((16, 4, 4), np.uint8)
-    np.savez(tmp_path / "set.npz", image=image, label=label)
-    config = DataConfig(source=f"arrays:{tmp_path}/set.npz", targets=("cat", "dog"))
-    writer.pack(config, tmp_path / "packed", format="raw")
-    store, _ = open_store(DataConfig(source=f"packed:{tmp_path}/packed"))
-    source, every = open_store(config)[0], np.arange(16)
-    np.testing.assert_array_equal(targets_of(store, every), label)
-    np.testing.assert_array_equal(store.read(every)[1], label)
-    assert store.strata(every).tolist() == source.strata(every).tolist()
-    assert store.strata(every).shape == (16, 2)
-    assert store.facts["target_names"] == ("cat", "dog")
 
 
 @pytest.fixture

@@ -384,7 +384,7 @@ def test_memory_stays_flat_over_thousands_of_requests(digits_run: Path, cli: Cli
     sizes = []
     with ThreadPoolExecutor(200) as pool:
         for _ in range(3):
-            list(pool.map(ask, range(2000)))
+            list(pool.map(ask, range(1000)))
             sizes.append(resident())
     process.terminate()
     process.communicate(timeout=300)
