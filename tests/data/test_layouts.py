@@ -70,11 +70,6 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
         "test, val are no classes, but splits, of which none is for training: name one "
         "train, or give folder:.*/test, of which parts",
     ),
-    "classes in images": (
-        ["images/a/1.png", "images/b/2.png"],
-        "folder:{}",
-        "images is no class: if the folders in it are, give folder:.*/images",
-    ),
     "classes": (["a/1.png", "train/2.png"], "folder:{}", None),
     "splits of classes": (
         ["Training/a/1.png", "Training/b/2.png", "val/a/1.png", "notes.csv"],

@@ -129,39 +129,6 @@ def test_a_slice_without_examples_is_refused(text: str):
         ours(text)
 
 
-@pytest.mark.parametrize(
-    ("source", "sizes"),
-    [
-        ("digits", [1293, 144, 370]),
-        ("synthetic:4x4x1/10/1000", [900, 100, 260]),
-    ],
-)
-def test_every_source_has_slices(source: str, sizes: list[int]):
-    splits = load_images(
-        source=source,
-        train_split="train[:90%]",
-        validation_split="train[90%:]",
-        test_split="test",
-    )
-    whole = load_images(source=source, validation_fraction=0.0)
-    both = load_images(
-        source=source,
-        train_split="train[:90%]",
-        validation_fraction=0.0,
-        test_split="test+train[-10:]",
-    )
-    assert splits.validation is not None
-    assert [len(s) for s in (splits.train, splits.validation, both.test)] == sizes
-    rows = np.arange(len(whole.train))
-    order = [
-        splits.train.read(rows[: sizes[0]]),
-        splits.validation.read(rows[: sizes[1]]),
-    ]
-    expected = whole.train.read(rows)
-    for name in ("image", "target"):
-        assert (np.concatenate([part[name] for part in order]) == expected[name]).all()
-
-
 # --- splits that share examples ------------------------------------------------------
 
 

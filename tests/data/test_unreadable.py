@@ -1,8 +1,6 @@
 """Unreadable images: others take their places, evaluations leave them out, all told."""
 
 import shlex
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
-from jaxtrain.processes.peers import Peers
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
 from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
@@ -135,19 +132,6 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
 
 
 # --- two processes -------------------------------------------------------------------
-
-
-def test_reports_have_come_with_what_is_gathered_after_them():
-    one, other = socket.socketpair()
-    both = Peers(0, {1: one}, heartbeat=30), Peers(1, {0: other}, heartbeat=30)
-    for value in ("a", ["b", 2]):
-        both[1].report(value)
-    with ThreadPoolExecutor(2) as pool:
-        gathered = [*pool.map(lambda peer: peer.gather(None), both)]
-        assert gathered == [[None, None]] * 2
-        assert both[0].reports() == ["a", ["b", 2]]
-        assert both[0].reports() == both[1].reports() == []
-        list(pool.map(lambda peer: peer.farewell(30), both))
 
 
 @pytest.fixture

@@ -414,7 +414,6 @@ def test_a_temperature_divides_the_logits(
     got = [[row[f"prob_{i}"] for i in range(4)] for row in rows]
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for values, message in (
-        ({"temperature": 2.5, "step": 3}, "was fitted to the checkpoint of step 3"),
         ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
         ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),

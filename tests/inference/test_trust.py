@@ -34,6 +34,7 @@ from tests.helpers import described
 from tests.helpers.installed import HAS_PLUGINS, installed
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
+from tests.helpers.trees import nodes
 
 # Leaves a mark where it runs; of a name that no other module has.
 PAYLOAD = """
@@ -441,12 +442,11 @@ if HAS_PLUGINS:
     # The standard input and output of its own processes.
     MAKES_CODE["loads pickle"] = {"plugins.plan.gpu_compiler"}
 NAMES = {"eval", "exec", "compile", "__import__"}
-PACKAGE = Path(jaxtrain.__file__).parent
 
 
-def calls(path: Path) -> Iterator[tuple[str, str]]:
+def calls(inside: list[ast.AST]) -> Iterator[tuple[str, str]]:
     """Yield the last name of what is called, and what it is a part of."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in inside:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func.id, ""
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -458,9 +458,9 @@ def calls(path: Path) -> Iterator[tuple[str, str]]:
 def test_no_other_module_makes_code_of_data():
     """So that `own.load` and the recipe are the only ways in."""
     found: dict[str, set[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        for name, of in calls(path):
+    for path, inside in nodes().items():
+        module = ".".join(path.with_suffix("").parts)
+        for name, of in calls(inside):
             if of in ("pickle", "dill", "cloudpickle") and name in ("load", "loads"):
                 name = "loads pickle"
             builtin = name in NAMES and not of

@@ -84,18 +84,6 @@ def test_several_images_in_a_form(server: Running, model: TrainedModel):
     assert found == list(zip(files, expected.tolist(), strict=True))
 
 
-def test_images_of_one_name_are_all_answered(server: Running):
-    end, names = b"--edge--\r\n", ["a (2)", "a", "a"]
-    parts = [form(**{name: png(i)}) for i, name in enumerate(names)]
-    body = b"".join(part.removesuffix(end) for part, _ in parts) + end
-    status, answer = server.ask(body, **{"content-type": parts[0][1]})
-    assert status == 200
-    assert [one["filename"] for one in answer["predictions"]] == names
-    alone = [server.ask(png(i))[1]["predictions"][0]["classes"] for i in range(3)]
-    for one, expected in zip(answer["predictions"], alone, strict=True):
-        assert [c["index"] for c in one["classes"]] == [c["index"] for c in expected]
-
-
 def test_health_and_the_page(server: Running, model: TrainedModel):
     status, answer = server.ask(None, "/health")
     assert (status, answer["status"], answer["num_waiting"]) == (200, "ok", 0)
