@@ -1,7 +1,6 @@
 """Each augmentation against numpy, and its independence of the batch."""
 
 import collections
-import dataclasses
 import functools
 
 import jax
@@ -126,23 +125,6 @@ def test_an_augmentation_draws_the_same_whatever_else_is_on():
     kept = (both == flip).all(-1)
     assert (kept.sum((1, 2)) >= 8 * 6 - 9).all()
     assert (kept.sum((1, 2)) < 8 * 6).all()
-
-
-def test_a_target_goes_where_the_pixels_of_its_image_go():
-    """It is cropped and mirrored, but no square is painted into it."""
-    images = random_images(64)
-    batch = {"image": images, "target": {"mask": images, "label": np.arange(64)}}
-    keys = make_keys(jax.random.key(0), jnp.int32(0), jnp.arange(64))
-
-    def follow(target, geometry):
-        return {**target, "mask": geometry.pixels(target["mask"])}
-
-    fill = jnp.asarray(FILL)
-    found = jax.jit(lambda: augment(batch, keys, EVERYTHING, fill, follow))()
-    moves = dataclasses.replace(EVERYTHING, cutout_size=0)
-    assert (found["target"]["mask"] == run(moves, images)).all()
-    assert (found["image"] == run(EVERYTHING, images)).all()
-    assert (found["target"]["label"] == np.arange(64)).all()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

@@ -16,6 +16,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.files import StoredFile, open_file
+from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
@@ -149,6 +150,36 @@ def test_what_lies_beyond_a_window_counts_for_nothing(here: Path):
             seen.append(in_the_step({**read, "image": image}, splits, size))
         assert seen[0].shape == (len(noise), size, size, 3)
         assert all(np.array_equal(one, seen[0]) for one in seen[1:])
+
+
+def test_unreadable_images_are_black_and_replaced(here: Path):
+    for name in ("a/00.jpeg", "b/06.jpeg", "b/47.png"):
+        path = here / "photos" / name
+        path.write_bytes(path.read_bytes()[:90])
+    source = load_images(**FIELDS).train
+    indices, unreadable = np.arange(len(source)), list[Unreadable]()
+    read = read_all(source, crop_seeds=seeds_of(len(source)), unreadable=unreadable)
+    assert {Path(bad.name).name for bad in unreadable} <= {
+        "00.jpeg",
+        "06.jpeg",
+        "47.png",
+    }
+    bad = [one.index for one in unreadable]
+    assert len(bad) > 1
+    good = np.setdiff1d(indices, bad)
+    for i in bad:
+        window = on_canvases(read)[i]
+        assert window.shape == (SIZE, SIZE, 3) and not window.any()
+    before = [window.copy() for window in on_canvases(read)]
+    filled = source.fill_in(read, indices, unreadable, seeds_of(len(source)))
+    after = on_canvases(filled)
+    assert all(np.array_equal(before[i], after[i]) for i in good)
+    assert (filled["target"] == read["target"]).all()
+    for i in bad:
+        # A window of another image, by the seed of this place.
+        seeds = np.tile(seeds_of(len(source))[i], (len(good), 1))
+        others = on_canvases(source.read(good, seeds))
+        assert any(np.array_equal(after[i], one) for one in others)
 
 
 def batches(**changes: Any) -> list[dict[str, Any]]:

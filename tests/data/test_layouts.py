@@ -38,11 +38,6 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
         "yolo:{}",
         "images is no class, .* give yolo:",
     ),
-    "YOLO without names": (
-        ["images/train/1.png", "labels/train/1.txt", "images/val/1.png"],
-        "yolo:{}",
-        "images is no class, .* give yolo:",
-    ),
     "masks": (
         ["images/1.png", "masks/1.png"],
         "masks:{}",
@@ -63,12 +58,6 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
         ["train/1.png", "val/2.png", "test1/3.png"],
         "folder:{}",
         "test1, train, val are no classes, and nothing tells .*, test1/CLASS, or list",
-    ),
-    "no training split": (
-        ["val/a/1.png", "val/b/2.png", "test/a/3.png"],
-        "folder:{}",
-        "test, val are no classes, but splits, of which none is for training: name one "
-        "train, or give folder:.*/test, of which parts",
     ),
     "classes": (["a/1.png", "train/2.png"], "folder:{}", None),
     "splits of classes": (

@@ -216,10 +216,6 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
             ),
             "train.class_weights = 'balanced' has no effect on",
         ),
-        (
-            lambda: TrainConfig(steps=1, class_weights=(-1.0,)),
-            "class_weights = (-1.0,)",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message: str):

@@ -147,15 +147,6 @@ def test_hue_goes_through_pillows_hsv():
         assert (off(ours, theirs) > 0).mean() < 0.01 and off(ours, theirs).max() < 8
 
 
-def test_counts_are_the_same_however_they_are_counted():
-    image = jnp.asarray(picture())
-    compared = colour.counts_by_comparing(image)
-    assert (compared == colour.counts_by_adding(image)).all()
-    assert (compared == colour.counts(image)).all()
-    for channel, found in zip(np.moveaxis(picture(), -1, 0), compared, strict=True):
-        assert (np.bincount(channel.ravel(), minlength=256) == found).all()
-
-
 @pytest.mark.slow
 def test_smoothing_and_tables_at_their_limits():
     for image in (picture(height=2), picture(height=3, width=3), picture() * 0 + 9):

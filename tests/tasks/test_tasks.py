@@ -115,19 +115,11 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "data.image_size = 12 resizes the images, which the targets of this task",
         ),
         (
-            "--task classification --task-options scale 2",
-            "task_options: classification takes label_smoothing, loss, ",
-        ),
-        (
             "--task classification --task-options label_smoothing 0.1",
             "label_smoothing of classification is a field of the section train: set "
             "train.label_smoothing",
         ),
         ("--task-options scale 2", "does not take what it is given"),
-        (
-            "--task tests.helpers.autoencoder:METRICS",
-            "is no class or function",
-        ),
     ],
 )
 def test_what_the_task_does_not_know_is_refused(

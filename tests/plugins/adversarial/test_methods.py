@@ -345,10 +345,6 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         ),
         (f"--train.method {BY_HAND} --train.method-options size 1", "'size'"),
         (
-            "--train.method adversarial --train.method-options epsilon -1",
-            "train.method_options: epsilon = -1",
-        ),
-        (
             "--train.method trades --train.method-options epsilon 0.001",
             "epsilon = 0.001: expected at least 1/510 = 0.00196, half a level of grey",
         ),
@@ -363,10 +359,6 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         (
             "--train.method trades --parallel.pipeline-stages 2",
             "needs passes of the whole model",
-        ),
-        (
-            f"--task {CONSISTENT} --parallel.pipeline-stages 2",
-            "which has an objective of its own, needs passes of the whole model",
         ),
     ],
 )

@@ -53,16 +53,6 @@ def told(store: Any) -> str:
 
 
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
-    "folders below those of a split": (
-        {
-            "images/train/a/1.png": "",
-            "images/train/2.png": "",
-            "labels/train/a/1.txt": ROW,
-            "labels/train/2.txt": ROW,
-        },
-        {"train": ["images/train/2.png 1", "images/train/a/1.png 1"]},
-        "",
-    ),
     "capital letters": (
         {
             "Images/Train/1.JPG": "",
@@ -89,19 +79,6 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
         {"1.png": "", "1.txt": ROW, "classes.txt": "cat\n"},
         {"train": ["1.png 1"]},
         "",
-    ),
-    "hidden files": (
-        {
-            **TWO,
-            "images/train/._1.png": "",
-            "images/train/.DS_Store": "",
-            "labels/train/._1.txt": "\0",
-            "labels/train/.DS_Store": "",
-            "labels/train.cache": "",
-            "._data.yaml": "\0",
-        },
-        {"train": ["images/train/1.png 1"]},
-        "hidden",
     ),
     "Roboflow": (
         {
@@ -213,10 +190,6 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
         r"a\.txt, line 2: images/train/7\.png is not there; mend the list",
-    ),
-    "no training images": (
-        {"images": None, "data.yaml": "train: img\n" + YAML},
-        r"data\.yaml names train: img, which is not there",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},

@@ -3,13 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxtrain.config import (
     AugmentConfig,
@@ -22,9 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS
 from jaxtrain.plugins.plan import batch_trial, gpu_compiler
 from jaxtrain.plugins.plan.batch_search import (
-    GAIN,
     batch_unit,
-    fastest,
     micro_batch_counts,
     with_micro_batches,
 )
@@ -50,41 +45,6 @@ GIB = 2**30
 
 def read(cli: Cli) -> dict[str, Any]:
     return json.loads((cli.directory / "runs/recipe/find_batch.json").read_text())
-
-
-@settings(deadline=None)
-@given(
-    counts=st.lists(st.integers(1, 10**4), min_size=1, max_size=40, unique=True),
-    smallest=st.integers(1, 10**4),
-    data=st.data(),
-)
-def test_the_fastest_micro_batch_fits_and_beats_the_largest(
-    counts: list[int], smallest: int, data: st.DataObject
-):
-    """Counts from `smallest` on fit, with any speeds."""
-    counts.sort()
-    speeds = st.none() | st.floats(1, 10**6)
-    speed = {count: data.draw(speeds) for count in counts}
-    tried: list[int] = []
-
-    def attempt(count: int) -> Any:
-        assert count in counts and count not in tried
-        tried.append(count)
-        found = SimpleNamespace(count=count, images_per_second=speed[count])
-        return found if count >= smallest else None
-
-    found, fitting = fastest(attempt, counts), [n for n in counts if n >= smallest]
-    if not fitting:
-        assert found is None
-        return
-    assert found is not None and found.count in fitting and fitting[0] in tried
-    after = fitting[fitting.index(found.count) + 1 :]
-    # It is the largest micro-batch, or faster; and the next smaller one is not.
-    ahead = speed[fitting[0]] or 0
-    assert found.count == fitting[0] or (speed[found.count] or 0) > GAIN * ahead
-    if after:
-        assert after[0] in tried
-        assert (speed[after[0]] or 0) <= GAIN * (speed[found.count] or 0)
 
 
 @each_row(

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import math
 import os
 import shutil
 import signal
@@ -14,8 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.config import (
@@ -30,7 +27,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, gpu_name
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.plugins.plan import gpu_compiler, planning
-from jaxtrain.plugins.plan.batch_search import RESOLUTION, search
 from jaxtrain.plugins.plan.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.plugins.plan.facts import compile_facts
 from jaxtrain.plugins.plan.plan import Plan, make_planner, usable_bytes
@@ -139,39 +135,6 @@ def test_what_has_no_faster_products_is_computed_as_float32():
     assert seconds == pytest.approx(1e13 / 15.7e12)
     seconds = bound(facts(kernels=one, products="float16"), v100, 1).step_seconds
     assert seconds == pytest.approx(1e13 / 125e12)
-
-
-@settings(deadline=None)
-@given(
-    state=st.integers(0, 10**6),
-    each=st.floats(1e-3, 1e6),
-    power=st.floats(0.5, 2),
-    usable=st.integers(1, 10**9),
-    start=st.integers(1, 10**6),
-    largest=st.integers(1, 10**6),
-)
-def test_the_largest_batch_fits_and_a_larger_one_does_not(
-    state: int, each: float, power: float, usable: int, start: int, largest: int
-):
-    tried: list[int] = []
-
-    def peak(size: int) -> int:
-        return state + math.ceil(each * size**power)
-
-    def attempt(size: int) -> Any:
-        assert 1 <= size <= largest and size not in tried and len(tried) < 80
-        tried.append(size)
-        sizes = {"fixed_bytes": state, "peak_bytes": peak(size), "usable_bytes": usable}
-        plan = SimpleNamespace(size=size, **sizes)
-        return plan if peak(size) <= usable else None
-
-    best: Any = search(attempt, min(start, largest), largest)
-    if best is None:
-        assert peak(1) > usable
-        return
-    assert peak(best.size) <= usable
-    larger = best.size + max(1, best.size // RESOLUTION)
-    assert larger > largest or peak(larger) > usable
 
 
 @pytest.fixture
