@@ -503,6 +503,7 @@ def test_missing_gpu_is_refused(cli: Cli):
     assert "[cuda12]" in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     """A learning rate of 1e30 overflows: the state before it is what is saved."""
     config = write_config(

@@ -67,6 +67,17 @@ def test_balanced_epochs_have_as_many_of_each_group():
     assert per_batch.min() <= 1 and per_batch.max() >= 6
 
 
+def test_every_example_of_a_group_comes_equally_often():
+    order = balanced()
+    whole = np.concatenate([order.make_epoch(epoch) for epoch in range(7)])
+    counts = np.bincount(whole, minlength=97)
+    for group in (0, 5, 9):
+        some = counts[group == GROUPS]
+        assert some.max() - some.min() <= 1
+    # A third of 7 x 97 draws for 7 examples, 33 times each.
+    assert counts[GROUPS == 9].min() >= 31
+
+
 def test_a_balanced_order_is_a_function_of_seed_and_step_alone():
     forwards = [balanced().indices(step).tolist() for step in range(30)]
     order = balanced()
@@ -89,7 +100,7 @@ def test_repeated_examples_are_in_one_batch():
 @hypothesis.given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     seed=st.integers(0, 2**31),
-    repeats=st.integers(1, 4),
+    repeats=st.integers(2, 4),
     groups_in_batch=st.integers(1, 4),
     first=st.integers(0, 20),
     num_epochs=st.integers(1, 3),

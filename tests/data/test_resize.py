@@ -12,12 +12,8 @@ from PIL import Image
 from jaxtrain import keys
 from jaxtrain.config import (
     AugmentConfig,
-    Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
-    TrainConfig,
 )
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.augment import windows
@@ -26,8 +22,6 @@ from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.performance.measure import compile_step
-from jaxtrain.run.setup import build_setup
 from tests.helpers.tiers import thinned
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
@@ -213,38 +207,3 @@ def test_a_target_is_cut_like_its_image_and_not_smoothed():
     centre = make(batch, 10, Fit(centre_part=1.0), follow)
     assert centre["target"]["mask"].shape == (4, 10, 10, 1)
     assert set(np.unique(centre["target"]["mask"])) <= {0, 1, 2, 3}
-
-
-def costs(augment: AugmentConfig, source: str) -> tuple[float, float]:
-    """Return FLOPs and bytes of the compiled step of a ResNet-50, a batch of 2."""
-    config = Config(
-        precision="bf16",
-        data=DataConfig(
-            source=source,
-            image_size=224,
-            batch_size=2,
-            mean=(0.5,) * 3,
-            std=(0.5,) * 3,
-            augment=augment,
-            cache="stream",
-            validation_fraction=0.0,
-            test_fraction=0.25 if source.startswith("folder:") else None,
-        ),
-        model=ModelConfig(name="resnet50"),
-        optimizer=OptimizerConfig(learning_rate=0.1),
-        train=TrainConfig(steps=1),
-    )
-    analysis = compile_step(build_setup(config)).cost_analysis()
-    assert analysis is not None
-    return analysis["flops"], analysis["bytes accessed"]
-
-
-@pytest.mark.exhaustive
-def test_augmentations_of_the_imagenet_recipe_are_cheap():
-    """Random windows of 256 to 224 pixels, and a flip: at most 5 % and 10 %."""
-    recipe = AugmentConfig(random_resized_crop=True, horizontal_flip=True)
-    flops, num_bytes = costs(recipe, "synthetic:256x256x3/1000/64")
-    plain_flops, plain_bytes = costs(AugmentConfig(), "synthetic:224x224x3/1000/64")
-    print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
-    assert flops < 1.05 * plain_flops
-    assert num_bytes < 1.1 * plain_bytes

@@ -344,12 +344,3 @@ def test_mosaics_are_the_same_on_eight_devices_streamed(
 ) -> None:
     words = "--parallel.preset fsdp --data.cache stream"
     assert_same(with_mosaics, run_on(tmp_path, 8, f"{MOSAICS} {words}"))
-
-
-@pytest.mark.exhaustive
-def test_with_mosaics_a_run_resumes_where_they_end(
-    with_mosaics: Path, tmp_path: Path
-) -> None:
-    for stop in (5, 6):
-        run_on(tmp_path, 1, f"{MOSAICS} --train.stop-after-steps {stop}")
-    assert_same(with_mosaics, run_on(tmp_path, 2, MOSAICS))

@@ -101,6 +101,7 @@ def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: C
     assert read(cli.directory).steps == (7, 9)
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [

@@ -51,6 +51,7 @@ def trusted(folder: Path) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_is_told(here: Path):
     lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
     assert lines[-1]["loss"] < lines[0]["loss"] and "pixel_accuracy" in lines[0]
@@ -75,6 +76,7 @@ def test_an_evaluation_has_intervals(here: Path):
     np.testing.assert_allclose(value, read_summary(here / "run")["eval"]["mean_iou"])
 
 
+@pytest.mark.slow
 def test_masks_are_predicted_in_the_size_of_each_image(here: Path, tmp_path: Path):
     images, _ = shapes(4, seed=9)
     for i, image in enumerate(images):
@@ -154,6 +156,7 @@ def test_the_report_has_the_classes_and_examples(here: Path):
         assert text in page
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [
