@@ -191,22 +191,6 @@ def batches(**changes: Any) -> list[dict[str, Any]]:
     return list(loader.train_batches(config, train, mesh, order, 2, 5))
 
 
-def assert_same_batches(some: list[Any], others: list[Any]) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert one.keys() == other.keys()
-        for name in one.keys() - {"image"}:
-            assert np.array_equal(one[name], other[name])
-        assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
-
-
-@pytest.mark.plugins
-def test_packed_files_give_the_same(here: Path):
-    from jaxtrain.plugins.packed.writer import pack
-
-    pack(DataConfig(source="folder:photos"), here / "packed")
-    assert_same_batches(batches(source="packed:packed"), batches())
-
-
 def test_they_cannot_be_kept_on_the_device(here: Path):
     with pytest.raises(UserError, match="differ in size"):
         load_images(**FIELDS, cache="device")

@@ -100,13 +100,9 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
             (f"{kind}:{{}}/none", "none' is not there, seen from")
             for kind in (
                 "folder",
-                "masks",
                 "csv",
-                "audio",
                 "arrays",
-                "idx",
                 "packed",
-                "coco",
                 "yolo",
             )
         ),

@@ -278,12 +278,6 @@ def cvat(folder: Path) -> None:
     write_list(folder / "annotations" / "instances_default.json")
 
 
-def cvat_splits(folder: Path) -> None:
-    for split in ("Train", "Validation"):
-        write_images(folder / "images" / split)
-        write_list(folder / "annotations" / f"instances_{split}.json")
-
-
 def coco_2017(folder: Path) -> None:
     for split in ("train2017", "val2017"):
         write_images(folder / split)
@@ -310,23 +304,15 @@ def fiftyone(folder: Path) -> None:
     write_list(folder / "labels.json")
 
 
-def short_names(folder: Path) -> None:
-    for split in ("train", "val"):
-        write_images(folder / split)
-        write_list(folder / "annotations" / f"{split}.json")
-
-
 @pytest.mark.parametrize(
     ("write", "splits", "guessed"),
     [
         (roboflow, ["train", "validation", "test"], True),
         (cvat, ["train"], True),
-        (cvat_splits, ["train", "validation"], True),
         (coco_2017, ["train", "validation"], True),
         (other_case, ["train", "validation"], True),
         (label_studio, ["train"], False),
         (fiftyone, ["train"], False),
-        (short_names, ["train", "validation"], False),
     ],
 )
 def test_layouts_of_tools(
