@@ -13,11 +13,10 @@ import pytest
 
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
-from jaxtrain.config import Config, get, paths, replace, to_json
+from jaxtrain.config import Config, get, paths, replace
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.run_id import RunId
 from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
 from jaxtrain.training import OPTIMIZERS, POLICIES, SCHEDULES
@@ -40,11 +39,9 @@ def parse(*words: str) -> Config:
     "words",
     [
         ["--optimizer.learning-rate", "0.5"],
-        ["--optimizer.learning_rate", "0.5"],
         ["--optimizer.learning-rate=0.5"],
         ["--optimizer.learning_rate=0.5"],
         ["--config.optimizer.learning_rate=0.5"],
-        ["--config.optimizer.learning_rate", "0.5"],
     ],
 )
 def test_every_spelling_of_an_override(words: list[str]):
@@ -71,12 +68,8 @@ def test_length_on_the_command_line_replaces_that_of_the_file():
     "words",
     [
         "--optimizer.warmup_steps None",
-        "--optimizer.warmup-steps None",
         "--optimizer.warmup-steps=None",
-        "--config.optimizer.warmup_steps=None",
-        "--config.optimizer.warmup-steps None",
         "--checkpoint.every-steps None",
-        "--train.eval-every-steps None",
         "--train.steps None",
     ],
 )
@@ -174,6 +167,7 @@ def test_help_has_a_sentence_of_its_own_for_each_section(show_help):
         assert " ".join(lines).count(sentence) == 1, section
 
 
+@pytest.mark.slow
 def test_help_lists_the_commands_and_each_has_its_own(show_help):
     lines = show_help()
     for name in COMMANDS:
@@ -219,6 +213,7 @@ def test_help_on_what_there_is_not(capsys: pytest.CaptureFixture[str]):
     assert "--help optimiser: no such section; did you mean 'optimizer'?" in told
 
 
+@pytest.mark.slow
 @each_row("name", COMMANDS)
 def test_every_command_has_help_on_everything(name: str, show_help):
     lines = show_help(name, ask=["--help-all"])
@@ -246,6 +241,7 @@ def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help
     assert hint.startswith(f"one of: {', '.join(table)}; default: ")
 
 
+@pytest.mark.slow
 def test_parsing_does_not_wait_for_jax():
     """Nor do help and a mistake in the words: to import JAX takes a second or two."""
     program = (
@@ -265,7 +261,6 @@ def test_parsing_does_not_wait_for_jax():
     ("words", "expected"),
     [
         ("--config {} --data.batch-siz 3", "main.py --help-all shows all options"),
-        ("--config {} --train.epochs x", "main.py --help SECTION those of one section"),
         (
             "--train.epochs 3",
             "data, data.sound, data.augment, model, optimizer, parallel, ",
@@ -289,59 +284,27 @@ def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
     assert f"'guess': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", ["--help", "checkpoint --list --workdir run"])
-def test_output_that_nobody_reads_to_its_end(cli: Cli, words: str):
-    """As of `python main.py --help | head -1`; a line or two come at the end alone."""
-    run = cli.directory / "run"
-    (run / "checkpoints" / "quarantine-1").mkdir(parents=True)
-    (run / "config.json").write_text(to_json(Config(), RunId.new(run)))
-    process = cli.start(*words.split(), anew=True)
-    assert process.stdout is not None
-    process.stdout.close()
-    _, stderr = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + signal.SIGPIPE
-    assert stderr == ""
-
-
 # (words, what the message names). {digits} stands for the digits recipe.
 BAD_INPUT = [
     (["tran"], ["unknown command 'tran'", "did you mean 'train'?"]),
-    (["--config", "configs/none.py"], ["configs/none.py", "no such file"]),
     (["{digits}", "--optimizer.lerning-rate", "1"], ["--optimizer.learning-rate"]),
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
-    (["{digits}", "--data.batch-size", "0"], ["batch_size = 0"]),
-    (["{digits}", "--train.epochs", "None"], ["epochs or steps"]),
     (
         ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
         ["train.epochs = 2.0 and train.steps = 3", "give one of"],
     ),
     (["{digits}", "--data.batch-size", "2000"], ["2000", "1293 examples"]),
     (["{digits}", "--model.name", "resnet19"], ["resnet19", "resnet18"]),
-    (["{digits}", "--data.source", "digit"], ["'digit'", "digits"]),
-    (["{digits}", "--data.source", "tfds:mnst"], ["mnst", "mnist"]),
-    (
-        ["{digits}", "--data.source", "tfds:mnist", "--data.data-dir", "tfds"],
-        ["python main.py data --prepare tfds:mnist --data-dir tfds", "tfds-prepare"],
-    ),
-    (["{digits}", "--data.train-split", "training"], ["'training'", "train"]),
-    (["{digits}", "--data.validation-split", "train"], ["1437", "allow_overlap"]),
-    (["{digits}", "--data.source", "synthetic:8x8"], ["synthetic:8x8", "32x32x3/10"]),
     (["{digits}", "--model.name", "cnn4"], ["(8, 8, 1)", "cnn4", "16x16"]),
     (["{digits}", "--model.stem", "cifar"], ["stem", "convnet"]),
     (["{digits}", "--optimizer.name", "adm"], ["adm", "adam"]),
     (["{digits}", "--optimizer.momentum", "0.5"], ["momentum", "adamw"]),
-    (["{digits}", "--optimizer.schedule", "cosin"], ["cosin", "cosine"]),
-    (["{digits}", "--precision", "fp8"], ["fp8", "bf16"]),
     (["{digits}", "--parallel.data", "3"], ["parallel.data = 3", "1"]),
     (
         ["{digits}", "--data.mean", "0", "1", "--data.std", ".5", "1"],
         ["(0.0, 1.0)", "2 v"],
     ),
-    (["{digits}", "--data.mean", "123.7", "--data.std", "58"], ["123.7", "255"]),
-    (["{digits}", "--train.epochs", "inf"], ["epochs = inf", "finite"]),
     (["{digits}", "--train.epochs", "1e30"], ["train.epochs = 1e+30", "2e+31 steps"]),
-    (["{digits}", "--optimizer.warmup-epochs", "nan"], ["warmup_epochs = nan"]),
     (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "leaves nothing"]),
     (
         ["{digits}", "--optimizer.warmup-fraction", "1"],
@@ -352,9 +315,6 @@ BAD_INPUT = [
         ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],
         ["steps_per_call = 32", "20 steps by train.eval_every_epochs;", "most 20"],
     ),
-    (["{digits}", "--optimizer.warmup-epochs", "999"], ["warmup"]),
-    (["data", "--prepare", "mnist"], ["mnist", "tfds:"]),
-    (["data", "--prepare", "tfds:mnist", "--data-dir", "x"], ["pip install"]),
 ]
 
 
@@ -391,8 +351,6 @@ def test_bad_input_ends_with_one_message(
         ("train", "--optimizer.lr=0.1", "write --optimizer.learning-rate 0.1"),
         ("train", "--batch-size 8", "--batch-size: no such option; write --data.batch"),
         ("train", "--amp --epochs 3", "--amp: no such option; write --precision\n"),
-        ("train", "--output-dir x", "write --workdir x"),
-        ("find-lr", "--wd 0.1 --steps 50", "write --optimizer.weight-decay 0.1"),
         ("evaluate", "--bs 3", "--bs: no such option; write --data.batch-size 3"),
     ],
 )
@@ -423,7 +381,6 @@ CONFIG_FILES = [
     ("def get_config():\n    return {}\n", ["returned dict", "Config"]),
     ("def get_config():\n    return 1 / 0\n", [":2", "ZeroDivisionError"]),
     ("def get_config(:\n", [":1", "SyntaxError"]),
-    ("import no_such_module\n", [":1", "no_such_module"]),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
         "    return Config(optimizer=OptimizerConfig(lerning_rate=1.0))\n",
@@ -503,7 +460,7 @@ def homeless(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path, write_config):
     model = 'ModelConfig(name="lenet")'
     data = 'DataConfig(source="synthetic:16x16x1/4/96", batch_size=16)'
@@ -517,6 +474,7 @@ def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path, write_conf
     assert not (ROOT / "~").exists()
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home_may_name_a_cache(tmp_path: Path):
     code = "from jaxtrain.parallel import devices\ndevices.start('cpu')"
     result = homeless(code, XDG_CACHE_HOME=str(tmp_path))
@@ -536,12 +494,14 @@ def test_programs_are_not_kept_where_others_can_write(
     assert f"{tmp_path}/jaxtrain/xla" in told and "JAX_COMPILATION_CACHE_DIR" in told
 
 
+@pytest.mark.slow
 def test_missing_gpu_is_refused(cli: Cli):
     result = cli.process("--config", DIGITS, "--platform", "gpu", JAX_PLATFORMS="")
     assert result.code == 2, result.stderr
     assert "[cuda12]" in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     """A learning rate of 1e30 overflows: the state before it is what is saved."""
     config = write_config(
@@ -551,20 +511,14 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
             checkpoint="CheckpointConfig(every_steps=1)",
         )
     )
-    result = cli.process("--config", config, "--workdir", "run")
+    result = cli("--config", config, "--workdir", "run")
     assert result.code == 5, result.stderr
     for part in ("5 non-finite steps in a row", "run/checkpoints/", "learning_rate"):
         assert part in result.stderr
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [[], pytest.param(["--train.stop-after-steps", "30"], marks=pytest.mark.slow)],
-)
-def test_bad_numbers_are_seen_between_lines_of_metrics(
-    cli: Cli, write_config, words: list[str]
-):
+def test_bad_numbers_are_seen_between_lines_of_metrics(cli: Cli, write_config):
     config = write_config(
         recipe(
             optimizer='OptimizerConfig(name="sgd", learning_rate=1e30)',
@@ -573,7 +527,7 @@ def test_bad_numbers_are_seen_between_lines_of_metrics(
             logging="LoggingConfig(every_steps=1000)",
         )
     )
-    result = cli("--config", config, "--workdir", "run", *words)
+    result = cli("--config", config, "--workdir", "run")
     assert result.code == 5, result.stderr
     assert "step 3: 3 non-finite steps in a row" in result.stderr
     assert "the update is not finite" in result.stderr
@@ -597,6 +551,7 @@ def test_damaged_file_of_a_workdir_is_named(cli: Cli, write_config):
         path.write_bytes(good)
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_workdir_are_refused(cli: Cli, write_config):
     config = write_config(recipe(train="TrainConfig(steps=100000)"))
     words = ["--config", config, "--workdir", "run"]
@@ -626,6 +581,7 @@ run()
 """
 
 
+@pytest.mark.slow
 def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     words = ["--config", write_config(recipe()), "--workdir", "run"]
     process = cli.start(*words, program=READS)
@@ -672,7 +628,7 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
     state = tmp_path / "run" / "checkpoints" / "10" / "state"
     part = next(state.glob("params.head.linear.bias/c/*"))
     part.write_bytes(bytes(part.stat().st_size))
-    verified = cli.process("checkpoint", "--verify", "--workdir", "run")
+    verified = cli("checkpoint", "--verify", "--workdir", "run")
     assert verified.code == 1
     assert "1 damaged checkpoint" in verified.stderr and "(10)" in verified.stderr
     assert "DAMAGED" in verified.stdout.splitlines()[0]

@@ -23,10 +23,8 @@ from tests.helpers.waiting import PATIENCE
 COMMANDS = {
     "train": "--config {recipe} --workdir {new}",
     "sweep": "sweep --config {recipe} --space {space} --trials 1 --workdir {new}",
-    "models": "models",
     "help": "--help",
     "predict": "predict --workdir {run} {image}",
-    "table": "predict --workdir {run} --out {new}.csv {image}",
     "evaluate": "evaluate --workdir {run} --out {new}.json",
     "checkpoint": "checkpoint --list --workdir {run}",
     "report": "report --workdir {run} --out {new}.html",
@@ -37,12 +35,11 @@ NAMES = [name for name, words in COMMANDS.items() if installed([words])]
 WRITES = {
     "train": "/summary.json",
     "sweep": "/trial-0000/summary.json",
-    "table": ".csv",
     "evaluate": ".json",
     "report": ".html",
 }
 # Those whose result is their output.
-PRINTS = ("models", "help", "predict", "checkpoint")
+PRINTS = ("help", "predict", "checkpoint")
 # Lines of Python that come before the program, by property.
 OUTPUT = {
     "kept": "",
@@ -112,7 +109,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    "row", thinned(2, map(pytest.param, covering())), ids=", ".join
+    "row", thinned(5, map(pytest.param, covering())), ids=", ".join
 )
 def test_a_command_in_a_poor_environment(
     row: tuple[str, ...], given: dict[str, Path], cli: Cli
@@ -151,7 +148,7 @@ def test_output_of_a_shell(redirection: str, code: int):
     assert result.stderr.count("\n") == ("2>&-" not in redirection)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_names_of_files_in_a_locale_of_ascii(cli: Cli, given: dict[str, Path]):
     """TensorStore opens no folder there; names in messages and tables are escaped."""
     ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -128,11 +128,9 @@ def test_streams_of_others_stay():
     ("error", "named"),
     [
         (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free some"),
-        (OSError(errno.EDQUOT, "Quota"), "the quota of the user"),
         (OSError(errno.EROFS, "Read-only", "/ro"), "/ro: Read-only: choose a folder"),
         (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied: change the perm"),
         (OSError(errno.EMFILE, "Too many"), "(ulimit -n 4096), or set a smaller data."),
-        (OSError(errno.ENFILE, "Too many"), "fs.file-max"),
         (BlockingIOError(errno.EAGAIN, "Again"), "ulimit -u"),
         (RuntimeError("can't start new thread"), "ulimit -u"),
         (FileNotFoundError(errno.ENOENT, "No usable temporary directory"), "TMPDIR"),

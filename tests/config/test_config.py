@@ -7,10 +7,8 @@ import pytest
 from jaxtrain import config as config_lib
 from jaxtrain.config import (
     AugmentConfig,
-    CheckpointConfig,
     Config,
     DataConfig,
-    LoggingConfig,
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
@@ -40,31 +38,19 @@ def test_json_that_is_no_config_is_refused(text: str):
     ("make", "named"),
     [
         (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),  # pyright: ignore
-        (lambda: OptimizerConfig(learning_rate=-1.0), "learning_rate = -1.0"),
         (lambda: OptimizerConfig(momentum=1.0), "momentum = 1.0"),
         (lambda: OptimizerConfig(milestones=(0.5, 0.2)), "milestones"),
-        (lambda: OptimizerConfig(milestones=(1.5,)), "milestones"),
         (lambda: ModelConfig(stem="big"), "stem = 'big'"),  # pyright: ignore
-        (lambda: ModelConfig(width=0.0), "width = 0.0"),
         (lambda: DataConfig(batch_size=0), "batch_size = 0"),
         (lambda: DataConfig(batch_size=1.5), "batch_size = 1.5"),  # pyright: ignore
-        (lambda: DataConfig(batch_size=True), "batch_size = True"),
         (lambda: DataConfig(channels=2), "channels = 2"),
         (lambda: DataConfig(mean=(0.5,)), "mean and std"),
-        (lambda: DataConfig(mean=(0.5,), std=(0.0,)), "std = (0.0,)"),
-        (lambda: DataConfig(mean=(0.5,), std=(1.5,)), "std = (1.5,)"),
         (lambda: DataConfig(mean=(0.5, 123.7), std=(1.0,)), "divided by 255"),
         (lambda: DataConfig(mean=(0.5, "x"), std=(1.0,)), "mean = (0.5, 'x')"),  # pyright: ignore
-        (lambda: OptimizerConfig(milestones=(0.5, True)), "milestones = (0.5, True)"),
-        (lambda: OptimizerConfig(learning_rate=True), "learning_rate = True"),
         (lambda: OptimizerConfig(step_factor=10.0), "step_factor = 10.0"),
         (
             lambda: ParallelConfig(batch_norm=True),  # pyright: ignore
             "batch_norm = True: expected one of global or int",
-        ),
-        (
-            lambda: ParallelConfig(xla_flags="fast"),  # pyright: ignore
-            "xla_flags = 'fast': expected one of default, overlap",
         ),
         (lambda: ParallelConfig(heartbeat_seconds=1e9), "31536000 seconds"),
         (lambda: TrainConfig(epochs=float("inf")), "epochs = inf: expected a finite"),
@@ -72,15 +58,9 @@ def test_json_that_is_no_config_is_refused(text: str):
             lambda: TrainConfig(steps=10**5000),
             "expected a number of at most 2147483647",
         ),
-        (lambda: DataConfig(validation_fraction=1.0), "validation_fraction = 1.0"),
-        (lambda: AugmentConfig(crop_padding=-1), "crop_padding = -1"),
-        (lambda: ParallelConfig(data=0), "data = 0"),
         (lambda: TrainConfig(), "epochs or steps"),
         (lambda: TrainConfig(steps=0), "steps = 0"),
         (lambda: TrainConfig(steps=1, label_smoothing=1.0), "label_smoothing"),
-        (lambda: CheckpointConfig(keep=0), "keep = 0"),
-        (lambda: LoggingConfig(every_steps=0), "every_steps = 0"),
-        (lambda: Config(seed=-1), "seed = -1"),
         (lambda: Config(seed=2**32), "seed = 4294967296"),
         (
             lambda: Config(train=TrainConfig(epochs=1, steps=2)),

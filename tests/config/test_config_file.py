@@ -82,8 +82,6 @@ def test_packages_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ("files", "place", "reason"),
     [
         ({"common": "x = 1\ny = x / 0\n"}, "common.py:2, for", "ZeroDivisionError"),
-        ({"common": "x = (\n"}, "common.py:1, for", "SyntaxError"),
-        ({"common": "import no_such\n"}, "common.py:1, for", "no_such"),
         (
             {"common": "from jaxtrain.config import *\n\nModelConfig(width=-1.0)\n"},
             "common.py:3, for",

@@ -118,7 +118,7 @@ def test_true_and_what_is_not_finite_are_no_numbers(path: str):
 @pytest.mark.slow
 @each_row("path", HINTS)
 def test_any_value_of_a_field_holds_or_is_refused(path: str):
-    @examples(15)
+    @examples(6)
     @given(value=st.one_of(ANYTHING, sensible(path)))
     def holds(value: Any) -> None:
         check({path: value})

@@ -24,6 +24,7 @@ from jaxtrain.tasks.build import build_task
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.tiers import thinned
 
 IMAGENET = ((224, 224, 3), 1000, 1_255_544)
 # Recipe -> image shape as the model sees it, classes, training examples, parameters of
@@ -252,8 +253,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
 
 
 @pytest.mark.plugins
-@pytest.mark.slow
-@pytest.mark.parametrize("path", OF_CLASSES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", thinned(2, OF_CLASSES), ids=lambda path: path.stem)
 def test_recipe_builds_abstractly(path: Path):
     """On generated images, as many as the training split has, from random weights."""
     config = load_config(path)

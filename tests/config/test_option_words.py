@@ -28,9 +28,7 @@ def options(folder: Path, train: str, *words: str) -> dict[str, Any]:
         ([], TEACHER),
         (["--train.method-options", "teacher", "runs/b"], {"teacher": "runs/b"}),
         (["--train.method-options.teacher", "runs/b"], {"teacher": "runs/b"}),
-        (["--train.method-options.teacher=runs/b"], {"teacher": "runs/b"}),
         (["--train.method_options.temperature", "2.5"], {"temperature": 2.5}),
-        (["--train.method-options", "hard", "True"], {"hard": True}),
         (
             ["--train.method-options.teacher-precision", "bf16", "--seed", "3"],
             {"teacher_precision": "bf16"},
@@ -57,7 +55,6 @@ def test_what_is_named_replaces_an_option_and_the_others_stay(
 @each_row(
     "words",
     [
-        ["--train.method-options", "epsilon", "0.1", "steps", "3"],
         ["--train.method-options.epsilon", "0.1", "--train.method-options.steps", "3"],
         ["--train.method-options.steps=3", "--train.method-options", "epsilon", "0.1"],
     ],

@@ -56,7 +56,7 @@ def leave(position: int) -> int:
     return sys.exit(position)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_reader_that_exits():
     """Of a worker that ends with 0 its trainer would wait for more batches."""
     with pytest.raises(UserError, match=r"test_ahead\.py:\d+: SystemExit: 0: a part"):
@@ -69,13 +69,16 @@ READ = "from jaxtrain.data import ahead; print(next(ahead.by_workers({}, 0, 4, 1
 PAGES = 'lambda i: __import__("numpy").ones({}_000_000)'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "read", "reason"),
     [
-        ("ro", "abs", "Read-only file system"),
-        ("size=64k", "abs", "No space left on device"),
-        ("size=1m", PAGES.format(1), "No space left on device"),
+        pytest.param("ro", "abs", "Read-only file system", marks=pytest.mark.slow),
+        pytest.param(
+            "size=1m",
+            PAGES.format(1),
+            "No space left on device",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_workers_need_shared_memory(options: str, read: str, reason: str):

@@ -114,14 +114,10 @@ def with_label(image: bytes) -> bytes:
 WHOLE = saved(**pair())
 NPZ: list[tuple[bytes, str]] = [
     (b"", "no .npz file, or damaged"),
-    (b"text", "no .npz file, or damaged"),
-    (npy(header("(4,)"), b"\0" * 4), "no .npz file, or damaged"),
     (WHOLE[:-40], "no .npz file, or damaged"),
     (WHOLE[:150] + bytes([WHOLE[150] ^ 1]) + WHOLE[151:], "damaged|cannot be read"),
     (npz(), "it holds no image, label"),
-    (saved(x_train=random(4, 3, 3), y_train=[0, 1, 0, 1]), "it holds no image, label"),
     (saved(**pair(), image_test=random(2, 3, 5)), "it holds no label_test"),
-    (saved(**pair(), image_val=random(2, 3, 5)), "it holds image_val, too"),
     (
         saved(image=np.zeros((4, 3, 3)), label=[0, 1, 0, 1]),
         "of float64, expected uint8",
@@ -138,26 +134,15 @@ NPZ: list[tuple[bytes, str]] = [
         r"shape \(4, 9\): expected \(N, H, W\)",
     ),
     (saved(image=random(4, 0, 3), label=[0, 1] * 2), "and none of them 0"),
-    (saved(image=random(0, 3, 3), label=np.zeros(0, int)), "and none of them 0"),
     (saved(**pair(4, 3, 32, 32)), "the channels last and at most 4"),
-    (saved(**pair(), **pair(2, 5, 5, suffix="_test")), "its splits differ in shape"),
     (saved(image=np.array([Code()] * 4), label=[0, 1] * 2), "holds Python objects"),
     (saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2), "by columns"),
     (
         with_label(npy(header("(4, 3, 3)"), b"\0" * 35)),
         "tells of 1.. bytes, and 1.. unp",
     ),
-    (with_label(npy(header("(4, 99999, 99999)"))), r"tells of 39,999,200,0\d\d bytes"),
     (with_label(npy(header("(4, -3, -3)"), b"\0" * 36)), "its shape is .4, -3, -3."),
-    (
-        with_label(npy(header("(4, True, 36)"), b"\0" * 144)),
-        "its shape is .4, True, 36.",
-    ),
-    (with_label(npy(header("(4, 3, 3)", "|O"))), "holds Python objects"),
-    (with_label(npy("(" * 5000)), "its header cannot be read"),
     (with_label(npy("__import__('os')._exit(99)")), "its header cannot be read"),
-    (with_label(b"\x93NUMPY\x03\x00"), "its header cannot be read"),
-    (with_label(b""), "its header cannot be read"),
 ]
 
 
@@ -309,11 +294,10 @@ def write_idx(
         (folder / f"._{name}").write_bytes(b"\0")
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_idx(tmp_path: Path, packed: bool):
+def test_idx(tmp_path: Path):
     train, test = pair(30, 7, 5), pair(8, 7, 5)
-    write_idx(tmp_path, train, packed)
-    write_idx(tmp_path, test, not packed, prefix="t10k")
+    write_idx(tmp_path, train, packed=True)
+    write_idx(tmp_path, test, packed=False, prefix="t10k")
     splits = load_images(source=f"idx:{tmp_path}", validation_fraction=0)
     for source, expected in ((splits.train, train), (splits.test, test)):
         batch = read_all(source)
@@ -329,8 +313,13 @@ def test_idx_without_a_test_split_and_with_dots_in_the_names(tmp_path: Path):
     assert (len(splits.train), len(splits.test)) == (36, 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("split", ["test", "train"])
+@pytest.mark.parametrize(
+    "split",
+    [
+        pytest.param("test", marks=pytest.mark.slow),
+        pytest.param("train", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
     """TFDS's files are in another order: the rows are compared sorted."""
     found = []
@@ -350,22 +339,12 @@ def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
 HEADER = b"\0\0\x08\3" + struct.pack(">3I", 4, 3, 5)
 IDX: list[tuple[str, bytes | None, str]] = [
     ("images-idx3", None, "there is no train-images-idx3-ubyte, nor the same with .gz"),
-    ("labels-idx1", None, "there is no train-labels-idx1-ubyte, nor"),
-    ("images-idx3", b"", "it begins with nothing, expected 00000803, images"),
     ("images-idx3", HEADER[:9], "its header is cut off"),
-    (
-        "images-idx3",
-        b"\0\0\x0d\3" + HEADER[4:],
-        "begins with 00000d03, expected 0000080",
-    ),
     ("images-idx3", idx(random(4)), "begins with 00000801, expected 00000803"),
     ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
     ("images-idx3", HEADER + bytes(61), "it goes on after its last example"),
     ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, which it cannot hold"),
-    ("images-idx3", idx(random(4, 0, 5)), "and none of them 0"),
     ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
-    ("labels-idx1", idx(np.zeros(4)), "has one class, 0: two or more"),
-    ("labels-idx1", b"\0\0\x08\1" + b"\xff" * 4, "which it cannot hold"),
 ]
 
 
@@ -382,14 +361,3 @@ def test_idx_files_that_are_wrong(
         path.write_bytes(gzip.compress(data) if packed else data)
     with pytest.raises(UserError, match=message):
         load_images(source=f"idx:{tmp_path}")
-
-
-def test_what_gzip_cannot_unpack(tmp_path: Path):
-    write_idx(tmp_path, pair(30, 8, 8), packed=True)
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    whole = path.read_bytes()
-    flipped = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
-    for data in (whole[:-9], whole[:5], b"text", flipped, whole + b"rest"):
-        path.write_bytes(data)
-        with pytest.raises(UserError, match=r"images-idx3-ubyte.gz: it"):
-            load_images(source=f"idx:{tmp_path}")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.numerics import FP64, TOLERANCE
-from tests.helpers.processes import Cli, run_two
+from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.tiers import of_plugins
 
 STEPS = 4
 CONFIG = recipe(
@@ -22,12 +21,6 @@ CONFIG = recipe(
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=1)",
 )
-# Words of a run, and its devices.
-OTHERS = {
-    "streamed": ("--data.cache stream", 1),
-    "data": ("--parallel.preset data_parallel", 8),
-    "stages": ("--parallel.pipeline-stages 2", 8),
-}
 
 
 def run(folder: Path, name: str, words: str = "", devices: int = 1) -> Path:
@@ -45,30 +38,14 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", of_plugins(OTHERS, "stages"))
-def test_cached_streamed_and_on_many_devices_it_is_the_same(
-    one: Path, tmp_path: Path, other: str
-):
-    words, devices = OTHERS[other]
-    many = run(tmp_path, "many", words, devices)
-    assert read_summary(many)["num_devices"] == devices
-    assert_like(one, many)
-
-
-@pytest.mark.slow
-def test_two_processes_mix_the_pairs_of_one(one: Path, tmp_path: Path):
-    config = write_recipe(tmp_path / "recipe.py", CONFIG)
-    words = ["--config", config, "--workdir", tmp_path / "two", "--precision", "fp64"]
-    result = run_two(tmp_path, *words, "--data.cache", "stream", **FP64)
-    assert result.code == 0, result.stderr
-    assert read_summary(tmp_path / "two")["num_processes"] == 2
-    assert_like(one, tmp_path / "two")
-
-
-def assert_like(one: Path, other: Path) -> None:
+@pytest.mark.plugins
+def test_streamed_on_many_devices_it_is_the_same(one: Path, tmp_path: Path):
+    words = "--parallel.pipeline-stages 2 --data.cache stream"
+    many = run(tmp_path, "many", words, devices=8)
+    assert read_summary(many)["num_devices"] == 8
     for kind, name in (("train", "loss"), ("train", "grad_norm"), ("eval", "loss")):
         expected = [line[name] for line in read_lines(one, kind)]
-        found = [line[name] for line in read_lines(other, kind)]
+        found = [line[name] for line in read_lines(many, kind)]
         assert len(found) == len(expected) > 1
         np.testing.assert_allclose(found, expected, rtol=TOLERANCE)
 

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from jaxtrain import keys, own
-from jaxtrain.cli import main
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
@@ -29,7 +28,7 @@ from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.pooled import POOLED
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
-from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.runs import read_lines, read_summary
 
 SIZE = 16
 # Height and width: smaller than the canvas of 32, larger, much larger.
@@ -192,22 +191,6 @@ def batches(**changes: Any) -> list[dict[str, Any]]:
     return list(loader.train_batches(config, train, mesh, order, 2, 5))
 
 
-def assert_same_batches(some: list[Any], others: list[Any]) -> None:
-    for one, other in zip(some, others, strict=True):
-        assert one.keys() == other.keys()
-        for name in one.keys() - {"image"}:
-            assert np.array_equal(one[name], other[name])
-        assert all(map(np.array_equal, on_canvases(one), on_canvases(other)))
-
-
-@pytest.mark.plugins
-def test_packed_files_give_the_same(here: Path):
-    from jaxtrain.plugins.packed.writer import pack
-
-    pack(DataConfig(source="folder:photos"), here / "packed")
-    assert_same_batches(batches(source="packed:packed"), batches())
-
-
 def test_they_cannot_be_kept_on_the_device(here: Path):
     with pytest.raises(UserError, match="differ in size"):
         load_images(**FIELDS, cache="device")
@@ -225,17 +208,6 @@ RUN = recipe(
 )
 
 own.allow(["tests.helpers.pooled:Pooled"])
-
-
-@pytest.mark.slow
-def test_a_run_stops_and_goes_on(here: Path):
-    """With accumulation, several steps a call and images that grow."""
-    write_recipe(here / "run.py", RUN)
-    assert main(["--config", "run.py", "--workdir", "whole"]) == 0
-    last = read_summary(here / "whole")["step"]
-    for stop in ("--train.stop-after-steps 4", ""):
-        assert main(f"--config run.py --workdir parts {stop}".split()) == 0
-    assert_same_run(here / "parts", here / "whole", step=last)
 
 
 @pytest.mark.slow
@@ -257,7 +229,6 @@ def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
 # Words of a run, its devices.
 OTHERS = {
     "workers": ("--data.workers 2", 1),
-    "data": ("--parallel.preset data_parallel", 8),
     "stages": ("--parallel.pipeline-stages 2", 8),
 }
 # A pipeline takes images of one size, and one step a call.

@@ -57,7 +57,6 @@ def test_columns_in_any_order(root: Path):
 @each_row(
     ("labels", "expected"),
     [
-        (("0", "1", "2"), ("0", "1", "2")),
         (("10", "9", " 100 "), ("9", "10", "100")),
         (("10", "9", "09"), ("09", "10", "9")),
         (("1", "0", "9" * 5000), ("0", "1", "9" * 5000)),
@@ -84,10 +83,8 @@ def test_labels_are_numbers_or_names(
         ("path\tlabel\na/1.png\tx\nb/3.png\tKäfer\n".encode("utf-16"), ""),
         (b"path;label\na/1.png;x\nb/3.png;K\xe4fer\n", "encoding of list.csv: cp1252"),
         ("sep=;\r\nPath;Label\r\na/1.png;x\r\nb/3.png;Käfer\r\n;\r\n;\r\n", ""),
-        ("sep=|\npath|label\na/1.png|x\nb/3.png|Käfer\n", ""),
         ("path,label\na\\1.png,x\nb\\3.png,Ka\u0308fer\n", ""),
         ("file_name,label\na/1.png,x\nb/3.png,Käfer", "files: column file_name"),
-        ("Image,label\na/1.png,x\nb/3.png,Käfer", "files: column Image"),
         (
             "image,filepath,label\n1,a/1.png,x\n2,b/3.png,Käfer",
             "files: column filepath, and not image",
@@ -164,29 +161,17 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
     ("text", "message"),
     [
         ("", "line 1: expected a header .* no column 'path': ''"),
-        ("a/1.png,x\n", "line 1: .* no column 'path': 'a/1.png, x'"),
         ("path;label\na/1.png;x\n", "has one class, x"),
-        ("id;label\na/1.png;x\n", "no column 'path': 'id, label'"),
-        ("sep=;\npath,label\n", "line 2: .* no column 'path': 'path,label'"),
         ("path,label,label\n", "it has 'label' twice"),
         (b"PK\x03\x04", "it is a ZIP file, such as a workbook"),
         ("path,label\n", "lists no image"),
         (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
-        (GOOD + "a/2.png,x,y\n", "line 4: 3 fields, but 2 columns"),
         (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
-        (GOOD + f"{'a' * 200_000},x\n", "line 4: field larger than"),
-        (GOOD + ",x\n", "line 4: the path is empty"),
-        (GOOD + "a/9.png,x\n", "line 4: a/9.png: No such file"),
         (GOOD + "a/\0.png,x\n", r"line 4: a/\\x00.png: .*embedded null"),
-        (GOOD + f"{'a' * 3000},x\n", "line 4: a+: File name too long"),
         (GOOD + "b,x\n", "line 4: b is no regular file"),
-        (GOOD + "/etc/passwd,x\n", "line 4: /etc/passwd leads out of the folder"),
-        (GOOD + "../list.csv,x\n", r"line 4: \.\./list.csv leads out"),
         (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x leads out"),
         (GOOD + ".,x\n", r"line 4: \. leads out"),
-        (GOOD + "./a/1.png,x\n", "line 4: a/1.png is in line 2 already"),
         ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),
-        ("path,label\na/1.png,x\na/2.png,x\n", "has one class, x: two or more"),
         (
             "path,label,split\na/1.png,x,test\nb/3.png,y,test",
             "has the splits test, and no train",
@@ -249,18 +234,6 @@ def test_numbers_to_predict_are_no_classes(root: Path):
 # --- targets of several numbers ------------------------------------------------------
 
 
-def test_columns_of_numbers(root: Path):
-    """Named columns become targets in their order; empty cells are NaN."""
-    text = "x;path;split;y\n1;a/1.png;train;0.5\n;a/2.png;train;-2e3\n0;b/3.png;test;\n"
-    store, splits = opened(root, text, targets=("y", "x"))
-    expected = np.array([[0.5, 1], [-2000, np.nan], [np.nan, 0]], np.float32)
-    np.testing.assert_array_equal(store.read(np.arange(3))[1], expected)
-    np.testing.assert_array_equal(store.targets(np.arange(3)), expected)
-    assert store.facts["target_names"] == ("y", "x")
-    assert splits["test"][0].tolist() == [2]
-    assert store.strata(np.arange(3)).tolist() == [0, 0, 0]
-
-
 def test_lists_of_labels(root: Path):
     """A list in the column label becomes columns of 0 and 1, grouped by label."""
     text = "path,label\na/1.png,dog; cat\na/2.png,\nb/3.png,cat;\n"
@@ -276,8 +249,6 @@ def test_lists_of_labels(root: Path):
     [
         (("dgo",), "path,dog\na/1.png,1\n", "no column 'dgo'.*perhaps you meant dog"),
         (("dog",), "path,dog\na/1.png,yes\n", "line 2: dog is 'yes'.*give a number"),
-        (("dog",), "path,dog\na/1.png,inf\n", "line 2: dog is 'inf'.*give a number"),
-        (("dog",), "path,dog,dog\na/1.png,1,1\n", "'dog' twice"),
     ],
 )
 def test_what_is_no_column(

@@ -5,7 +5,6 @@ import re
 import resource
 import struct
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -229,13 +228,9 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("least", "factor"),
     [
         (None, 1),
-        ((160, 240), 1),
         ((81, 100), 1),
         ((80, 120), 2),
-        ((80, 121), 1),
         ((40, 60), 4),
-        ((41, 60), 2),
-        ((20, 30), 8),
         ((1, 1), 8),
     ],
 )
@@ -363,20 +358,13 @@ def test_the_limit_is_the_config_s_alone():
 
 JPEG = encode(Image.fromarray(smooth(40, 56)), "JPEG")
 TIFF = encode(Image.fromarray(smooth(40, 56)), "TIFF", compression="tiff_lzw")
-DEFLATED = encode(
-    Image.fromarray(smooth(40, 56)), "TIFF", compression="tiff_adobe_deflate"
-)
 BAD: dict[str, tuple[bytes | OSError, str]] = {
     "missing": (OSError(2, "No such file or directory"), "No such file or directory"),
-    "empty": (b"", "the file is empty"),
-    "text": (b"no image", "WEBP, TIFF, AVIF, HEIF)"),
     "most of a JPEG": (JPEG[:-20], "Premature end of JPEG file"),
     "a header": (JPEG[:200], "Truncated File Read"),
-    "half a PNG": (png(40, 40, bytes(1640))[:50], "Truncated|truncated|broken"),
     "a lying PNG": (png(500, 500, b"short"), "unrecognized data|truncated|not enough"),
     "half a TIFF": (TIFF[: len(TIFF) // 2], ""),
     "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image of"),
-    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image of"),
 }
 
 
@@ -396,20 +384,6 @@ def test_bytes_between_the_parts_of_a_jpeg_do_no_harm():
     data = JPEG[:place] + b"ab" + JPEG[place:]
     for least in (None, (5, 7)):
         assert (decode(data, 3, least=least) - decode(JPEG, 3) <= 4).all()
-
-
-NOISY: list[Callable[[], bytes]] = [
-    lambda: DEFLATED[:100] + bytes([DEFLATED[100] ^ 255]) + DEFLATED[101:],
-    lambda: TIFF[: len(TIFF) // 2],
-    lambda: b"II*\0" + struct.pack("<IHHHII", 8, 1, 277, 3, 1, 99) + bytes(4),
-]
-
-
-@each_row("number", range(len(NOISY)))
-def test_nothing_is_printed(number: int, capfd: pytest.CaptureFixture[str]):
-    with pytest.raises(UnreadableError):
-        decode(NOISY[number](), 3)
-    assert capfd.readouterr() == ("", "")
 
 
 @each_row(

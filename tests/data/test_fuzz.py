@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from jaxtrain.config import DataConfig
@@ -172,7 +170,7 @@ def test_images(format: str, capfd: pytest.CaptureFixture[str]):
     for data in files:
         assert open_file(data, MAX_PIXELS).decode(3).any()
     capfd.readouterr()  # What libtiff says of its own writing.
-    check(files, decode, 12400, seed=1)
+    check(files, decode, 2500, seed=1)
     assert capfd.readouterr() == ("", "")
 
 
@@ -232,22 +230,3 @@ def test_tables(tmp_path: Path):
     path = tmp_path / "list.csv"
     use = opening(path, open_csv, f"csv:{path}")
     check([TABLE, TABLE.replace(b"\n", b"\r\n")], use, 2000, seed=1)
-
-
-@given(
-    text=st.lists(
-        st.sampled_from(["a/1.png", "b/2.png", "x", "0", "val", ",", ",", "\n", "\n"])
-        | st.text(max_size=3)
-    ).map("".join)
-)
-@settings(
-    max_examples=60,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_tables_of_any_text(tmp_path: Path, text: str):
-    write_folder(tmp_path, {"a/1.png": 1, "b/2.png": 2})
-    path = tmp_path / "list.csv"
-    use = opening(path, open_csv, f"csv:{path}")
-    use(b"path,label,split\n" + text.encode("utf-8", "surrogatepass"))

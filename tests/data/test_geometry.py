@@ -7,12 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import AUGMENTATIONS, affine, check_augmentations
+from jaxtrain.data.augment import AUGMENTATIONS, check_augmentations
 from jaxtrain.data.augment.geometry import Flip, ResizedBox
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.preprocess import make_preprocess
@@ -165,28 +163,6 @@ def distinct(places: np.ndarray) -> np.ndarray:
     size = np.array([WIDTH, HEIGHT])
     border = np.minimum(np.abs(places), np.abs(places - size))
     return np.all(border > 0.01, axis=-1)
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.floats(-180, 180),
-    st.floats(-0.99, 0.99),
-    st.tuples(st.integers(-30, 30), st.integers(-30, 30)),
-    st.tuples(st.floats(-50, 50), st.floats(-50, 50)),
-)
-def test_points_go_by_the_inverse_of_the_map(degrees, slope, shift, point):
-    """`affine` maps lead from the result back to the image, as those of Pillow."""
-    for one in (
-        affine.rotate(degrees, HEIGHT, WIDTH),
-        affine.shear_x(slope),
-        affine.shear_y(slope),
-        affine.translate(*shift),
-    ):
-        a, b, c, d, e, f = one
-        coefficients = affine.fixed(np.array(one))
-        x, y = affine.move_points(jnp.array(point), jnp.asarray(coefficients))
-        back = np.array([a * x + b * y + c, d * x + e * y + f])
-        np.testing.assert_allclose(back, point, atol=5e-3)
 
 
 def test_arrays_keep_their_dims_and_dtypes():

@@ -14,7 +14,6 @@ from huggingface_hub import constants
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data.hf import HfStore, open_hf
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey, load_images, read_all
@@ -112,22 +111,6 @@ def test_an_image_that_is_only_a_path_is_not_opened():
     assert files[0].data == grey(1)
     assert files[1].name == "split 'train' of hf:set: image 1"
     assert "holds its path, not the image" in str(files[1].data)
-
-
-def test_unreadable_images_of_a_saved_set(tmp_path: Path):
-    some = rows(0, 4)
-    texts = [{"bytes": d, "path": None} for d in (grey(1), b"text", b"", grey(2))]
-    bad = datasets.Dataset.from_dict(
-        {"image": texts, "label": [0, 1, 0, 1]}, features=some.features
-    )
-    save(tmp_path / "set", train=bad, test=some)
-    source = load_images(
-        source=f"hf:{tmp_path}/set", image_size=4, validation_fraction=0
-    ).train
-    unreadable: list[Unreadable] = []
-    read_all(source, unreadable=unreadable)
-    assert [bad.index for bad in unreadable] == [1, 2]
-    assert "split 'train' of hf:" in unreadable[0].name
 
 
 def no_images(folder: Path) -> None:

@@ -106,7 +106,7 @@ def test_too_many_bad_files_are_told(here: Path, capsys: pytest.CaptureFixture[s
     assert "set/train/b/x.png is unreadable: the file is empty" in told
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_seventy_thousand_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path / "run.py", RUN)

@@ -1,14 +1,12 @@
 """Conversion: channels, size, and the random crop."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from jaxtrain.data import canvas, images
 from jaxtrain.data.files import open_file
-from tests.helpers.images import encode, load_images, on_canvases, read_all
+from tests.helpers.images import encode, load_images, read_all
 
 
 def bilinear(image: np.ndarray, size: int) -> np.ndarray:
@@ -97,31 +95,6 @@ def test_random_windows_have_the_area_and_aspect_of_the_inception_crop():
 def test_windows_of_extreme_images_are_centred():
     assert images.random_window(1000, 6, (1,)) == (0, 496, 6, 504)
     assert images.random_window(6, 1000, (1,)) == (496, 0, 504, 6)
-
-
-def test_random_crops_are_functions_of_seed_and_index():
-    stored = load_images(source="synthetic:40x30x3/2/64", image_size=16).train
-    source = dataclasses.replace(stored, fit=images.Fit(window=images.WINDOW))
-
-    def crop(seed: tuple[int, int], indices: np.ndarray) -> list[np.ndarray]:
-        seeds = np.array([[*seed, index] for index in indices])
-        return on_canvases(source.read(indices, crop_seeds=seeds))
-
-    whole = crop((3, 1), np.arange(58))
-    indices = np.array([9, 50, 9, 2])
-    part = crop((3, 1), indices)
-    assert all(np.array_equal(part[i], whole[n]) for i, n in enumerate(indices))
-    for other_seed in ((3, 2), (4, 1)):
-        other = crop(other_seed, np.arange(58))
-        assert not any(map(np.array_equal, other, whole))
-    stored = load_images(source="synthetic:40x30x3/2/64").train.read(indices)["image"]
-    for i, index in enumerate(indices):
-        left, top, right, bottom = images.random_window(40, 30, (3, 1, index))
-        window = stored[i][top:bottom, left:right]
-        if max(window.shape) > 32:
-            picture = Image.fromarray(window)
-            window = np.asarray(picture.resize((16, 16), Image.Resampling.BILINEAR))
-        assert np.array_equal(part[i], window)
 
 
 def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPatch):

@@ -57,7 +57,7 @@ def test_all_places_are_as_likely():
     assert starts == set(range(-6, 1))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_row("seed", range(4))
 def test_a_window_is_that_part_of_the_resized_image(seed: int):
     """Pillow resizes the whole image; its pixels are cut out, with border around."""
     fit = Fit(1.0, "bilinear", "border", Jitter((0.3, 2.0), 24))

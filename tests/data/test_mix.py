@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain import keys, own
+from jaxtrain import own
 from jaxtrain.config import (
     AugmentConfig,
     Config,
@@ -19,7 +19,6 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data.augment.mix import mix_pairs, swap
-from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.run.checks import class_counts
 from jaxtrain.run.setup import build_setup
@@ -199,10 +198,6 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
             "does not say what the target of two mixed examples is",
         ),
         (
-            lambda: config({"mosaic": 0.5}),
-            "does not say what the target of a mosaic of four images is",
-        ),
-        (
             lambda: dataclasses.replace(
                 config({"cutmix": 1.0}),
                 data=DataConfig(batch_size=15, augment=AugmentConfig(cutmix=1.0)),
@@ -214,27 +209,12 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
             "2 weights for 4 classes",
         ),
         (
-            lambda: config({}, train=TrainConfig(steps=1, class_weights=(0.0,) * 4)),
-            "all examples would weigh nothing",
-        ),
-        (
             lambda: config(
                 {},
                 task="tests.helpers.autoencoder:AutoEncoder",
                 train=TrainConfig(steps=1, class_weights="balanced"),
             ),
             "train.class_weights = 'balanced' has no effect on",
-        ),
-        (
-            lambda: dataclasses.replace(
-                config({}, train=TrainConfig(steps=1, class_weights="balanced")),
-                data=DataConfig(batch_size=16, sampling="balanced"),
-            ),
-            "takes all classes as often already",
-        ),
-        (
-            lambda: TrainConfig(steps=1, class_weights=(-1.0,)),
-            "class_weights = (-1.0,)",
         ),
     ],
 )
@@ -244,21 +224,3 @@ def test_what_cannot_be_is_refused(make, message: str):
         own.allow([made.task])
         build_setup(dataclasses.replace(made, parallel=ParallelConfig()))
     assert message in str(error.value)
-
-
-def test_pairs_do_not_depend_on_what_else_is_in_the_batch():
-    """A step mixes each pair by itself: half a batch gives half of the result."""
-    augment = AugmentConfig(mixup=0.3, cutmix=1.0)
-    preprocess = jax.jit(
-        make_preprocess((0.5,) * 3, (0.5,) * 3, np.float32, augment, join=MixedLabels)
-    )
-
-    def prepare(part: slice):
-        batch = {"image": IMAGES[part], "target": LABELS[part]}
-        batch["index"] = np.arange(BATCH)[part]
-        return preprocess({}, batch, keys.root_key(0), jnp.int32(3))
-
-    whole, part = prepare(slice(None)), prepare(slice(2, 4))
-    np.testing.assert_array_equal(whole["image"][2:4], part["image"])
-    assert (whole["target"].partner[2:4] == part["target"].partner).all()
-    assert (whole["target"].weight[2:4] == part["target"].weight).all()

@@ -163,7 +163,6 @@ RUN = recipe(
     checkpoint="CheckpointConfig(every_steps=5)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",
 )
-PADDING = "--data.augment.crop-padding 2"
 BALANCED = "--data.sampling balanced"
 CROP = "--data.augment.random-resized-crop True --data.image-size 6"
 
@@ -173,8 +172,6 @@ CROP = "--data.augment.random-resized-crop True --data.image-size 6"
 @pytest.mark.parametrize(
     ("words", "without"),
     [
-        (BALANCED, ""),
-        (f"--data.repeats 3 {PADDING}", PADDING),
         pytest.param(
             f"--data.repeats 2 {CROP} {BALANCED}",
             f"{CROP} {BALANCED}",

@@ -12,23 +12,16 @@ from PIL import Image
 from jaxtrain import keys
 from jaxtrain.config import (
     AugmentConfig,
-    Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
-    TrainConfig,
 )
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.augment import windows
-from jaxtrain.data.augment.apply import make_keys, stay
+from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
 from jaxtrain.data.images import Fit, Window
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.performance.measure import compile_step
-from jaxtrain.run.setup import build_setup
-from tests.helpers.images import load_images
 from tests.helpers.tiers import thinned
 
 # A weight is off by 1/2**16 at most: what differs is values that lie, but for that,
@@ -184,15 +177,6 @@ def prepared(config: DataConfig, *, train: bool, cache: bool) -> list[np.ndarray
     ]
 
 
-@pytest.mark.slow
-def test_cached_and_streamed_images_give_the_same_windows():
-    config = DataConfig(**FIELDS, augment=CROP)
-    cached, streamed = (prepared(config, train=True, cache=c) for c in (True, False))
-    assert cached[0].shape == (16, 16, 16, 3)
-    assert all((a == b).all() for a, b in zip(cached, streamed, strict=True))
-    assert loader.should_cache(config, sources.load(config, 0))
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_evaluation_takes_the_centre_as_on_the_host(method: str):
     """The same images through Pillow, where nothing is cropped at random."""
@@ -202,29 +186,6 @@ def test_evaluation_takes_the_centre_as_on_the_host(method: str):
     off = np.abs(np.stack(on_device).round() - np.stack(on_host).round())
     # Pillow may take the rows first here, and so round other values.
     assert off.mean() < 0.5
-
-
-@pytest.mark.slow
-def test_windows_of_a_batch_are_those_of_the_keys():
-    """Each image is the window of its own key, cut out and resized by Pillow."""
-    splits = load_images(**FIELDS, augment=CROP)
-    batch = splits.train.read(np.arange(8))
-    each = make_keys(keys.root_key(0), jnp.int32(5), jnp.arange(8))
-    found = random_windows(batch, each, 16, splits.fit, stay)
-    boxes = jax.vmap(
-        lambda key: jnp.stack(
-            windows.random_window(
-                jax.random.fold_in(key, windows.NUMBER), 20, 24, Window((0.2, 1.0))
-            )
-        )
-    )(each)
-    for i, window in enumerate(boxes.tolist()):
-        left, top, right, bottom = map(int, window)
-        cut = batch["image"][i][top:bottom, left:right]
-        whole = (0, 0, right - left, bottom - top)
-        expected = pillow(cut, 16, "bilinear", whole)
-        off = np.abs(np.asarray(found["image"][i]).astype(int) - expected)
-        assert off.max() <= 1 and off.mean() < TIES
 
 
 def test_a_target_is_cut_like_its_image_and_not_smoothed():
@@ -246,38 +207,3 @@ def test_a_target_is_cut_like_its_image_and_not_smoothed():
     centre = make(batch, 10, Fit(centre_part=1.0), follow)
     assert centre["target"]["mask"].shape == (4, 10, 10, 1)
     assert set(np.unique(centre["target"]["mask"])) <= {0, 1, 2, 3}
-
-
-def costs(augment: AugmentConfig, source: str) -> tuple[float, float]:
-    """Return FLOPs and bytes of the compiled step of a ResNet-50, a batch of 2."""
-    config = Config(
-        precision="bf16",
-        data=DataConfig(
-            source=source,
-            image_size=224,
-            batch_size=2,
-            mean=(0.5,) * 3,
-            std=(0.5,) * 3,
-            augment=augment,
-            cache="stream",
-            validation_fraction=0.0,
-            test_fraction=0.25 if source.startswith("folder:") else None,
-        ),
-        model=ModelConfig(name="resnet50"),
-        optimizer=OptimizerConfig(learning_rate=0.1),
-        train=TrainConfig(steps=1),
-    )
-    analysis = compile_step(build_setup(config)).cost_analysis()
-    assert analysis is not None
-    return analysis["flops"], analysis["bytes accessed"]
-
-
-@pytest.mark.slow
-def test_augmentations_of_the_imagenet_recipe_are_cheap():
-    """Random windows of 256 to 224 pixels, and a flip: at most 5 % and 10 %."""
-    recipe = AugmentConfig(random_resized_crop=True, horizontal_flip=True)
-    flops, num_bytes = costs(recipe, "synthetic:256x256x3/1000/64")
-    plain_flops, plain_bytes = costs(AugmentConfig(), "synthetic:224x224x3/1000/64")
-    print(f"FLOPs {flops / plain_flops:.4f}, bytes {num_bytes / plain_bytes:.4f}")
-    assert flops < 1.05 * plain_flops
-    assert num_bytes < 1.1 * plain_bytes

@@ -56,27 +56,13 @@ def ours(text: str) -> list[tuple[str, int]]:
     "text",
     [
         "train",
-        "train[:90%]",
-        "train[80%:]",
         "train[12.5%:37.5%]",
-        "train[-10%:]",
-        "train[:-33.3%]",
-        "train[5:40%]",
-        "train[:10]",
         "train[1_0:]",
-        "train[-20:]",
         "train[-97:97]",
-        "train[10:-10]",
-        "train[2shard]",
-        "train[-1shard]",
-        "train[2shard:]",
         "train[:-2shard]",
-        "train[1shard:3shard]",
         "extra-1[:-1shard]+train[-2shard:]",
         "train+test",
-        "train[:50%]+test[10%:20%]",
         "train[:3] + train[:3]",
-        "extra-1[50%:]+train[-1:]+test",
         "all",
         "all+test[:2]",
     ],
@@ -120,20 +106,13 @@ def test_random_slices():
     ("text", "reason"),
     [
         ("", "'' is no split"),
-        ("train+", "'' is no split"),
         ("trian[:10]", "there is no 'trian'"),
-        ("train[", r"'train\[' is no split"),
-        ("train[:", r"'train\[:' is no split"),
-        ("train[]", r"'train\[\]' is no slice"),
         ("train[:]", r"'train\[:\]' is no slice"),
         ("train[5]", r"'train\[5\]' is no slice"),
-        ("train[5%]", r"'train\[5%\]' is no slice"),
         ("train[1.5:]", r"'1.5' in 'train\[1.5:\]' is no bound"),
         ("train[1:2:3]", "is no split"),
         ("train[:98]", "goes beyond its 97 examples"),
-        ("train[-98:]", "goes beyond its 97 examples"),
         ("train[:101%]", "goes beyond 100 %"),
-        ("all[:10]", "there is no 'all'"),
     ],
 )
 def test_what_tfds_refuses_is_refused(text: str, reason: str):
@@ -150,39 +129,6 @@ def test_a_slice_without_examples_is_refused(text: str):
         ours(text)
 
 
-@pytest.mark.parametrize(
-    ("source", "sizes"),
-    [
-        ("digits", [1293, 144, 370]),
-        ("synthetic:4x4x1/10/1000", [900, 100, 260]),
-    ],
-)
-def test_every_source_has_slices(source: str, sizes: list[int]):
-    splits = load_images(
-        source=source,
-        train_split="train[:90%]",
-        validation_split="train[90%:]",
-        test_split="test",
-    )
-    whole = load_images(source=source, validation_fraction=0.0)
-    both = load_images(
-        source=source,
-        train_split="train[:90%]",
-        validation_fraction=0.0,
-        test_split="test+train[-10:]",
-    )
-    assert splits.validation is not None
-    assert [len(s) for s in (splits.train, splits.validation, both.test)] == sizes
-    rows = np.arange(len(whole.train))
-    order = [
-        splits.train.read(rows[: sizes[0]]),
-        splits.validation.read(rows[: sizes[1]]),
-    ]
-    expected = whole.train.read(rows)
-    for name in ("image", "target"):
-        assert (np.concatenate([part[name] for part in order]) == expected[name]).all()
-
-
 # --- splits that share examples ------------------------------------------------------
 
 
@@ -196,14 +142,6 @@ def test_every_source_has_slices(source: str, sizes: list[int]):
         (
             {"train_split": "train[:90%]", "validation_split": "train[80%:]"},
             r"'train\[:90%\]' and data.validation_split = 'train\[80%:\]' share 143 ",
-        ),
-        (
-            {"test_split": "train[-10:]"},
-            r"'train' and data.test_split = 'train\[-10:\]' share 10 ",
-        ),
-        (
-            {"validation_split": "test[:50]"},
-            r"'test' and data.validation_split = 'test\[:50\]' share 50 ",
         ),
         (
             {"train_split": "train+train"},

@@ -46,11 +46,6 @@ def test_a_store_may_call_something_else_its_targets():
     assert targets_of(Own((4, 4, 1), 2), np.arange(2)) is None
 
 
-def test_the_test_digits_do_not_depend_on_the_seed():
-    first, second = load_images(seed=1), load_images(seed=2)
-    assert (read_all(first.test)["image"] == read_all(second.test)["image"]).all()
-
-
 def test_held_out_examples_are_a_seeded_stratified_part_of_the_training_split():
     whole = load_images(validation_fraction=0.0).train.indices  # type: ignore
     splits = [load_images(seed=seed, validation_fraction=0.2) for seed in (1, 1, 2)]
@@ -133,20 +128,14 @@ def test_synthetic_classes_can_be_learned(shape: str):
     [
         ({"source": "digit"}, "expected digits, .*; perhaps you meant digits"),
         ({"source": "imagenet"}, "expected digits, .*tfds:NAME, synthetic:HxWxC"),
-        ({"source": "digits:5"}, "expected digits"),
         ({"train_split": "train[50%]"}, r"of digits: 'train\[50%\]' is no slice"),
         ({"test_split": "validation"}, "of digits: .* expected train, test, or"),
-        ({"validation_split": "tset"}, "of digits: there is no 'tset'; expected train"),
-        ({"source": "synthetic"}, "such as synthetic:32x32x3/10/2048"),
         ({"source": "synthetic:8x8/2"}, "such as synthetic:32x32x3/10/2048"),
-        ({"source": "synthetic:8x0x1/2"}, "such as synthetic:32x32x3/10/2048"),
-        ({"source": "synthetic:8x8x1/2/0"}, "such as synthetic:32x32x3/10/2048"),
         (
             {"source": "synthetic:8x8x1/2", "train_split": "any"},
             "of synthetic:8x8x1/2: there is no 'any'; expected train, test",
         ),
         ({"source": "synthetic:8x8x2/2", "image_size": 4}, "images of 2 channels"),
-        ({"source": "synthetic:8x8x2/2", "channels": 1}, "images of 2 channels"),
         ({"validation_fraction": 1e-4}, "of 1437 examples is none"),
     ],
 )
@@ -156,14 +145,6 @@ def test_bad_input(fields: dict, message: str):
 
 
 # --- statistics ----------------------------------------------------------------------
-
-
-def test_statistics():
-    source = load_images(source="synthetic:12x10x3/4/300").train
-    pixels = read_all(source)["image"] / 255
-    mean, std = statistics(source)
-    np.testing.assert_allclose(mean, pixels.mean((0, 1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(std, pixels.std((0, 1, 2)), rtol=1e-9)
 
 
 def test_statistics_of_large_sets_use_evenly_spaced_examples(

@@ -137,13 +137,10 @@ def test_in_tfds_it_is_unreadable(tmp_path: Path):
     [
         ([0, 1, -1], [2]),
         ([-1, 1, -1], []),
-        ([-2, -1, 0], []),
         ([0.0, NAN, -1.0], [1, 2]),
         ([NAN, NAN], [0, 1]),
         (["a", "", "nan", "-1"], [1, 2]),
-        (["0", "-1", "9" * 30], [1]),
         (["-1", "1", ""], [2]),
-        (["none", "None"], []),
     ],
 )
 def test_labels_that_are_none(labels: list[Any], missing: list[int]):

@@ -1,11 +1,7 @@
 """Unreadable images: others take their places, evaluations leave them out, all told."""
 
 import shlex
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,9 +12,6 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
-from jaxtrain.processes import peers
-from jaxtrain.processes.peers import Peers
-from jaxtrain.run.attempt import Attempt
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
 from tests.helpers.processes import run_two
 from tests.helpers.recipes import recipe, write_recipe
@@ -116,7 +109,7 @@ RUN = recipe(
 def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
     config = write_recipe(tmp_path / "run.py", RUN)
     results = {}
-    for words in ("", "--data.cache stream", "--data.workers 1"):
+    for words in ("", "--data.workers 1"):
         workdir = tmp_path / words.replace(" ", "")
         command = (
             f"--config {quoted(config)} --data.data-dir {quoted(tiny)} "
@@ -141,51 +134,6 @@ def test_a_run_goes_on_and_tells(tiny: str, tmp_path: Path):
 # --- two processes -------------------------------------------------------------------
 
 
-def test_reports_have_come_with_what_is_gathered_after_them():
-    one, other = socket.socketpair()
-    both = Peers(0, {1: one}, heartbeat=30), Peers(1, {0: other}, heartbeat=30)
-    for value in ("a", ["b", 2]):
-        both[1].report(value)
-    with ThreadPoolExecutor(2) as pool:
-        gathered = [*pool.map(lambda peer: peer.gather(None), both)]
-        assert gathered == [[None, None]] * 2
-        assert both[0].reports() == ["a", ["b", 2]]
-        assert both[0].reports() == both[1].reports() == []
-        list(pool.map(lambda peer: peer.farewell(30), both))
-
-
-def test_process_0_counts_what_the_others_report(monkeypatch: pytest.MonkeyPatch):
-    named: list[tuple[str, str]] = []
-
-    def write(kind: str, step: int, *, split: str, name: str, **_: Any) -> None:
-        named.append((split, name))
-
-    train, test = (Defects(split, 99, 0.02) for split in ("train", "test"))
-    sets = [loader.Dataset(mock.Mock(), {}, defects) for defects in (train, test)]
-    attempt = Attempt(
-        job=mock.Mock(**{"programs.datasets.return_value": sets}),
-        log=mock.Mock(write=write),
-        watchdog=mock.Mock(),
-        step=3,
-        state=mock.Mock(),
-        progress=mock.Mock(),
-    )
-
-    def tell(*reports: Any) -> None:
-        monkeypatch.setattr(peers, "reports", lambda: reports)
-        attempt.tell_unreadable()
-
-    train.add([Unreadable(4, "mine", "it is empty")])
-    both = [[4, "mine", "it is empty"], [5, "another's", "it is empty"]]
-    sample = {"host_cpu_cores": 1.5}
-    tell(["unreadable", "train", both], ["telemetry", 1, sample])
-    tell(["unreadable", "test", both], ["unreadable", "train", both])
-    expected = [(split, name) for split in ("train", "test") for _, name, _ in both]
-    assert named == expected and attempt.telemetry == {1: sample}
-    with pytest.raises(UserError, match="3 of the 99 images of the train split"):
-        tell(["unreadable", "train", [[6, "a third", "it is empty"]]])
-
-
 @pytest.fixture
 def shared(tiny: str, tmp_path: Path) -> list[object]:
     """Words of a run of two processes, of which each meets one of the bad images."""
@@ -201,7 +149,7 @@ def shared(tiny: str, tmp_path: Path) -> list[object]:
     return [*words, "--data.cache", "stream", "--data.validation-fraction", 0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_two_processes_meet_is_counted_together(
     shared: list[object], tmp_path: Path
 ):

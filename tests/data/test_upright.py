@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps, TiffImagePlugin, TiffTags
 
-from jaxtrain.config import Config, DataConfig
+from jaxtrain.config import DataConfig
 from jaxtrain.data import formats, sources
 from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
@@ -199,26 +199,6 @@ def test_without_the_option_they_are_of_the_upright_image(
         DataConfig(source=source, boxes_drawn_on="upright"),
     ):
         assert not remarks_of(sources.open_store(known)[0])
-
-
-@pytest.mark.plugins
-def test_the_doctor_warns_of_all_that_are_turned(tmp_path: Path) -> None:
-    from jaxtrain.plugins.doctor.check import check
-
-    source = write(tmp_path, "yolo", 3)
-    for i in range(20):
-        path = tmp_path / "images" / "train" / f"{i}.png"
-        picture().save(path, exif=exif_of(1 + i % 2))
-    stored = DataConfig(source=source, boxes_drawn_on="stored")
-    for data, kind, level in (
-        (DataConfig(source=source), "rotated_targets", "warning"),
-        (stored, "rotated", "note"),
-    ):
-        config = Config(data=data)
-        found = {one.kind: one for one in check(config, tmp_path, sized=False).findings}
-        assert found[kind].level == level
-        assert found[kind].num_examples == 11
-        assert ("boxes" in found[kind].title) == (data != stored)
 
 
 @pytest.mark.plugins

@@ -57,7 +57,7 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
     assert read_lines(run, "train") == read_lines(undisturbed / "run", "train")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
     """As Ctrl-C and batch systems send it: the workers leave it to the trainer."""
     words = ["--config", undisturbed / "recipe.py", "--workdir", "run"]

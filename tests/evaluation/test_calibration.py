@@ -85,7 +85,7 @@ def test_a_bound_belongs_to_the_bin_below():
     assert [row["num_examples"] for row in table] == [2, 1]
 
 
-@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("scale", [0.2, 5.0])
 def test_the_temperature_has_the_least_nll(scale: float):
     logits = (scale * LOGITS).astype(np.float32)
 

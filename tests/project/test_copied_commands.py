@@ -16,6 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.trees import nodes
 
 BIN = "/opt/my env/bin"
 ORIGIN = {"step": 1, "views": None, "run": None}
@@ -102,17 +103,16 @@ def test_the_program_is_shown_as_it_was_called(
 
 def test_all_messages_take_the_program_from_one_place():
     found = []
-    for path in sorted((ROOT / "jaxtrain").rglob("*.py")):
-        tree = ast.parse(path.read_text())
+    for path, inside in nodes().items():
         own = {
             node.body[0].value
-            for node in ast.walk(tree)
+            for node in inside
             if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
             if node.body and isinstance(node.body[0], ast.Expr)
         }
         found += [
             f"{path}:{node.lineno}: {node.value}"
-            for node in ast.walk(tree)
+            for node in inside
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
             if node not in own and re.search(r"main\.py [\w-]", node.value)
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from jaxtrain.errors import counted
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
+from tests.helpers.trees import nodes
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -51,18 +52,18 @@ def test_no_message_leaves_the_plural_open():
 
 def test_a_class_name_stands_for_one_thing():
     found = collections.defaultdict(list)
-    for path, text in SOURCES.items():
-        for node in ast.walk(ast.parse(text)):
+    for path, inside in nodes().items():
+        for node in inside:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path)
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
+def docstrings() -> Iterator[tuple[Path, str]]:
     """Yield the path and the text of each docstring."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path, text in SOURCES.items():
-        for node in ast.walk(ast.parse(text)):
+    for path, inside in nodes().items():
+        for node in inside:
             if isinstance(node, kinds) and (about := ast.get_docstring(node)):
                 yield path, about
 

@@ -64,6 +64,7 @@ def read_rows(table: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.plugins
 def test_thresholds_of_validation_go_along(here: Path, tmp_path: Path, capsys: Any):
     """Into evaluations, predictions and the report."""
@@ -135,6 +136,7 @@ def test_a_server_answers_with_the_labels_by_the_thresholds(here: Path):
     assert any(expected)
 
 
+@pytest.mark.slow
 def test_an_exported_file_has_the_probabilities_and_the_thresholds(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     words = "export --workdir run --format onnx --out m.onnx --include-preprocessing"
@@ -154,6 +156,7 @@ def test_an_exported_file_has_the_probabilities_and_the_thresholds(here: Path):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_labels_begin_with_the_weights_of_classes_and_of_other_labels(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -21,7 +21,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
-from tests.helpers.tiers import of_plugins
+from tests.helpers.tiers import of_plugins, thinned
 
 AUTOENCODER = "tests.helpers.autoencoder:AutoEncoder"
 STEPS = 12
@@ -36,8 +36,8 @@ CONFIG = recipe(
 )
 # On 8 devices: the words, and the folder of the run.
 MESHES = {
-    "fsdp": "--parallel.preset fsdp",
     "stages": "--parallel.pipeline-stages 2",
+    "fsdp": "--parallel.preset fsdp",
 }
 
 
@@ -82,8 +82,7 @@ def test_stopped_and_resumed_it_ends_the_same(one: Path, tmp_path: Path):
     assert_same_run(one, tmp_path / "half", STEPS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mesh", of_plugins(MESHES, "stages"))
+@pytest.mark.parametrize("mesh", thinned(2, of_plugins(MESHES, "stages")))
 def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
     run(tmp_path, "many", MESHES[mesh], devices=8)
     many = tmp_path / "many"
@@ -107,10 +106,6 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "checkpoint.best_metric = 'accuracy': expected loss, rmse",
         ),
         (
-            "--train.early-stop-metric pixel_errors",
-            "train.early_stop_metric = 'pixel_errors': expected loss, rmse",
-        ),
-        (
             "--train.label-smoothing 0.1",
             "train.label_smoothing = 0.1 has no effect on ",
         ),
@@ -119,21 +114,12 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "--data.image-size 12",
             "data.image_size = 12 resizes the images, which the targets of this task",
         ),
-        ("--task learn", "task = 'learn': expected classification, "),
-        (
-            "--task classification --task-options scale 2",
-            "task_options: classification takes label_smoothing, loss, ",
-        ),
         (
             "--task classification --task-options label_smoothing 0.1",
             "label_smoothing of classification is a field of the section train: set "
             "train.label_smoothing",
         ),
         ("--task-options scale 2", "does not take what it is given"),
-        (
-            "--task tests.helpers.autoencoder:METRICS",
-            "is no class or function",
-        ),
     ],
 )
 def test_what_the_task_does_not_know_is_refused(
@@ -254,7 +240,7 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
     assert losses[4] == 4 * losses[1]
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+@pytest.mark.parametrize("channels", [1, 5])
 def test_a_mask_colours_all_but_what_is_around(channels: int):
     image = np.full((4, 6, channels), 101, np.uint8)
     mask = np.zeros((4, 6), np.uint8)

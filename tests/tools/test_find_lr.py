@@ -36,6 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_rises_by_the_same_factor_until_the_loss_does(found: Path):
     values = json.loads((found / "find_lr.json").read_text())
     rates, smoothed = (np.array(values[n]) for n in ("learning_rate", "smoothed_loss"))
@@ -109,6 +110,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @each_row("message", WRONG)
 def test_what_does_not_fit_is_told(
     found: Path, capsys: pytest.CaptureFixture[str], message: str

@@ -96,16 +96,6 @@ def test_a_model_in_float16_is_not_robust_by_rounding(norm: Norm):
     np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
-def test_a_vanishing_gradient_has_a_direction_still():
-    """Squares of 1e-30 are 0 in float32."""
-    ball, middle = Ball(epsilon=0.2, norm="l2"), jnp.full(IMAGES.shape, 0.5)
-    run = jax.jit(
-        lambda images: attacked("fgsm", ball, 1, lambda x: 1e-30 * rising(x), images)
-    )
-    found = run(middle) - middle
-    np.testing.assert_allclose(lengths(np.asarray(found)), 0.2, rtol=1e-5)
-
-
 def test_crops_are_those_of_torchvision():
     """Corners, and the centre at round((H - h) / 2), written as slices."""
     pixels = jnp.asarray(RNG.integers(0, 256, (2, 9, 8, 1)))
@@ -115,9 +105,7 @@ def test_crops_are_those_of_torchvision():
     np.testing.assert_array_equal(found, jnp.stack([tl, tr, bl, br, centre]))
 
 
-@pytest.mark.parametrize(
-    ("name", "num"), [("flip", 2), ("five_crop", 5), ("ten_crop", 10)]
-)
+@pytest.mark.parametrize(("name", "num"), [("flip", 2), ("ten_crop", 10)])
 def test_the_probabilities_of_views_are_averaged(name: str, num: int):
     pixels = jnp.asarray(RNG.integers(0, 256, (3, 9, 9, 1)).astype(np.float32))
     size = (9, 9) if name == "flip" else (6, 6)

@@ -43,16 +43,6 @@ def test_a_convolution_and_its_gradients_take_the_same(stride: int, groups: int)
     assert count(jax.grad(loss, (0, 1)), *shapes) == 3 * one
 
 
-def test_products_count_as_xla_counts_them():
-    def function(x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.einsum("bij,bjk->bik", x, y)
-
-    shapes = (3, 8, 16), (3, 16, 4)
-    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    costs: Any = jax.jit(function).lower(*arrays).cost_analysis()
-    assert count(function, *shapes) == costs["flops"] == 2 * 3 * 8 * 16 * 4
-
-
 def test_loops_branches_and_what_is_computed_again():
     def scanned(x: jax.Array) -> jax.Array:
         def body(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -108,6 +98,7 @@ COSTS: list[tuple[Method, float, float]] = [
 ]
 
 
+@pytest.mark.slow
 def test_methods_take_the_products_of_their_passes():
     trial = Trial(compute=False)
     one = step_flops(trial, Plain())
@@ -115,7 +106,7 @@ def test_methods_take_the_products_of_their_passes():
         assert (steps - 0.01) * one <= step_flops(trial, method) <= (steps + 0.05) * one
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_an_attack_the_gradients_of_images_alone_are_computed():
     """A forward and a backward pass of three; the first layer adds one to them."""
     trial = Trial(compute=False)

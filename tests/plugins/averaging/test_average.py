@@ -137,8 +137,6 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     [
         ("seeded one --greedy --out s", "that no model was trained on"),
         ("one --out s", "1 model: give two or more"),
-        ("one two --out two", "--out two is there already"),
-        ("one two --images -1 --out s", "--images -1: expected 0 or more"),
         ("nothing one --out s", "the first model is the folder of a run"),
         ("one wide --out s", "model 2 is not like the first: model = "),
     ],

@@ -63,6 +63,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_smaller_model_is_the_model_without_some_channels(here: Path):
     base, small = load_model(here / "base"), load_model(here / "small")
     found = open_channels(base.description)
@@ -89,6 +90,7 @@ def test_the_smaller_model_is_the_model_without_some_channels(here: Path):
     assert "{:,} -> {:,} (".format(*sizes) in shown
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_first(here: Path):
     rows = {
         "--flops 1.5": "--flops 1.5: expected above 0 and below 1",
@@ -221,6 +223,7 @@ def test_the_criterion_is_the_derivative_by_gates_behind_the_norms(here: Path):
         )
 
 
+@pytest.mark.slow
 def test_scales_are_those_of_norms_in_their_mean(here: Path):
     base = load_model(here / "base")
     found = by_scale(base, open_channels(base.description))
@@ -278,7 +281,6 @@ def test_the_devices_do_not_matter(here: Path, tmp_path: Path):
     assert alone
     expected = read_lines(tmp_path / "one", "eval")[-1]["loss"]
     ways = {
-        **{x: f"--parallel.preset {x}" for x in ("data_parallel", "fsdp", "zero1")},
         "2d": "--parallel.preset 2d --parallel.model 2",
         "stages": "--parallel.pipeline-stages 2",
     }

@@ -13,7 +13,6 @@ from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import sources
 from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.detection.box_store import padded
 from jaxtrain.plugins.packed.writer import pack
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import coco_values, write_coco, write_yolo
@@ -62,26 +61,6 @@ def test_images_come_with_their_boxes(
     check_boxes(splits.test, made["test"], list(range(8)))
     present = splits.train.strata()
     np.testing.assert_array_equal(present, made["train"].present)
-
-
-def test_one_file_with_its_images_beside_it(tmp_path: Path, made: Any) -> None:
-    folder = write_coco(tmp_path / "set", made)
-    path = folder / "annotations" / "instances_train.json"
-    splits = sources.load(config(f"coco:{path}"), seed=0)
-    assert len(splits.train) + len(splits.test) == 24 - 2
-    moved = tmp_path / "elsewhere"
-    (folder / "train").rename(moved)
-    given = config(f"coco:{path}", images_dir=str(moved))
-    again = sources.load(given, seed=0)
-    np.testing.assert_array_equal(again.train.indices, splits.train.indices)
-
-
-def test_what_is_cut_off_becomes_padding() -> None:
-    boxes = np.array([[-4, 2, 4, 10], [30, 0, 32.1, 31], [9, 9, 10, 11]])
-    found = padded(boxes, np.arange(3), np.zeros(3), (32, 32), 4)
-    assert found["classes"].tolist() == [0, 1, -1, -1]
-    np.testing.assert_array_equal(found["boxes"][0], [0, 2, 4, 10])
-    np.testing.assert_array_equal(found["boxes"][1], [30, 0, 32, 31])
 
 
 def test_an_image_of_another_size_is_unreadable(tmp_path: Path, made: Any) -> None:

@@ -16,7 +16,6 @@ from jaxtrain.data.boxes import CATEGORY_IDS, NAMES
 from jaxtrain.data.stores import Store, remarks_of
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.coco_segmentation import bounds
-from tests.helpers.processes import Cli
 
 # Images of a set, of 40x30 pixels, with a box each.
 NUM, SIZE = 6, (40, 30)
@@ -70,8 +69,6 @@ def remarks(store: Store) -> dict[str, str]:
 
 
 CORNERS = [4, 5, 14, 17]
-# A mask whose runs do not end.
-RUNS = {"counts": "o" * 99, "size": [9, 9]}
 
 
 # --- boxes ---------------------------------------------------------------------------
@@ -81,28 +78,19 @@ RUNS = {"counts": "o" * 99, "size": [9, 9]}
     ("change", "box", "title", "told"),
     [
         ({"bbox": [4, 5, 0, 12]}, None, "boxes left out", "1 of no area"),
-        ({"bbox": [4, 5, 10, -2]}, None, "boxes left out", "1 of no area"),
         ({"bbox": [50, 5, 9, 9]}, None, "boxes left out", "outside of their images"),
         ({"bbox": [-0.5, 5, 9, 9]}, [0, 5, 8.5, 14], None, ""),
         ({"bbox": [-3, 5, 90, 9]}, [0, 5, 40, 14], "boxes clipped", "more than a pix"),
         ({"bbox": ["4", "5", "10", "12"]}, CORNERS, None, ""),
         ({"bbox": [1, 2, 3]}, None, "boxes left out", "no list of four numbers"),
-        ({"bbox": [1, 2, 3, float("nan")]}, None, "boxes left out", "four numbers"),
-        ({"bbox": []}, None, "boxes left out", "without a bbox"),
         ({"bbox": [], "segmentation": [[4, 5, 14, 5, 14, 17]]}, CORNERS, None, ""),
         ({"bbox": None, "segmentation": [4, 5, 14, 17]}, CORNERS, None, ""),
         ({"iscrowd": None, "area": float("nan")}, CORNERS, None, ""),
-        ({"iscrowd": "0"}, CORNERS, None, ""),
         ({"iscrowd": "yes"}, None, "boxes left out", "whose iscrowd is not 0 or 1"),
         ({"image_id": "0", "category_id": "7"}, CORNERS, None, ""),
-        ({"image_id": 0.0, "category_id": 7.0}, CORNERS, None, ""),
         ({"image_id": 77}, None, "boxes left out", "of images that are not listed"),
         ({"category_id": 99}, None, "boxes left out", "of categories that are not"),
         ({"image_id": None}, None, "boxes left out", "without image_id"),
-        ({"category_id": 1e300}, None, "boxes left out", "without category_id"),
-        ({"category_id": "\ud800"}, None, "boxes left out", "of categories that are"),
-        ({"bbox": [10**300, 1, 2, 3]}, None, "boxes left out", "four numbers"),
-        ({"bbox": [], "segmentation": RUNS}, None, "boxes left out", "without a bbox"),
         ({"id": 1}, CORNERS, None, ""),
     ],
 )
@@ -149,11 +137,8 @@ def test_too_many_damaged_boxes_end_with_the_option(tmp_path: Path) -> None:
         # Compressed by pycocotools: the first of these two masks.
         ({"size": [3, 4], "counts": "426"}, (1, 1, 1, 2)),
         ({"size": [3, 4], "counts": [12]}, None),
-        ({"size": [3, 4], "counts": [4, 99]}, None),
         ({"size": [3, 4], "counts": "~"}, None),
-        ([["a", "b"]], None),
         ([[1, 2, 3]], None),
-        ([], None),
         ("no", None),
     ],
 )
@@ -168,9 +153,7 @@ def test_bounds_of_segmentations(segmentation: Any, found: Any) -> None:
     "change",
     [
         {"id": "0"},
-        {"width": "40", "height": "30"},
         {"width": None, "height": 0},
-        {"file_name": "./0.png"},
         {"file_name": "images\\0.png"},
         {"file_name": "C:\\photos\\0.png"},
         {"file_name": "/home/somebody/photos/0.png"},
@@ -195,7 +178,6 @@ def test_names_sizes_and_ids_of_images_are_read(tmp_path: Path, change: Any) -> 
     [
         ({"file_name": "nowhere.png"}, "1 that are not there, such as images[0], now"),
         ({"file_name": "../other.png"}, "1 that lead out of the folder"),
-        ({"file_name": "{outside}"}, "1 that lead out of the folder"),
         ({"file_name": "link.png"}, "1 that lead out of the folder"),
         ({"file_name": "pipe.png"}, "1 that are no regular files"),
         ({"file_name": None}, "1 no file_name"),
@@ -296,12 +278,6 @@ def cvat(folder: Path) -> None:
     write_list(folder / "annotations" / "instances_default.json")
 
 
-def cvat_splits(folder: Path) -> None:
-    for split in ("Train", "Validation"):
-        write_images(folder / "images" / split)
-        write_list(folder / "annotations" / f"instances_{split}.json")
-
-
 def coco_2017(folder: Path) -> None:
     for split in ("train2017", "val2017"):
         write_images(folder / split)
@@ -328,23 +304,15 @@ def fiftyone(folder: Path) -> None:
     write_list(folder / "labels.json")
 
 
-def short_names(folder: Path) -> None:
-    for split in ("train", "val"):
-        write_images(folder / split)
-        write_list(folder / "annotations" / f"{split}.json")
-
-
 @pytest.mark.parametrize(
     ("write", "splits", "guessed"),
     [
         (roboflow, ["train", "validation", "test"], True),
         (cvat, ["train"], True),
-        (cvat_splits, ["train", "validation"], True),
         (coco_2017, ["train", "validation"], True),
         (other_case, ["train", "validation"], True),
         (label_studio, ["train"], False),
         (fiftyone, ["train"], False),
-        (short_names, ["train", "validation"], False),
     ],
 )
 def test_layouts_of_tools(
@@ -396,30 +364,3 @@ def test_two_lists_of_a_split_are_refused(tmp_path: Path) -> None:
 
 
 # --- the doctor ----------------------------------------------------------------------
-
-
-def test_the_doctor_tells_all_that_is_left_out(tmp_path: Path, cli: Cli) -> None:
-    """Fields that mean something of this source only may follow `--source`."""
-    values = values_of(60)
-    values["categories"].append({"id": 1, "name": "things"})
-    values["images"][0]["file_name"] = "nowhere.png"
-    values["annotations"][1]["bbox"] = [1, 2, 0, 4]
-    values["annotations"][2]["bbox"] = [30, 20, 40, 40]
-    write_images(tmp_path / "there", 60)
-    write_list(tmp_path / "list.json", values)
-    for source in (f"coco:{tmp_path / 'list.json'}", tmp_path / "list.json"):
-        words = ["--source", source, "--data.images-dir", tmp_path / "there"]
-        result = cli("data", "--check", *words)
-        assert (result.code, result.stderr) == (0, "")
-        report = json.loads(
-            (cli.directory / "data_report/data_report.json").read_text()
-        )
-        found = {one["kind"]: one for one in report["findings"]}
-        for kind, level in (
-            ("images_left_out", "warning"),
-            ("boxes_left_out", "warning"),
-            ("boxes_clipped", "warning"),
-            ("classes_left_out", "note"),
-        ):
-            assert found[kind]["level"] == level
-            assert found[kind]["advice"]

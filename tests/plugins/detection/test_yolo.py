@@ -54,16 +54,6 @@ def told(store: Any) -> str:
 
 
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
-    "folders below those of a split": (
-        {
-            "images/train/a/1.png": "",
-            "images/train/2.png": "",
-            "labels/train/a/1.txt": ROW,
-            "labels/train/2.txt": ROW,
-        },
-        {"train": ["images/train/2.png 1", "images/train/a/1.png 1"]},
-        "",
-    ),
     "capital letters": (
         {
             "Images/Train/1.JPG": "",
@@ -90,24 +80,6 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
         {"1.png": "", "1.txt": ROW, "classes.txt": "cat\n"},
         {"train": ["1.png 1"]},
         "",
-    ),
-    "names beside the labels": (
-        {"images/1.png": "", "labels/1.txt": ROW, "labels/classes.txt": "cat\n"},
-        {"train": ["images/1.png 1"]},
-        "",
-    ),
-    "hidden files": (
-        {
-            **TWO,
-            "images/train/._1.png": "",
-            "images/train/.DS_Store": "",
-            "labels/train/._1.txt": "\0",
-            "labels/train/.DS_Store": "",
-            "labels/train.cache": "",
-            "._data.yaml": "\0",
-        },
-        {"train": ["images/train/1.png 1"]},
-        "hidden",
     ),
     "Roboflow": (
         {
@@ -151,11 +123,6 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
         },
         "",
     ),
-    "paths of another machine": (
-        {**TWO, "data.yaml": f"path: /content/set\ntrain: images/train\n{YAML}"},
-        {"train": ["images/train/1.png 1"]},
-        "",
-    ),
     "a split of another machine": (
         {**TWO, "data.yaml": f"train: /content/set/images/train\n{YAML}"},
         {"train": ["images/train/1.png 1"]},
@@ -170,17 +137,6 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
         {**TWO, "images/val/2.png": "", "labels/val/2.txt": ROW.replace("0", "1", 1)},
         {"train": ["images/train/1.png 1"], "validation": ["images/val/2.png 1"]},
         "only in validation: dog, of which the validation split has boxes",
-    ),
-    "one stem without boxes": (
-        {**TWO, "images/train/2.png": "", "images/train/2.jpg": ""},
-        {
-            "train": [
-                "images/train/1.png 1",
-                "images/train/2.jpg 0",
-                "images/train/2.png 0",
-            ]
-        },
-        "without a label file: 2 images",
     ),
     "a row twice": (
         {**TWO, "labels/train/1.txt": f"{ROW}\n{ROW}\n0.0 0.5 0.5 0.2 0.4\n"},
@@ -224,21 +180,9 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
         {"images/train/1.jpg": ""},
         r"1\.jpg and images/train/1\.png have one label file, labels/train/1\.txt",
     ),
-    "two label files": (
-        {"labels/train/1.TXT": ROW},
-        r"labels/train/1\.TXT and labels/train/1\.txt are both of images/train/1\.png",
-    ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
         "images/val: 2 images, and there is no folder of their labels; add labels",
-    ),
-    "no label file": (
-        {"images/val/2.png": "", "labels/val/notes.json": "{}"},
-        "images/val: 1 images, and labels/val has no label file of any of them",
-    ),
-    "a list without labels": (
-        {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "b/1.png", "b/1.png": ""},
-        r"a\.txt: 1 images, and b has no label file",
     ),
     "no such split": (
         {"images/extra/2.png": ""},
@@ -248,23 +192,10 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
         r"a\.txt, line 2: images/train/7\.png is not there; mend the list",
     ),
-    "no training images": (
-        {"images": None, "data.yaml": "train: img\n" + YAML},
-        r"data\.yaml names train: img, which is not there",
-    ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
         r"\.\./other leads to .*/other, outside of .*data\.allow_outside",
     ),
-    "a file outside": (
-        {
-            "data.yaml": "train: a.txt\n" + YAML,
-            "a.txt": "../other/1.png",
-            "../other/1.png": "",
-        },
-        r"a\.txt, line 1: \.\./other/1\.png leads to .*, outside of .*allow_outside",
-    ),
-    "no paths": ({"data.yaml": "train: 3\n" + YAML}, "train is no path, nor a list"),
     "names that differ": (
         {
             "data.yaml": None,
@@ -322,16 +253,12 @@ def test_a_path_is_the_folder_of_the_set(tmp_path: Path) -> None:
         ("0 0.5 0.5 0.2 0.4", (0.4, 0.3, 0.6, 0.7)),
         ("0.0 5e-1 .5 0.2 0.4 0.93", (0.4, 0.3, 0.6, 0.7)),
         ("0 0.1 0.2 0.5 0.3 0.2 0.9", (0.1, 0.2, 0.5, 0.9)),
-        ("0 0.1 0.2 0.5 0.3 0.2 0.9 0.7", (0.1, 0.2, 0.5, 0.9)),
         ("0 0.5 0.1 0.9 0.5 0.5 0.9 0.1 0.5", (0.1, 0.1, 0.9, 0.9)),
         # Corners of a rotated box lie outside where its thing is at the border.
         ("0 0.9 0.1 1.1 0.3 0.9 0.5 0.7 0.3", (0.7, 0.1, 1.0, 0.5)),
-        ("0 0.5 0.1 0.9 0.5 0.5 0.9 0.1 0.5 0.8", (0.1, 0.1, 0.9, 0.9)),
         ("0.5 0.5 0.5 0.2 0.4", "'0.5 0.5 0.5 0.2 0.4' is no box; expected CLASS X Y"),
         ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside of its image"),
         ("0 0.5 0.1 0.5 0.2 0.5 0.9", "has no area"),
-        ("0 nan 0.1 0.5 0.2 0.5 0.9", "not finite"),
-        ("0 0.5 0.5 0.1", "is no box"),
         ("0 0.5 0.5 0 0.1", "has no area"),
         ("0 0.9 0.5 0.4 0.1", "is outside of its image"),
         ("2.0 0.5 0.5 0.2 0.4", "there is no class 2"),

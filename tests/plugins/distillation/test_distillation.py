@@ -57,6 +57,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import arrays, assert_same_run, read_lines
+from tests.helpers.tiers import thinned
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
@@ -506,20 +507,18 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-# Teachers of another size, in grey, and of the same.
-IN_GREY = {"image_shape": (24, 24, 1)}
-ALIKE = {"image_shape": (32, 32, 3), "mean": (0.4, 0.5, 0.6), "std": (0.3, 0.2, 0.1)}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [IN_GREY, ALIKE], ids=["grey", "colour"])
-def test_on_any_devices_a_teacher_says_what_it_does_on_one(
-    changes: dict[str, Any], tmp_path: Path
-):
-    """In float64; its weights are split over `fsdp`, its images over the batch."""
+def test_on_any_devices_a_teacher_says_what_it_does_on_one(tmp_path: Path):
+    """Of another size, in grey; in float64.
+
+    Its weights are split over `fsdp`, its images over the batch.
+    """
     names = tuple(map(str, range(8)))
     place = taught.write_teacher(
-        tmp_path / "teacher", num_outputs=8, class_names=names, **changes
+        tmp_path / "teacher",
+        num_outputs=8,
+        class_names=names,
+        image_shape=(24, 24, 1),
     )
     asked = {"teacher": str(place), "teacher_precision": "fp64"}
     train = {"method": "distillation", "method_options": asked}
@@ -540,14 +539,13 @@ def array_recipe(task: str, targets: str) -> str:
 
 
 RECIPES = {
-    "multilabel": array_recipe("multilabel", "tuple('abcde')"),
     "regression": array_recipe("regression", "tuple('ab')"),
+    "multilabel": array_recipe("multilabel", "tuple('abcde')"),
     "segmentation": mask_recipe(train="steps=2"),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("task", RECIPES)
+@pytest.mark.parametrize("task", thinned(3, RECIPES))
 def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
     if task == "segmentation":
         write_masks(tmp_path / "set")
@@ -602,7 +600,7 @@ def test_a_run_goes_on_with_its_teacher_and_with_no_other(tmp_path: Path, cli: A
     assert "has changed since the run began" in " ".join(result.stderr.split())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_looks_at_a_step_before_it_is_taken_knows_the_teacher(
     tmp_path: Path, cli: Any
 ):

@@ -72,16 +72,6 @@ def test_labels_are_imitated_each_by_itself(temperature: Any):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_the_gradient_of_a_label_is_that_of_the_binary_cross_entropy():
-    def total(logits: jax.Array) -> jax.Array:
-        given = logits, jnp.asarray(THEIRS[:, 0])
-        return LABELS(*given, temperature=1.0, hard=False).sum()
-
-    p, q = (jax.nn.sigmoid(x[:, 0]) for x in (THEIRS, OURS))
-    grads = jax.jit(jax.grad(total))(jnp.asarray(OURS[:, 0]))
-    np.testing.assert_allclose(grads, (q - p) / 6, rtol=1e-4, atol=1e-7)
-
-
 def test_numbers_are_imitated_by_their_square_differences():
     found = imitation.imitate_numbers(
         jnp.asarray(OURS[:, 0]), jnp.asarray(THEIRS[:, 0])

@@ -336,10 +336,7 @@ def test_the_doctor_and_a_run_agree_on_files(
 @each_row(
     ("make", "code"),
     [
-        (own_set([*EVEN[:-1], -1]), 0),
         (own_set([0] * 36), 2),
-        (own_set([0] * 24 + EVEN[:12], sampling="balanced"), 2),
-        (columns(PAIRS * 2, **MULTILABEL), 2),
         (columns(NUMBERS * [0, 1], task="regression", task_options=UNIT), 0),
         (lost_class, 2),
         (partial(zoo, max_bad_fraction=0.2), 0),

@@ -53,9 +53,8 @@ estimate_run = estimate.estimate
 def nothing_is_timed(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To time a step is to compile it: what is slow does so."""
-    markers = ("slow", "exhaustive")
-    if not any(map(request.node.get_closest_marker, markers)):
+    """To time a step is to compile it."""
+    if request.node.get_closest_marker("exhaustive") is None:
         monkeypatch.setattr(estimate, "estimate", lambda config: ESTIMATE)
 
 
@@ -221,13 +220,8 @@ def test_what_may_make_a_run_faster():
 @each_row(
     ("seconds", "words"),
     [
-        (0.2, "less than 1 s"),
-        (89, "89 s"),
         (95, "2 min"),
-        (5300, "88 min"),
         (5500, "1 h 30 min"),
-        (7200, "2 h"),
-        (30 * 3600, "30 h"),
         (9 * 86400, "9 days"),
     ],
 )
@@ -238,7 +232,6 @@ def test_times_are_told_roughly(seconds: float, words: str):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (UserError("too large"), "too large"),
         (RuntimeError("python ended with -6, no answer:\nabort"), "ended with -6"),
         (TimeoutExpired("python", 9), "not compiled and timed within 9 s"),
     ],

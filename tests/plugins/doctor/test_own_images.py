@@ -81,31 +81,3 @@ def test_defects_are_found_and_the_rest_trains_the_same_in_every_form(here: Path
         pack = f"data --pack folder:scans --out {out} --format {form} {INCLUDE}"
         assert main(shlex.split(pack)) == 0
         assert losses(f"run/{out}", f"--data.source packed:{out}") == expected
-
-
-@pytest.mark.slow
-def test_a_recipe_that_new_wrote_trains_on_scans_with_damaged_files(here: Path):
-    """300x300 grey PNGs of two unbalanced classes; nothing of the recipe is edited."""
-    for name, num in (("pullover", 48), ("trouser", 12)):
-        folder = here / "scans" / name
-        folder.mkdir(parents=True)
-        for i, image in enumerate(clothes("train", num)[name]):
-            larger = Image.fromarray(image).resize((300, 300), Image.Resampling.BICUBIC)
-            larger.save(folder / f"{i:03d}.png")
-    damaged = here / "scans" / "pullover" / "007.png"
-    damaged.write_bytes(damaged.read_bytes()[:2000])
-    assert main(["new", "--data", "folder:scans", "--out", "mine.py"]) == 0
-    recipe = Path("mine.py").read_text()
-    assert "image_size=128" in recipe and 'sampling="balanced"' in recipe
-    # A smaller model, and fewer steps, for the time of the test.
-    words = "--model.width 0.125 --train.epochs 4 --optimizer.warmup-epochs 1"
-    command = f"--config mine.py --workdir run {words} --data.image-size 32"
-    assert main(shlex.split(command)) == 0
-    told = read_lines(Path("run"), "event")
-    (bad,) = [line for line in told if line["event"] == "unreadable image"]
-    assert Path(bad["name"]).name == "007.png"
-    assert "Least sure" in Path("run/report.html").read_text()
-    summary = read_summary(Path("run"))
-    assert summary["class_names"] == ["pullover", "trouser"]
-    # An evaluation leaves it out; in training another takes its place.
-    assert summary["eval"]["num_examples"] == 12 - (bad["split"] == "test")

@@ -51,6 +51,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_ranks_by_recall(here: Path):
     lines, summary = read_lines(here / "run", "train"), read_summary(here / "run")
     assert lines[-1]["loss"] < lines[0]["loss"]
@@ -62,6 +63,7 @@ def test_a_run_learns_and_ranks_by_recall(here: Path):
     assert about["num_outputs"] == 8 and about["num_centres"] == 10
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_the_embeddings_that_people_get(here: Path):
     vectors = load_model(here / "run").predict(read_test()[0])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
@@ -102,6 +104,7 @@ def test_evaluate_predict_export_and_serve_agree(here: Path):
     np.testing.assert_allclose(served, vectors[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_report_shows_nearest_neighbours(here: Path):
     page = (here / "run" / "report.html").read_text()
     assert "Nearest neighbours" in page and "Largest losses" not in page
@@ -150,14 +153,12 @@ def test_whole_classes_are_held_out(tmp_path: Path):
             "compares each example with others",
         ),
         (CONTRASTIVE, "--data.augment.mixup 0.2", "is to be near to neither"),
-        (ARCFACE, "--train.tta flip", "has no classes whose probabilities"),
         (ARCFACE, "--train.freeze class_centres", "is what arcface learns by"),
         (
             '{"loss": "contrastive", "margin": 0.2}',
             "",
             "margin = 0.2 has no effect on loss = 'contrastive'",
         ),
-        ('{"size": 1}', "", "size = 1: expected 2 to 65536"),
         ('{"margin": 1.6}', "", "margin = 1.6: expected 0 or more, below 1.5 radians"),
     ],
 )
@@ -178,6 +179,7 @@ def test_classes_are_not_held_out_from_a_classifier(tmp_path: Path):
     assert "task = 'classification' cannot tell classes" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_attack_is_refused(here: Path):
     words = "evaluate --workdir run --attack fgsm --epsilon 8/255"
     result = Cli(here)(*words.split())

@@ -39,7 +39,7 @@ def test_arcface_is_that_of_pytorch_with_its_gradients():
     x, w = jnp.float32(outputs()), jnp.float32(centres())
     theirs = THEIRS["arcface"]
     close(arcface(x, w), theirs["losses"])
-    grads = jax.grad(lambda *given: arcface(*given).mean(), (0, 1))(x, w)
+    grads = jax.jit(jax.grad(lambda *given: arcface(*given).mean(), (0, 1)))(x, w)
     close(grads[0], theirs["of_outputs"])
     close(grads[1], theirs["of_centres"])
 
@@ -69,18 +69,6 @@ def test_the_contrastive_loss_is_that_of_pytorch_with_its_gradient():
     x, theirs = jnp.float32(outputs()), THEIRS["contrastive"]
     close(contrastive(x), theirs["losses"])
     close(jax.grad(lambda x: contrastive(x).mean())(x), theirs["of_outputs"])
-
-
-def test_the_contrastive_loss_is_its_formula():
-    units = outputs() / np.linalg.norm(outputs(), axis=1, keepdims=True)
-    expected = []
-    for i, own in enumerate(LABEL):
-        others = [a for a in range(len(LABEL)) if a != i]
-        total = sum(math.exp(units[i] @ units[a] / TEMPERATURE) for a in others)
-        alike = [p for p in others if LABEL[p] == own]
-        logs = [units[i] @ units[p] / TEMPERATURE - math.log(total) for p in alike]
-        expected.append(-np.mean(logs) if logs else 0.0)
-    np.testing.assert_allclose(contrastive(jnp.array(outputs())), expected, rtol=1e-5)
 
 
 def test_a_wider_angle_never_has_a_smaller_arcface_loss():

@@ -28,13 +28,10 @@ from tests.helpers.untrained import untrained
 MODELS: dict[str, dict[str, Any]] = {
     "lenet": {},
     "resnet18": {"width": 0.125, "stem": "cifar"},
-    "preact_resnet18": {"width": 0.125},
-    "resnext50_32x4d": {},
     "mobilenet_v2": {"width": 0.25},
     "mobilenet_v3_small": {},
     "efficientnet_b0": {},
     "densenet121": {},
-    "vgg11_bn": {"width": 0.125},
     "convnext_tiny": {"width": 0.125},
 }
 READ = """

@@ -121,7 +121,7 @@ def test_outputs_are_those_of_the_model_to_a_step():
 @pytest.mark.parametrize(
     ("name", "options", "away", "part"),
     thinned(
-        2,
+        4,
         [
             ("resnet18", {"width": 0.125, "stem": "cifar"}, 1, 0.999),
             ("preact_resnet18", {"width": 0.125}, 1, 0.999),

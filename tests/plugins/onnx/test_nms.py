@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain.export.check import _paired
 from jaxtrain.plugins.detection import fcos
 from jaxtrain.plugins.onnx.onnx_file import emit
 
@@ -33,7 +32,6 @@ def candidates(num: int, classes: int) -> np.ndarray:
         (50, 3, LIMITS),
         # Of one class; fewer places than are wanted; nothing overlaps too much.
         (50, 1, {**LIMITS, "num": 300, "keep": 100}),
-        (4, 2, {**LIMITS, "num": 30, "keep": 20}),
         (50, 3, {**LIMITS, "nms_threshold": 1.0}),
     ],
 )
@@ -58,21 +56,3 @@ def test_onnx_finds_the_same_boxes(num: int, classes: int, limits: dict[str, Any
     enough = (given[..., 4:] >= limits["score_threshold"]).sum((1, 2))
     assert (num_found <= np.minimum(enough, limits["keep"])).all()
     assert classes > 1 or (num_found[:-1] < enough[:-1]).all(), "some overlap"
-
-
-def test_the_check_pairs_boxes_in_any_order():
-    theirs = np.zeros((1, 4, 6))
-    theirs[..., 5] = -1
-    theirs[0, :3] = [[0, 0, 9, 9, 0.9, 1], [5, 5, 20, 20, 0.8, 0], [1, 1, 9, 9, 0.7, 1]]
-    scale = np.array([100, 100, 100, 100, 1, 1])
-    paired, share = _paired(theirs[:, [1, 0, 3, 2]], theirs, scale)
-    assert share == 1 and (paired == theirs).all()
-    other = theirs.copy()
-    other[0, 0, 5] = 0
-    assert _paired(other, theirs, scale)[1] == pytest.approx(2 / 3)
-    other[0, 0] = 0, 0, 0, 0, 0, -1
-    assert _paired(other, theirs, scale)[1] == pytest.approx(2 / 3)
-    # One more than there is counts, too.
-    assert _paired(theirs, other, scale)[1] == pytest.approx(2 / 3)
-    nothing = theirs[:, 3:]
-    assert _paired(nothing, nothing, scale)[1] == 1

@@ -32,7 +32,7 @@ def in_table(text: str) -> set[str]:
     return {row.split(" | ")[0][2:] for row in re.findall(r"^\| .*", text, re.M)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_script_for_a_gpu_writes_every_row_into_both_files(tmp_path: Path):
     env = {**os.environ, "PYTHON": sys.executable}
     command = [str(ROOT / "benchmarks/gpu.sh"), "--platform", "cpu", "--tiny", tmp_path]

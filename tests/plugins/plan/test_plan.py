@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import math
 import os
 import shutil
 import signal
@@ -14,12 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.config import (
-    AugmentConfig,
     CheckpointConfig,
     Config,
     DataConfig,
@@ -31,7 +27,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, gpu_name
 from jaxtrain.performance.collectives import Collective
 from jaxtrain.plugins.plan import gpu_compiler, planning
-from jaxtrain.plugins.plan.batch_search import RESOLUTION, batch_unit, search
 from jaxtrain.plugins.plan.bounds import LAUNCH_SECONDS, bound
 from jaxtrain.plugins.plan.facts import compile_facts
 from jaxtrain.plugins.plan.plan import Plan, make_planner, usable_bytes
@@ -70,7 +65,6 @@ def read(cli: Cli, name: str = "plan.json") -> dict[str, Any]:
         ("H100x8", 1, Target(name="h100", num_devices=8), "h100x8"),
         ("h100x8", 3, Target(name="h100", num_devices=24, num_nodes=3), "h100x8 on 3"),
         ("a100-40x4", 1, Target(name="a100-40", num_devices=4), "a100-40x4"),
-        ("rtx6000prox2", 1, Target(name="rtx6000pro", num_devices=2), "rtx6000prox2"),
         ("cpux16", 1, Target(name="cpu", num_devices=16), "cpux16"),
         ("here", 1, Target(name="here", num_devices=None), "here"),
     ],
@@ -85,14 +79,9 @@ def test_targets(text: str, nodes: int, expected: Target, shown: str):
     [
         ("h10", 1, "did you mean 'h100'?"),
         ("tpu", 1, "expected v100, a100, a100-40"),
-        ("", 1, "expected v100"),
-        ("h100x8x2", 1, "expected v100"),
-        ("h100x12345678", 1, "expected v100"),
         ("h100x0", 1, "numbers above 0"),
         ("h100x", 1, "numbers above 0"),
-        ("h100x-1", 1, "expected v100"),
         ("h100", 0, "numbers above 0"),
-        ("herex2", 1, "here is what this machine has"),
         ("here", 2, "here is what this machine has"),
     ],
 )
@@ -146,69 +135,6 @@ def test_what_has_no_faster_products_is_computed_as_float32():
     assert seconds == pytest.approx(1e13 / 15.7e12)
     seconds = bound(facts(kernels=one, products="float16"), v100, 1).step_seconds
     assert seconds == pytest.approx(1e13 / 125e12)
-
-
-@settings(deadline=None)
-@given(
-    state=st.integers(0, 10**6),
-    each=st.floats(1e-3, 1e6),
-    power=st.floats(0.5, 2),
-    usable=st.integers(1, 10**9),
-    start=st.integers(1, 10**6),
-    largest=st.integers(1, 10**6),
-)
-def test_the_largest_batch_fits_and_a_larger_one_does_not(
-    state: int, each: float, power: float, usable: int, start: int, largest: int
-):
-    tried: list[int] = []
-
-    def peak(size: int) -> int:
-        return state + math.ceil(each * size**power)
-
-    def attempt(size: int) -> Any:
-        assert 1 <= size <= largest and size not in tried and len(tried) < 80
-        tried.append(size)
-        sizes = {"fixed_bytes": state, "peak_bytes": peak(size), "usable_bytes": usable}
-        plan = SimpleNamespace(size=size, **sizes)
-        return plan if peak(size) <= usable else None
-
-    best: Any = search(attempt, min(start, largest), largest)
-    if best is None:
-        assert peak(1) > usable
-        return
-    assert peak(best.size) <= usable
-    larger = best.size + max(1, best.size // RESOLUTION)
-    assert larger > largest or peak(larger) > usable
-
-
-@each_row(
-    ("config", "num_devices", "unit"),
-    [
-        (CONFIG, 8, 8),
-        # Each device has whole groups; in every micro-batch.
-        (replace(CONFIG, parallel=ParallelConfig(batch_norm=4)), 8, 32),
-        (
-            replace(
-                CONFIG,
-                train=TrainConfig(steps=100, accumulate_steps=2),
-                parallel=ParallelConfig(batch_norm=4),
-            ),
-            2,
-            16,
-        ),
-        (replace(CONFIG, parallel=ParallelConfig(preset="tensor")), 8, 1),
-        # Examples are mixed in pairs, each on one device.
-        (
-            replace(
-                CONFIG, data=replace(CONFIG.data, augment=AugmentConfig(mixup=0.2))
-            ),
-            3,
-            6,
-        ),
-    ],
-)
-def test_what_a_batch_is_a_multiple_of(config: Config, num_devices: int, unit: int):
-    assert batch_unit(config, num_devices) == unit
 
 
 @pytest.fixture
@@ -314,10 +240,8 @@ def test_what_to_change(
 @each_row(
     ("words", "told"),
     [
-        (["--target", "h10"], "did you mean 'h100'?"),
         (["--target", "h100", "--price", "-1"], "--price -1.0: expected 0 or more"),
         (["--target", "h100", "--batch", "0"], "--batch 0: expected a number above 0"),
-        (["--target", "h100", "--batch", "1000"], "data.batch_size = 1000 is larger"),
         (
             ["--target", "h100", "--compare", "fsdp,tensr"],
             "'tensr' is no preset: there is data_parallel, fsdp, zero1, tensor, "
@@ -424,7 +348,7 @@ def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.slow
 def test_a_plan_for_simulated_devices_is_checked(cli: Cli, write_config: Any):
     words = ["plan", "--config", write_config(TINY), "--target", "cpux2", "--check"]
-    cli.done(*words, "--compare", "data_parallel,fsdp")
+    cli.done(*words, "--compare", "fsdp")
     plan = read(cli)
     assert plan["num_devices"] == 2 and plan["mesh"] == {"data": 2}
     reduced = plan["collectives"]["all-reduce"]

@@ -166,14 +166,11 @@ def test_the_step_is_that_of_a_run():
     [
         (["--devices", "1,x"], "--devices 1,x: expected"),
         (["--devices", "0"], "--devices 0: expected"),
-        (["--devices", ""], "expected numbers above 0"),
         (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
-        (["--devices", "1", "--data.source", "tfds:mnst"], "mnist"),
         (
             ["--devices", "1", "--target", "h100"],
             "h100: a GPU that need not be here can",
         ),
-        (["--devices", "1", "--target", "h10"], "did you mean 'h100'?"),
         (["--devices", "1", "--target", "h100x8"], "--devices gives their numbers"),
         (
             ["--devices", "1", "--target", "h100", "--platform", "cpu"],

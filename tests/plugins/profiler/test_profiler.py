@@ -101,11 +101,11 @@ def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: C
     assert read(cli.directory).steps == (7, 9)
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [
         ("--train.profile-steps 4 4", "profile_steps = .*two rising numbers"),
-        ("--train.profile-steps -1 4", "profile_steps = .*two rising numbers"),
         ("--train.profile-steps 4 9", r"profile_steps = \(4, 9\): the run has 6 steps"),
         ("--profile --train.profile-steps 2 4", "--profile with train.profile_steps"),
         ("--profile --parallel.pipeline-stages 2", "--profile with .*_stages = 2"),
@@ -261,7 +261,7 @@ def test_the_innermost_scope_counts(
     assert scopes.place_of(op_name) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_each_process_has_its_trace_and_the_first_writes_the_table(tmp_path: Path):
     write_files(tmp_path)
     result = run_two(tmp_path, "train", *TRAIN, "--train.profile-steps", 2, 4)

@@ -53,6 +53,7 @@ def test_the_targeted_attack_asks_for_four_classes(
             threat.check(task, "classification")
 
 
+@pytest.mark.slow
 def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
     attacked, accuracy = whole["adversarial"], whole["metrics"]["accuracy"]
     assert attacked["clean_accuracy"] == accuracy > attacked["accuracy"]
@@ -75,9 +76,7 @@ def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
         ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),
         ("--attack pgd", "give --epsilon, such as 8/255"),
         ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or a fraction"),
-        ("--attack pgd --epsilon x", "--epsilon x: expected a number or a fraction"),
         ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
-        ("--attack apgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
         ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
         ("--baseline run/summary.json", "has no effect without --corruptions"),
         ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
@@ -97,7 +96,7 @@ def test_attacks_find_the_same_on_any_devices(tmp_path: Path):
     text = recipe(precision='"fp64"', train="TrainConfig(steps=20)")
     config = write_recipe(tmp_path / "recipe.py", text)
     assert Cli(tmp_path)("--config", config, "--workdir", "run", **FP64).code == 0
-    words = "--attack pgd apgd --steps 8 --epsilon 16/255 --data.eval-batch-size"
+    words = "--attack apgd --steps 5 --epsilon 16/255 --data.eval-batch-size"
     one = found(tmp_path, f"{words} 40", **FP64, JAX_NUM_CPU_DEVICES="1")
     many = found(tmp_path, f"{words} 104", **FP64, JAX_NUM_CPU_DEVICES="8")
     ours, theirs = one["adversarial"], many["adversarial"]
@@ -106,7 +105,7 @@ def test_attacks_find_the_same_on_any_devices(tmp_path: Path):
     np.testing.assert_allclose(ours["loss"], theirs["loss"], rtol=TOLERANCE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_task_without_classes_is_attacked_and_corrupted(tmp_path: Path):
     task = "tests.helpers.autoencoder:AutoEncoder"
     config = write_recipe(

@@ -31,6 +31,7 @@ from tests.helpers.discs import CLASSES
 from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
 
 # Written by tests/oracles/maps.py.
@@ -65,8 +66,7 @@ def torch_shapes(name: str, weights: Any) -> dict[str, tuple[int, ...]]:
     return dict(names_of(name).shapes(ours))
 
 
-@pytest.mark.slow
-@each_row("name", NAMES)
+@pytest.mark.parametrize("name", thinned(3, NAMES))
 def test_arrays_are_those_of_torchvision(name: str):
     assert {*NAMES} == {*NUM_PARAMS}
     found = stored(name)
@@ -87,8 +87,7 @@ def fill(name: str, path: Any, x: Any) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(3, NAMES))
 def test_outputs_are_those_of_torchvision(name: str):
     found = stored(name)
     made = blueprint(name, found["image_size"], 10)

@@ -10,7 +10,6 @@ import pytest
 from sklearn import metrics as oracle
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.geometry import Flip, PaddedCrop
 from jaxtrain.data.augment.mix import mix_pairs
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError
@@ -301,16 +300,6 @@ def test_mean_iou_has_an_interval():
 
 
 # --- the task ------------------------------------------------------------------------
-
-
-def test_masks_follow_and_what_comes_from_outside_does_not_count():
-    mask = np.arange(63, dtype=np.uint8).reshape(SHAPE) % 3
-    crop = PaddedCrop(2, jnp.int32(0), jnp.int32(2))
-    moved = np.asarray(task_of().follow(jnp.asarray(mask), crop))
-    np.testing.assert_array_equal(moved[2:], mask[:-2])
-    assert (moved[:2] == IGNORED).all()
-    flipped = task_of().follow(jnp.asarray(mask), Flip(jnp.array(True), SHAPE, 1))
-    np.testing.assert_array_equal(flipped, mask[:, ::-1])
 
 
 @pytest.mark.slow

@@ -32,9 +32,8 @@ from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import write_recipe
+from tests.helpers.tiers import thinned
 from tests.helpers.words import quoted
-
-pytestmark = pytest.mark.slow
 
 WHOLE, BATCH = 40, 8
 # Images that channels are judged by, and the step of a finite difference.
@@ -71,7 +70,7 @@ def call(folder: Path, words: str, **env: str) -> Any:
     return Cli(folder).done(*shlex.split(words), **env)
 
 
-@pytest.fixture(scope="module", params=AUGMENT)
+@pytest.fixture(scope="module", params=thinned(2, AUGMENT))
 def exact(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run in float64, whose weights are averages."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -176,7 +175,7 @@ def test_the_training_split_is_evaluated_as_any_other_images(exact: Path):
     np.testing.assert_allclose(ours["loss"], theirs["loss"], TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", AUGMENT)
+@pytest.mark.parametrize("kind", thinned(2, AUGMENT))
 def test_first_kernels_are_computed_from_windows(kind: str, tmp_path: Path):
     write_run(tmp_path, kind, steps=1)
     words = f"--config recipe.py --workdir run --model.name {SPREAD}"
@@ -191,6 +190,7 @@ def test_first_kernels_are_computed_from_windows(kind: str, tmp_path: Path):
     np.testing.assert_allclose(kernel[0], images.mean(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_ranges_of_8_bits_are_of_the_windows_of_stored_pixels(
     here: Path, tmp_path: Path
 ):

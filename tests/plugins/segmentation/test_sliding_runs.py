@@ -120,7 +120,7 @@ def test_commands_see_whole_images(here: Path, tmp_path: Path):
     assert "predicted" in (here / "run" / "report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_on_eight_devices_the_metrics_are_the_same(tmp_path: Path):
     found = {}
     for name, words, devices in (("one", "", "1"), ("many", MESH, "8")):

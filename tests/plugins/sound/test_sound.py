@@ -56,6 +56,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_learns_the_tones(here: Path):
     lines, test = read_lines(here / "run", "train"), read_summary(here / "run")["eval"]
     assert lines[-1]["loss"] < lines[0]["loss"] and test["accuracy"] > 0.9
@@ -68,6 +69,7 @@ def test_a_run_learns_the_tones(here: Path):
     )
 
 
+@pytest.mark.slow
 def test_evaluate_predict_and_export_agree(here: Path):
     onnxruntime = pytest.importorskip("onnxruntime")
     cli, model = Cli(here), load_model(here / "run")
@@ -149,20 +151,18 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
     np.testing.assert_allclose(*losses, rtol=TOLERANCE)
 
 
+@pytest.mark.slow
 @each_row(
     ("words", "message"),
     [
         ("evaluate --workdir run --corruptions", "it is made for pictures"),
-        ("evaluate --workdir run --attack fgsm --epsilon 8/255", "made for pictures"),
         (
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
             "has no effect with data.source = 'synthetic:",
         ),
         ("predict --workdir run --explain seen tones/test", "the model hears sounds"),
         ("export --workdir run --format saved --out x", "choose another --format"),
-        ("data --pack audio:tones --out x", "data --pack is for pictures"),
         ("--config recipe.py --data.image-size 32", "spectrograms have the size that"),
-        ("--config recipe.py --data.augment.randaugment 2", "it is made for pictures"),
         (
             "--config recipe.py --data.source digits",
             "only with data.source = audio:DIR_OR_FILE.csv",

@@ -41,6 +41,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run, read_lines, read_summary
+from tests.helpers.tiers import thinned
 from tests.helpers.waiting import wait_until
 
 RATES = """
@@ -94,6 +95,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_trials_are_runs_and_the_best_is_a_recipe(swept: Path):
     record = read(swept)
     assert (record["metric"], record["better"]) == ("accuracy", "higher")
@@ -119,6 +121,7 @@ def test_trials_are_runs_and_the_best_is_a_recipe(swept: Path):
     assert recipe == apply(load_config(swept / "recipe.py"), overrides)
 
 
+@pytest.mark.slow
 def test_the_same_command_trains_nothing_again(swept: Path):
     before = read(swept), (swept / "sweep/trial-0000/summary.json").stat().st_mtime_ns
     result = Cli(swept)(*SWEEP.split(), "--trials", 2)
@@ -130,12 +133,14 @@ def test_the_same_command_trains_nothing_again(swept: Path):
     )
 
 
+@pytest.mark.slow
 def test_another_config_is_refused(swept: Path):
     result = Cli(swept)(*SWEEP.split(), "--trials", 2, "--train.steps", 10)
     assert result.code == 2
     assert "train.steps: 8 -> 10" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_report_compares_the_trials(swept: Path):
     result = Cli(swept)("report", "--workdir", "sweep", "--out", "page.html")
     assert result.code == 0, result.stderr
@@ -148,12 +153,11 @@ def test_the_report_compares_the_trials(swept: Path):
 
 
 @pytest.mark.slow
-def test_a_pruned_run_is_saved_and_ends_in_order(cli: Cli):
-    write_files(cli.directory, SEEDS)
+def test_a_pruned_trial_is_a_run_that_can_go_on(cli: Cli):
+    write_files(cli.directory, RATES)
     words = "--trials 1 --pruner ThresholdPruner --pruner-options lower 2.0"
-    result = cli(*SWEEP.split(), *words.split())
-    assert result.code == 0, result.stderr
-    trial = read(cli.directory)["trials"][0]
+    assert cli(*SWEEP.split(), *words.split()).code == 0
+    (trial,) = read(cli.directory)["trials"]
     assert (trial["state"], trial["evaluations"]) == ("pruned", 1)
     assert trial["reason"] == "pruned after evaluation 1"
     workdir = cli.directory / "sweep" / "trial-0000"
@@ -161,14 +165,7 @@ def test_a_pruned_run_is_saved_and_ends_in_order(cli: Cli):
     last = read_lines(workdir)[-1]
     assert (last["step"], last["event"]) == (2, "stopped: pruned after evaluation 1")
     assert last["saved"] and not (workdir / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_a_pruned_trial_is_a_run_that_can_go_on(cli: Cli):
-    write_files(cli.directory, RATES)
-    words = "--trials 1 --pruner ThresholdPruner --pruner-options lower 2.0"
-    assert cli(*SWEEP.split(), *words.split()).code == 0
-    rate = read(cli.directory)["trials"][0]["overrides"]["optimizer.learning_rate"]
+    rate = trial["overrides"]["optimizer.learning_rate"]
     words = f"--config recipe.py --optimizer.learning-rate {rate!r} --workdir"
     for workdir in ("sweep/trial-0000", "alone"):
         result = cli(*words.split(), workdir)
@@ -241,8 +238,7 @@ def checkpoint_of(folder: Path, number: int) -> Callable[[], object]:
 LONG = ("--train.steps", 40, "--checkpoint.every-steps", 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("signum", thinned(2, [signal.SIGTERM, signal.SIGKILL]))
 def test_a_stopped_sweep_goes_on_as_if_it_was_not(
     cli: Cli, signum: int, tmp_path: Path
 ):
@@ -274,7 +270,7 @@ def test_a_stopped_sweep_goes_on_as_if_it_was_not(
         assert_same_run(alone / name, cli.directory / name, 40)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_same_command_may_be_started_several_times(cli: Cli):
     write_files(cli.directory, RATES)
     words = [*SWEEP.split(), "--trials", 4, "--pruner", "NopPruner", *LONG]
@@ -412,7 +408,6 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
         ("3", "space() returned int, expected a dict"),
         ('{"optimizer.lr": 1}', "'optimizer.lr' is no field of the config"),
         ('{"task": "regression"}', "task cannot be searched"),
-        ('{"seed": {1}}', "space() returned a value that JSON does not have"),
         ('{"seed": float("nan")}', "space() returned a value that JSON does not have"),
         ("1 / 0", "space.py:2: ZeroDivisionError"),
         ("trial.suggest_float('a', 2, 1)", "space.py:2: ValueError"),
@@ -430,9 +425,7 @@ def test_a_wrong_space_is_refused(returned: str, told: str, tmp_path: Path):
 @each_row(
     ("words", "told"),
     [
-        ("--trials 0", "--trials 0: expected 1"),
         ("--sampler TPE", "--sampler TPE: expected BruteForceSampler"),
-        ("--pruner Median", "--pruner Median: expected HyperbandPruner"),
         ("--pruner-options steps 3", "MedianPruner takes n_startup_trials"),
         ("--pruner-options n_startup_trials -1", "cannot be negative"),
         ("--train.stop-after-steps 2", "train.stop_after_steps = 2"),
