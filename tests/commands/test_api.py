@@ -38,6 +38,7 @@ def test_it_is_called_twice_in_a_process(config: Config, tmp_path: Path):
     assert again == read_summary(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_an_interrupt_saves_and_the_same_call_goes_on(config: Config, tmp_path: Path):
     endless = replace(config, "train.steps", 100_000)
     workdir = tmp_path / "run"

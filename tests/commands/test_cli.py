@@ -318,6 +318,7 @@ BAD_INPUT = [
 ]
 
 
+@pytest.mark.slow
 @each_row(("words", "named"), installed(BAD_INPUT))
 def test_bad_input_ends_with_one_message(
     words: list[str],
@@ -421,6 +422,7 @@ def test_workdir_that_cannot_be_written(cli: Cli, tmp_path: Path):
     assert file.read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_devices_that_cannot_share_a_batch(cli: Cli):
     result = cli("--config", DIGITS, "--data.batch-size", 60, JAX_NUM_CPU_DEVICES="8")
     assert result.code == 2, result.stderr
@@ -518,6 +520,7 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_bad_numbers_are_seen_between_lines_of_metrics(cli: Cli, write_config):
     config = write_config(
         recipe(
@@ -608,6 +611,7 @@ def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
     assert "params/conv1/kernel: float32[3, 3, 1, 8] in the checkpoint" in result.stderr
 
 
+@pytest.mark.slow
 def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: Path):
     config = write_config(
         recipe(

@@ -193,6 +193,7 @@ def flat(value: Any) -> list[float]:
     return [-1.0 if value is None else value]
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     """The last 40 digits, as files, half of them of twice the size."""
     pixels, labels = load_digits(return_X_y=True)

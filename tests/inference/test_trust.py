@@ -453,6 +453,7 @@ def calls(inside: list[ast.AST]) -> Iterator[tuple[str, str]]:
             yield node.func.attr, of if node.args else f"{of}()"
 
 
+@pytest.mark.slow
 def test_no_other_module_makes_code_of_data():
     """So that `own.load` and the recipe are the only ways in."""
     found: dict[str, set[str]] = {}

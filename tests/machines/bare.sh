@@ -8,7 +8,8 @@
 # developer's: an ordinary user, a long path with a space, an umlaut and `&`, umask 077,
 # LANG=C, another time zone; an empty home, empty caches and an empty /dev/shm; no data
 # sets, no browser. All of it are mounts of the command's own, which end with it.
-# Nothing may stay in memory after the command.
+# Nothing may stay in memory after the command. The limit of CPU time of a default test
+# is higher: the first test that imports a library compiles it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 umask 022
@@ -69,7 +70,7 @@ unshare --mount --pid --fork --kill-child --mount-proc bash -euc '
   status=0
   "${as_user[@]}" env -i "${kept[@]}" HOME="$home" TMPDIR="$temporary" PATH="$PATH" \
     USER=stranger LOGNAME=stranger SHELL=/bin/bash LANG=C TZ=Pacific/Chatham \
-    "$@" || status=$?
+    JAXTRAIN_TEST_CPU_SECONDS=8 "$@" || status=$?
   left=$(find /dev/shm "$temporary" -mindepth 1)
   if [[ -n $left ]]; then
     printf "left in memory or in the folder of temporary files:\n%s\n" "$left" >&2

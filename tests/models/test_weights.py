@@ -293,6 +293,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
 }
 
 
+@pytest.mark.slow
 @each_row("name", BAD)
 def test_bad_weights_end_with_2(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

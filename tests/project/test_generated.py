@@ -11,6 +11,7 @@ DOCS = ROOT / "docs"
 PAGES = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_up_to_date(name: str):
     """If not, run `python docs/generate.py`."""

@@ -156,6 +156,7 @@ def test_a_bad_request_is_told_why(server: Running, name: str):
     assert server.ask(None, "/health")[1]["num_waiting"] == 0
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_finite_are_no_answer(model: TrainedModel):
     class Half(Held):
         """Finite outputs of all images but white ones."""
@@ -209,6 +210,7 @@ class Held:
         return self._model.run(pixels, output)
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_and_waiting_images_share_batches(model: TrainedModel):
     held = Held(model)
     limits = replace(LIMITS, max_batch=8, max_wait_seconds=0.0, max_waiting=17)
