@@ -226,10 +226,18 @@ def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
 
 
 def resolve(reference: str) -> Any:
-    """Import "module", or the object that "module:name" refers to."""
+    """Import "module", or the object that "module:name" refers to.
+
+    Raises:
+      ImportError: There is no such module, or it has no such name.
+    """
     module, _, name = reference.partition(":")
     found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    if not name:
+        return found
+    if not hasattr(found, name):
+        raise ImportError(f"{module} has no {name}")
+    return getattr(found, name)
 
 
 @functools.cache

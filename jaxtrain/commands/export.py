@@ -143,7 +143,7 @@ def _export(
         largest = max(model.readout.shift, key=abs)
         rows["values"] = (
             f"float32, which has numbers {abs(np.spacing(np.float32(largest))):g} "
-            f"apart near {largest!r}; predict and serve have finer ones"
+            f"apart near {largest!r}; predict has finer ones"
         )
     return rows
 

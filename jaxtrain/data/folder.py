@@ -8,7 +8,8 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, formats, layouts
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.folder_scan import IMAGES, Classes, FileKind, FolderScan
+from jaxtrain.data.file_kind import IMAGES, FileKind
+from jaxtrain.data.folder_scan import Classes, FolderScan
 from jaxtrain.data.image_files import (
     FileNames,
     Folder,

@@ -2,10 +2,9 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from jaxtrain.data import formats
+from jaxtrain.data.file_kind import IMAGES, FileKind
 from jaxtrain.data.image_files import Folder, listed
 from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
@@ -18,48 +17,6 @@ LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 # Files by the folder of their class: place in the set, and size in bytes.
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
-
-
-@dataclass(frozen=True)
-class FileKind:
-    """A kind of files that lie in the folders of classes.
-
-    Attributes:
-      noun: What messages call one.
-      is_read: Whether a file is taken for one that is read here, by its name.
-      endings: Function that returns the endings of their names.
-      example: Name of such a file.
-      is_unread: Whether a file is one of a format that is not read here, by its name.
-    """
-
-    noun: str
-    is_read: Callable[[bytes], bool]
-    endings: Callable[[], Sequence[str]]
-    example: str
-    is_unread: Callable[[bytes], bool] = lambda name: False
-
-    def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return the remark on files of formats that are not read here, if any."""
-        if not unread:
-            return ()
-        counts = formats.describe_counts(formats.count_endings(unread))
-        text = f"{counts}, of formats that are not read here"
-        return (Remark("passed over", text, serious=True),)
-
-    @property
-    def layout(self) -> str:
-        """How a folder is laid out."""
-        place = f"CLASS/{self.example}"
-        return f"{place} or, with splits, train/{place}, validation/... , test/..."
-
-
-IMAGES = FileKind(
-    "image",
-    formats.is_image,
-    formats.readable_endings,
-    "image.jpg",
-    formats.is_unread,
-)
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:

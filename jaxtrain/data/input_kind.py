@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from jaxtrain.data import formats
-from jaxtrain.data.folder_scan import IMAGES, FileKind
+from jaxtrain.data.file_kind import IMAGES, FileKind
 from jaxtrain.data.read_files import FileData
 
 if TYPE_CHECKING:

@@ -101,8 +101,9 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
         }
     if about.white_level is not None:
         fixed["white_level"] = about.white_level
+    blank = DataConfig()
     for name, value in fixed.items():
-        if getattr(data, name) is not None:
+        if getattr(data, name) not in (getattr(blank, name), value):
             raise UserError(
                 f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
                 f"of these weights, which come with {value!r}: leave it out"
@@ -115,7 +116,9 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 def _of_images(model: TrainedModel) -> dict[str, Any]:
     """Return the fields of `data` that give images the shape that a model takes."""
     if not model.description.input.are_pictures:
-        return vars(model.description.input)
+        fields = {field.name for field in dataclasses.fields(DataConfig)}
+        about = vars(model.description.input)
+        return {name: value for name, value in about.items() if name in fields}
     height, width, channels = model.description.whole_shape
     size = {"image_size": height} if height == width else {}
     return size | ({"channels": channels} if channels in (1, 3) else {})

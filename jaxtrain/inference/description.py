@@ -192,7 +192,8 @@ class Description:
             raise UserError(
                 f"{where} describes no model of jaxtrain {jaxtrain.__version__} "
                 f"(written by {version or 'something else'}; differs in {differing}): "
-                "use the version that wrote it, or export the model again"
+                "use the version that wrote it, install the package that brings such "
+                "inputs, or export the model again"
             )
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from jaxtrain.data.folder_scan import IMAGES, FileKind
+from jaxtrain.data.file_kind import IMAGES, FileKind
 from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.errors import UserError
 

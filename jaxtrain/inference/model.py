@@ -12,7 +12,7 @@ from flax import nnx
 
 from jaxtrain import own, tasks
 from jaxtrain.config import ParallelConfig
-from jaxtrain.data.folder_scan import FileKind
+from jaxtrain.data.file_kind import FileKind
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
 from jaxtrain.engine.finite import Checked, finite_rows

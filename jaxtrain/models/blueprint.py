@@ -126,8 +126,8 @@ class Blueprint:
             return model
         if field not in MODEL_CHANGES:
             raise UserError(
-                f"model.{field} = {value!r}: install the package whose plug-in changes "
-                "models so, or leave it out"
+                f"model.{field}: install the package whose plug-in changes models so, "
+                "which a saved model needs, or leave it out"
             )
         return MODEL_CHANGES[field](model, value, self.images)
 

@@ -243,9 +243,9 @@ def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help
 
 @pytest.mark.slow
 def test_parsing_does_not_wait_for_jax():
-    """Nor do help and a mistake in the words: to import JAX takes a second or two."""
+    """Nor do help, a mistake, and processes that decode: JAX takes a second or two."""
     program = (
-        "import sys\nfrom jaxtrain import cli\n"
+        "import sys\nfrom jaxtrain import cli\nimport jaxtrain.inference.pixels\n"
         f"cli.parse('train', ['--config', {DIGITS!r}])\n"
         "assert cli.main(['--config', 'none.py']) == 2\n"
         "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"

@@ -43,7 +43,7 @@ def test_a_change_that_no_plugin_here_makes_is_refused(
 ):
     monkeypatch.delitem(MODEL_CHANGES.references, field, raising=False)
     config = ModelConfig(name="lenet", **{field: value})
-    message = rf"model\.{field} = .*: install the package"
+    message = rf"model\.{field}: install the package"
     with pytest.raises(UserError, match=message):
         make_blueprint(config, (32, 32, 3), 10).abstract()
 

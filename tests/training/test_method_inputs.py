@@ -6,12 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxtrain import own
+from jaxtrain.config import TrainConfig
+from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.performance.measure import lower_step
 from jaxtrain.run.setup import build_setup
 from jaxtrain.training.methods.base import Gradients, Method, Objective
+from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.methods.plain import Plain
 from tests.helpers.layered import layered, take_steps
@@ -85,3 +89,18 @@ def test_a_run_records_what_the_method_opens_and_lowers_its_step_without_loading
     (shapes,) = [x.shape for x in jax.tree.leaves(setup.beside)]
     assert shapes == (24,)
     assert "number" in lower_step(setup).out_info[1]
+
+
+class Asking(Plain):
+    """A method with a teacher, which it does not open."""
+
+    def __init__(self, teacher: str):
+        self.teacher = teacher
+
+
+def test_a_teacher_that_nothing_opens_is_refused():
+    name = f"{Asking.__module__}:{Asking.__name__}"
+    own.allow([name])
+    train = TrainConfig(steps=1, method=name, method_options={"teacher": "runs/x"})
+    with pytest.raises(UserError, match="has a teacher and no `plan_inputs`"):
+        build_method(train)

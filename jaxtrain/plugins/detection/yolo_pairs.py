@@ -4,7 +4,8 @@ import os
 from typing import NamedTuple
 
 from jaxtrain.data.classes import SPLITS
-from jaxtrain.data.folder_scan import FileKind, FolderScan
+from jaxtrain.data.file_kind import FileKind
+from jaxtrain.data.folder_scan import FolderScan
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.problems import Problems
 from jaxtrain.plugins.detection.yolo_layout import CLASSES, IMAGES, LABELS, LIST

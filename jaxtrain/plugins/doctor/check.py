@@ -76,7 +76,7 @@ def check(
     scanned = scan(train, splits, config.data.source)
     same = checks.find_equal(scanned)
     targets = "masks" if PIXEL_CLASSES in store.facts else "boxes"
-    if not train.input.are_pictures:
+    if "sound" in vars(train.input):
         sizes = checks.check_lengths(scanned, config.data.sound)
     else:
         sizes = checks.check_sizes(scanned, shape, config.data, sized=sized)

@@ -52,7 +52,7 @@ class Survey:
     @property
     def hears(self) -> bool:
         """Whether the examples are sounds."""
-        return not input_of(self.facts).are_pictures
+        return "sound" in vars(input_of(self.facts))
 
     @property
     def noun(self) -> str:

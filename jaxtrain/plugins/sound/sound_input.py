@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxtrain.config import SoundConfig
 from jaxtrain.data.decode_limits import UnreadableError
-from jaxtrain.data.folder_scan import FileKind
+from jaxtrain.data.file_kind import FileKind
 from jaxtrain.data.input_kind import FileLook, InputKind
 from jaxtrain.data.read_files import FileData, LargeFile
 from jaxtrain.plugins.sound import sound_files

@@ -26,4 +26,10 @@ def build_method(config: TrainConfig) -> Method:
             f"train.method = {name!r} makes {method!r}, which is no "
             "jaxtrain.training.methods.base.Method"
         )
+    asks = getattr(method, "teacher", None) is not None or hasattr(method, "taught_by")
+    if asks and type(method).plan_inputs is Method.plan_inputs:
+        raise UserError(
+            f"train.method = {name!r} has a teacher and no `plan_inputs` that opens "
+            "it: choose the base class that docs/extending.md names"
+        )
     return method
