@@ -6,8 +6,7 @@ import sys
 from typing import Any, NoReturn
 
 from jaxtrain import console, invocation, system_errors
-from jaxtrain.cli import main
-from jaxtrain.errors import OutputError
+from jaxtrain.errors import OutputError, UserError
 from jaxtrain.processes import signals
 
 
@@ -19,12 +18,17 @@ def run() -> NoReturn:
     system_errors.raise_file_limit()
     code: Any = 0
     try:
+        from jaxtrain.cli import main  # Reads the sections that plug-ins bring.
+
         code = main()
         signals.ignore()
     except SystemExit as end:  # Help, or wrong words.
         code = end.code
     except OutputError:
         pass
+    except UserError as error:  # Of plug-ins.
+        console.tell(f"error: {error}")
+        code = 2
     sys.exit(code or _exit_code_of_output())
 
 

@@ -48,7 +48,7 @@ class Plugin:
         built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
       weights: Model -> "module:NAME" of the models of other libraries that compute the
         same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
-      convolutions: Platform -> "module:function" that gives a model other convolutions
+      convolutions: "cpu" -> "module:function" that gives a model other convolutions
         (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
@@ -73,7 +73,8 @@ class Plugin:
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
-        `jaxtrain.config.base.Section`.
+        `jaxtrain.config.base.Section`. The module is imported while the config is: it
+        imports modules such as `jaxtrain.config.base`, and not `jaxtrain.config`.
       transforms: Transform of the step -> "module:function" that returns the
         `StepTransform` a run asks for, or None (see `jaxtrain.run.transforms`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).

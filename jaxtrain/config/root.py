@@ -37,18 +37,6 @@ ONE_OF = (
 # Sections of plug-ins, by name.
 SECTIONS: Table[type[Section]] = Table("sections", {})
 
-# What options exclude each other, or need each other, as each section declares it.
-COMBINATIONS = (
-    *parallel.COMBINATIONS,
-    *train.COMBINATIONS,
-    *optimizer.COMBINATIONS,
-    *model.COMBINATIONS,
-    *data.COMBINATIONS,
-    *augment.COMBINATIONS,
-    *log.COMBINATIONS,
-    *(row for section in SECTIONS.values() for row in section.combinations()),
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig(Section):
@@ -109,6 +97,29 @@ class CoreConfig(Section):
         group = self.parallel.batch_norm
         return 1 if group == "global" else self.micro_batch_size // group
 
+
+for _name, _section in SECTIONS.items():
+    if _name in CoreConfig.__dataclass_fields__ or not _name.isidentifier():
+        raise UserError(
+            f"sections: {_name!r} of a plug-in is no name for a section: uninstall it"
+        )
+    if not (isinstance(_section, type) and issubclass(_section, Section)):
+        raise UserError(
+            f"sections: {_name!r} of a plug-in is {_section!r}, and no class of a "
+            "section: uninstall it"
+        )
+
+# What options exclude each other, or need each other, as each section declares it.
+COMBINATIONS = (
+    *parallel.COMBINATIONS,
+    *train.COMBINATIONS,
+    *optimizer.COMBINATIONS,
+    *model.COMBINATIONS,
+    *data.COMBINATIONS,
+    *augment.COMBINATIONS,
+    *log.COMBINATIONS,
+    *(row for section in SECTIONS.values() for row in section.combinations()),
+)
 
 if TYPE_CHECKING:
     Config = CoreConfig

@@ -71,8 +71,8 @@ def _as_written(value: Any, found: Any, where: str, place: str) -> Any:
         names = [f.name for f in dataclasses.fields(found)]
         for name, x in value.items():
             if name not in names:
-                told = f"{name[:60]!r} is unknown to this version of jaxtrain"
-                told = f"{told}; {hint(name, names)} - at `{place}`"
+                told = f"{name[:60]!r} is unknown to this version of jaxtrain and its "
+                told += f"plug-ins; {hint(name, names)} - at `{place}`"
                 raise UserError(f"{where}: {told}")
             x = _as_written(x, getattr(found, name), where, f"{place}.{name}")
             object.__setattr__(found, name, x)

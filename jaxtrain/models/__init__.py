@@ -66,8 +66,8 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
 )
 # And models of plug-ins, such as those of maps, which begin with a classifier.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# Platform -> what gives a model convolutions in the place of those of `jax.lax`, for a
-# mesh of that platform whose devices share the batch alone.
+# "cpu" -> what gives a model convolutions in the place of those of `jax.lax`, for a
+# mesh of CPUs that share the batch alone.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
 # Of the section `model`, what is no option of a model.

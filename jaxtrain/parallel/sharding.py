@@ -48,7 +48,7 @@ class Layout:
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
       lies_as: Sharding of arrays of the state's `extras`, by transform/key: that of
-        `params` or of `opt_state`. Others are replicated.
+        `params` or of `opt_state`. The `fsdp` axis shares no others.
     """
 
     mesh: Mesh

@@ -12,3 +12,6 @@ NAMES = (
     *("averaging", "compact", "quantization"),
     *("onnx", "litert", "serve"),
 )
+
+# Its sections are part of the config, and import modules of it.
+import jaxtrain.config  # noqa: E402, F401

@@ -64,8 +64,8 @@ def test_values_get_their_types():
         (
             {**GOOD, "inner": {"sizes": [1, 2], "ratte": 1}},
             Outer,
-            "'ratte' is unknown to this version of jaxtrain; did you mean 'rate'? - at "
-            "`$.inner`",
+            "'ratte' is unknown to this version of jaxtrain and its plug-ins; did you "
+            "mean 'rate'? - at `$.inner`",
         ),
         ({"inner": {"sizes": [-1, 2]}}, Outer, "expected 0 or more - at `$.inner`"),
     ],

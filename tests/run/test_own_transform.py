@@ -68,3 +68,39 @@ def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
     for name in ("loss", "grad_norm", "pulled"):
         found = [[line[name] for line in lines] for lines in (parts, whole)]
         np.testing.assert_allclose(*found, rtol=1e-11)
+
+
+BAD = {
+    "requires": ("requires=('nope',)", "requires nope, which is not installed"),
+    "name": ("transforms={'a': 'pull.transform:make_named'}", "is no name of its own"),
+    "attribute": ("transforms={'a': 'pull.transform:nope'}", "has no nope"),
+    "section": ("sections={'data': 'builtins:dict'}", "is no name for a section"),
+    "module": ("sections={'mine': 'pull.nowhere:X'}", "cannot be imported"),
+    "kind": ("sections={'mine': 'builtins:dict'}", "no class of a section"),
+    "clash": ("sections={'prune': 'builtins:dict'}", "is brought by the plug-in"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.plugins
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_in_a_package_ends_with_one_message(package: Path, case: str):
+    """Also where the config cannot be imported."""
+    row, told = BAD[case]
+    (package / "pull" / "__init__.py").write_text(
+        f"from jaxtrain.plugin import Plugin\nPLUGIN = Plugin(name='pull', {row})\n"
+    )
+    named = CODE + "\n\ndef make_named(facts):\n    made = Pull()\n"
+    named += "    made.name = 'guard'\n    return made\n"
+    (package / "pull" / "transform.py").write_text(named)
+    words = ["--config", "configs/digits.py", "--workdir", str(package / "run")]
+    done = subprocess.run(
+        [sys.executable, "main.py", *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert told in done.stderr.splitlines()[-1]

@@ -23,6 +23,8 @@ from jaxtrain.run.execution import Execution, Four
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.average import WeightAverage
+from jaxtrain.training.transforms.base import moves_weights
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class Pipeline(Execution):
         normalization: Normalization,
     ) -> Four:
         stages, abstract = self.stages, setup.abstract_state
+        for one in setup.create.transforms:
+            if moves_weights(one) and not isinstance(one, WeightAverage):
+                raise UserError(
+                    f"parallel.pipeline_stages: the transform {one.name!r} of the step "
+                    "asks for gradients at other weights, and stages compute them at "
+                    "their own; set parallel.pipeline_stages to 1"
+                )
         weights, begin = make_create(setup.create, stages, abstract)
         train = tuple(
             make_train_step(

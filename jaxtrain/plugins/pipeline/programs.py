@@ -25,8 +25,8 @@ class StagePrograms(NamedTuple):
       zeros: `params -> total`, to sum gradients in.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`; the `pullback` holds the residuals, and is None where nothing goes
-        back. Of the last stage `y` is the scaled loss, and `target` the loss scale and
-        the target; of the others `target` and `metrics` are empty.
+        back. Of the last stage `y` is the scaled loss, and `target` the extras of the
+        state and the target; of the others `target` and `metrics` are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of

@@ -24,7 +24,8 @@ class StepContext:
       finite: Whether loss, gradients and new values are finite.
       steps_taken: Number of earlier steps that were not skipped, on which the learning
         rate depends.
-      learning_rate: Learning rate of the step; None where a line search finds it.
+      learning_rate: Learning rate of the schedule, without `rate_factor`; None where a
+        line search finds it.
       taken: Whether the step is taken; until that is known, `finite`.
       momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
         path.
@@ -46,14 +47,14 @@ class StepTransform:
     """Pure functions around the optimizer, and the arrays that they keep.
 
     A step calls `gradient_params`, `loss_factor`, `project`, `rate_factor`,
-    `on_update`, `accepts` and `after`, each of all transforms in order. Everything but
-    the attributes is traced.
+    `on_update`, `accepts` and `after`, each of all transforms in order: these are
+    traced. Of a pipeline each stage calls them with its own layers.
 
     Attributes:
       name: Key of its arrays in `TrainState.extras`.
       lies_as: Sharding of its arrays, by their keys: of parameters (`params`) or of
-        optimizer state (`opt_state`), whose paths theirs must then end with. Others are
-        replicated.
+        optimizer state (`opt_state`), whose paths theirs must then end with. The `fsdp`
+        axis shares no others.
     """
 
     name: str
@@ -141,3 +142,8 @@ class StepTransform:
 def projects(transform: StepTransform) -> bool:
     """Return whether a transform has a `project` of its own."""
     return type(transform).project is not StepTransform.project
+
+
+def moves_weights(transform: StepTransform) -> bool:
+    """Return whether a transform has a `gradient_params` of its own."""
+    return type(transform).gradient_params is not StepTransform.gradient_params

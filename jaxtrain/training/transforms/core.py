@@ -8,6 +8,8 @@ from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.transforms.plateau import Plateau
 from jaxtrain.training.transforms.spikes import SpikeDetector
 
+CORE_NAMES = (SpikeDetector.name, Plateau.name, WeightAverage.name, Guard.name)
+
 
 def core_transforms(
     optimizer: OptimizerConfig,
