@@ -84,7 +84,7 @@ test-exhaustive-6:
 	tests/machines/newest.sh make train test-core
 
 test-gpu-program: $(STAMP) $(GPU_COMPILER)/.installed
-	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile -m gpu_compiler
+	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadgroup -m gpu_compiler
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

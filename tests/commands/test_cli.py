@@ -21,7 +21,6 @@ from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
 from jaxtrain.training import OPTIMIZERS, POLICIES, SCHEDULES
 from tests.helpers.edited import edit
-from tests.helpers.installed import installed
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
@@ -319,7 +318,7 @@ BAD_INPUT = [
 
 
 @pytest.mark.slow
-@each_row(("words", "named"), installed(BAD_INPUT))
+@each_row(("words", "named"), BAD_INPUT)
 def test_bad_input_ends_with_one_message(
     words: list[str],
     named: list[str],

@@ -22,7 +22,7 @@ from jaxtrain.plugins.pruning.config import PruneConfig
 from tests.helpers.needs import need
 from tests.plugins.plan.gpu_programs import Step, compile_evaluations, compile_steps
 
-pytestmark = pytest.mark.gpu_compiler
+pytestmark = [pytest.mark.gpu_compiler, pytest.mark.xdist_group("gpu_program")]
 
 # Of a device; no layer has as many channels, so that arrays of a batch can be told.
 BATCH, SIZE = 24, 224
