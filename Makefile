@@ -30,8 +30,8 @@ LITERT := .venv-litert
 PREPARE := .venv-prepare
 FASHION_MNIST := .data/tfds/fashion_mnist
 
-# Of the default tests, those that a newer JAX is most likely to break; and those in
-# which several processes train.
+# Tests that a newer JAX is most likely to break; and those in which several processes
+# train.
 CORE_TESTS := $(addprefix tests/, training/test_step.py \
 	checkpoints/test_resume.py models/test_models.py \
 	parallel/test_gradient_sums.py parallel/test_scaling.py \
@@ -52,7 +52,7 @@ test: $(STAMP)
 	$(PYTEST) --cpu-limit -m "not slow and not exhaustive and not gpu_compiler"
 
 test-core: $(STAMP)
-	$(PYTEST) -m "not slow and not exhaustive and not gpu_compiler" $(CORE_TESTS)
+	$(PYTEST) -m "not exhaustive" $(CORE_TESTS)
 
 test-processes: $(STAMP)
 	$(PYTEST) -m "not exhaustive" $(PROCESS_TESTS)

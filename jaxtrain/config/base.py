@@ -123,10 +123,7 @@ class Section:
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
-        """Return what options of a plug-in's section exclude or need.
-
-        Rows of `jaxtrain.config.combinations`.
-        """
+        """Return rows of `jaxtrain.config.combinations`, of a plug-in's section."""
         return ()
 
     def validate(self) -> None:

@@ -47,7 +47,7 @@ class Layout:
       copies: Weights that each device trains with a copy of its own; None: no weights.
       grouped: Paths of statistics whose first dim is split as the batch is.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
-      lies_as: Sharding of arrays of the state's `extras`, by transform/key: that of
+      sharded_as: Sharding of arrays of the state's `extras`, by transform/key: that of
         `params` or of `opt_state`. The `fsdp` axis shares no others.
     """
 
@@ -57,7 +57,7 @@ class Layout:
     copies: Copies | None = None
     grouped: frozenset[str] = frozenset()
     kernel_order: tuple[int, ...] | None = None
-    lies_as: Mapping[str, str] = field(default_factory=dict)
+    sharded_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -211,7 +211,7 @@ class Layout:
         """Return whether the `fsdp` axis shares an array of a TrainState."""
         kind, *rest = path.split("/")
         if kind == "extras":
-            kind = self.lies_as.get("/".join(rest[:2]))
+            kind = self.sharded_as.get("/".join(rest[:2]))
         return kind == "opt_state" or (kind == "params" and self.shard_params)
 
     def _in_memory(self, x: Any) -> MemoryLayout | None:

@@ -82,7 +82,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
         field = f"model.pretrained = {model.pretrained!r}"
-        check_agree(peers.gather(digest), field)
+        check_agree(digest, field)
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
@@ -168,8 +168,17 @@ def _options(model: ModelConfig) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v not in (None, {})}
 
 
-def check_agree(digests: list[str], field: str) -> None:
-    """Check that all processes of a run have found the same weights."""
+def check_agree(digest: str, field: str) -> None:
+    """Check that all processes of a run have found the same weights.
+
+    Args:
+      digest: SHA-256 of those of this process.
+      field: Field that names them, for messages.
+
+    Raises:
+      UserError: They differ.
+    """
+    digests = peers.gather(digest)
     for process, digest in enumerate(digests):
         if digest != digests[0]:
             raise UserError(
@@ -212,13 +221,26 @@ def open_weights(model: ModelConfig) -> Trained:
     backbone = backbone_config(model)
     models = (model,) if backbone is None else (model, backbone)
     trained = find_weights(model.pretrained, field, models)
-    expected, found = model.pretrained_digest or "", trained.digest()
-    if not found.startswith(expected):
-        raise UserError(
-            f"model.pretrained_digest = {expected!r}, and that of {trained.where} is "
-            f"{found}: these are other weights than were meant"
-        )
+    check_meant(trained, model.pretrained_digest, "model.pretrained_digest")
     return trained
+
+
+def check_meant(trained: Trained, digest: str | None, field: str) -> None:
+    """Check that weights have the digest that was given.
+
+    Args:
+      trained: Weights that were found.
+      digest: First digits of their SHA-256; None: any.
+      field: Field that gives it, for messages.
+
+    Raises:
+      UserError: They are others.
+    """
+    if not trained.digest().startswith(digest or ""):
+        raise UserError(
+            f"{field} = {digest!r}, and that of {trained.where} is "
+            f"{trained.digest()}: these are other weights than were meant"
+        )
 
 
 def find_weights(place: str, field: str, models: Sequence[ModelConfig] = ()) -> Trained:

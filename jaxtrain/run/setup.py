@@ -192,7 +192,7 @@ def build_setup(
             {
                 f"{one.name}/{k}": v
                 for one in transforms
-                for k, v in one.lies_as.items()
+                for k, v in one.sharded_as.items()
             },
         )
         for mesh in meshes

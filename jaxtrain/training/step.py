@@ -24,7 +24,7 @@ from jaxtrain.training.methods.base import Method, Objective
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.scan import repeat
 from jaxtrain.training.state import TrainState, split_model
-from jaxtrain.training.transforms.base import Metrics, projects
+from jaxtrain.training.transforms.base import Metrics, overrides
 from jaxtrain.training.update import Update, zero_grads
 from jaxtrain.training.views import View, plain
 
@@ -81,9 +81,10 @@ def make_train_step(
 
         def whole(grads: Any) -> Any:
             grads = layout.whole_grads(grads)
-            for transform in filter(projects, update.transforms):
-                extra = layout.whole_params(state.extras[transform.name])
-                grads = transform.project(grads, extra)
+            for transform in update.transforms:
+                if overrides(transform, "project"):
+                    extra = layout.whole_params(state.extras[transform.name])
+                    grads = transform.project(grads, extra)
             return grads
 
         def forward(

@@ -4,7 +4,7 @@ The norms are arguments: they are of all layers, where a state may have some of 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,13 @@ from jaxtrain.training.optimizers import clip, clip_by_ratio
 from jaxtrain.training.precision import add_updates
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import GUARD, TrainState
-from jaxtrain.training.transforms.base import Extra, Metrics, StepContext, StepTransform
+from jaxtrain.training.transforms.base import (
+    Extra,
+    Metrics,
+    StepContext,
+    StepTransform,
+    overrides,
+)
 from jaxtrain.trees import by_path, path_name
 
 
@@ -72,9 +78,17 @@ class Update:
             params = transform.gradient_params(params, state.extras[transform.name])
         return params
 
-    def loss_factor(self, extras: Extra) -> jax.Array:
+    def loss_scales(self, extras: dict[str, Extra]) -> dict[str, Extra]:
+        """Return the extras that `loss_factor` reads."""
+        return {t.name: extras[t.name] for t in self._scaling}
+
+    def loss_factor(self, extras: dict[str, Extra]) -> jax.Array:
         """Return the factor on the loss that the gradients carry."""
-        return _product(t.loss_factor(extras[t.name]) for t in self.transforms)
+        found = [t.loss_factor(extras[t.name]) for t in self._scaling]
+        factors = [factor for factor in found if factor is not None]
+        if not factors:
+            return jnp.float32(1)
+        return math.prod(factors[1:], start=factors[0])
 
     @scopes.part(scopes.OPTIMIZER)
     def mean_grads(self, total: Any, state: TrainState) -> Any:
@@ -187,6 +201,10 @@ class Update:
             metrics |= of_transform
         return new, metrics
 
+    @property
+    def _scaling(self) -> list[StepTransform]:
+        return [t for t in self.transforms if overrides(t, "loss_factor")]
+
     def _rate_factors(self, state: TrainState) -> list[jax.Array]:
         found = [t.rate_factor(state.extras[t.name]) for t in self.transforms]
         return [factor for factor in found if factor is not None]
@@ -198,11 +216,6 @@ class Update:
         if self.rate_from:
             count = jnp.maximum(count, self.rate_from)
         return self.schedule(count)
-
-
-def _product(factors: Iterable[jax.Array | None]) -> jax.Array:
-    found = [factor for factor in factors if factor is not None]
-    return math.prod(found[1:], start=found[0]) if found else jnp.float32(1)
 
 
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:

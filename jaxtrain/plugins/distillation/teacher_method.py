@@ -12,8 +12,7 @@ from jaxtrain.plugins.distillation.weights import (
     TeacherWeights,
     plan_teacher,
 )
-from jaxtrain.processes import peers
-from jaxtrain.run.settle import check_agree, find_weights
+from jaxtrain.run.settle import check_agree, check_meant, find_weights
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
@@ -65,13 +64,9 @@ class TeacherMethod(Method):
         field = f"train.method_options: teacher = {self.teacher!r}"
         trained = find_weights(self.teacher, field)
         found = trained.digest()
-        check_agree(peers.gather(found), field)
-        if not found.startswith(self.teacher_digest or ""):
-            raise UserError(
-                f"train.method_options: teacher_digest = {self.teacher_digest!r}, and "
-                f"that of {trained.where} is {found}: these are other weights than "
-                "were meant"
-            )
+        check_agree(found, field)
+        digest = "train.method_options: teacher_digest"
+        check_meant(trained, self.teacher_digest, digest)
         taught = begun.get("teacher_digest", found)
         if begun.get("teacher") == self.teacher and taught != found:
             raise UserError(

@@ -23,8 +23,6 @@ from jaxtrain.run.execution import Execution, Four
 from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.transforms.average import WeightAverage
-from jaxtrain.training.transforms.base import moves_weights
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Pipeline(Execution):
     ) -> Four:
         stages, abstract = self.stages, setup.abstract_state
         for one in setup.create.transforms:
-            if moves_weights(one) and not isinstance(one, WeightAverage):
+            if one.moves_weights:
                 raise UserError(
                     f"parallel.pipeline_stages: the transform {one.name!r} of the step "
                     "asks for gradients at other weights, and stages compute them at "

@@ -25,8 +25,9 @@ class StagePrograms(NamedTuple):
       zeros: `params -> total`, to sum gradients in.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`; the `pullback` holds the residuals, and is None where nothing goes
-        back. Of the last stage `y` is the scaled loss, and `target` the extras of the
-        state and the target; of the others `target` and `metrics` are empty.
+        back. Of the last stage `y` is the scaled loss, and `target` the extras with
+        factors on the loss, and the target; of the others `target` and `metrics` are
+        empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
@@ -90,10 +91,10 @@ def make_programs(
             )
             if not is_last:
                 return layout.images(y), (new, {})
-            extras, learnt = target
+            scales, learnt = target
             losses, metrics = task.losses_and_metrics(y, learnt)
             loss = losses.mean()
-            return loss * update.loss_factor(extras), (new, {**metrics, "loss": loss})
+            return loss * update.loss_factor(scales), (new, {**metrics, "loss": loss})
 
         if not goes_back:
             y, found = outputs(params, x)

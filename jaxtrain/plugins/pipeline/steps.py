@@ -142,7 +142,9 @@ def make_train_step(
     ) -> tuple[TrainState, Metrics]:
         parts: list[TrainState] = stages.split(state)
         prepared = prepare(state.step, root, data, batches)
-        totals, model_states, metrics = run_passes(parts, *prepared)
+        totals, model_states, metrics = run_passes(
+            parts, update.loss_scales(parts[-1].extras), *prepared
+        )
         summed = [
             program.sum_up(*args)
             for program, *args in zip(programs, parts, totals, strict=True)
@@ -167,6 +169,7 @@ def _run_passes(
     first_trained: int,
     loss_grad: jax.Array,
     parts: list[TrainState],
+    scales: dict[str, Any],
     images: list[jax.Array],
     micro_keys: list[jax.Array],
     targets: list[Any],
@@ -195,7 +198,7 @@ def _run_passes(
                 model_states[stage],
                 inputs.pop(here),
                 keys_of[stage][micro],
-                (parts[last].extras, targets[micro]) if is_last else (),
+                (scales, targets[micro]) if is_last else (),
             )
             if is_last:
                 metrics.append(measured)

@@ -61,7 +61,7 @@ class Pruning(StepTransform):
     kernel_order: tuple[int, ...] | None = None
 
     name = "pruning"
-    lies_as = MappingProxyType({"masks": "params"})
+    sharded_as = MappingProxyType({"masks": "params"})
 
     @property
     def settled_after(self) -> int:

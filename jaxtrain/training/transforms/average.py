@@ -36,7 +36,7 @@ class WeightAverage(StepTransform):
     average: Average
 
     name = AVERAGE
-    lies_as = MappingProxyType({"params": "opt_state"})
+    sharded_as = MappingProxyType({"params": "opt_state"})
 
     def init(self, params: Any, model_state: Any) -> Extra:
         dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))
@@ -48,6 +48,11 @@ class WeightAverage(StepTransform):
 
     def gradient_params(self, params: Any, extra: Extra) -> Any:
         return self.average.gradient_weights(params, extra["params"])
+
+    @property
+    def moves_weights(self) -> bool:
+        moved = type(self.average).gradient_weights
+        return moved is not Average.gradient_weights
 
     def on_update(
         self, new: TrainState, old: TrainState, context: StepContext

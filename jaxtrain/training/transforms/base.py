@@ -52,13 +52,13 @@ class StepTransform:
 
     Attributes:
       name: Key of its arrays in `TrainState.extras`.
-      lies_as: Sharding of its arrays, by their keys: of parameters (`params`) or of
-        optimizer state (`opt_state`), whose paths theirs must then end with. The `fsdp`
-        axis shares no others.
+      sharded_as: Key of its arrays -> `params` or `opt_state`: they are sharded as the
+        parameters, or the optimizer state, of the same paths. The `fsdp` axis shares no
+        others.
     """
 
     name: str
-    lies_as: Mapping[str, Literal["params", "opt_state"]] = MappingProxyType({})
+    sharded_as: Mapping[str, Literal["params", "opt_state"]] = MappingProxyType({})
 
     @property
     def settled_after(self) -> int:
@@ -79,6 +79,11 @@ class StepTransform:
     def gradient_params(self, params: Any, extra: Extra) -> Any:
         """Return the parameters at which the step computes the gradients."""
         return params
+
+    @property
+    def moves_weights(self) -> bool:
+        """Whether `gradient_params` returns other weights than it is given."""
+        return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
         """Return a factor on the loss, which gradients are divided by; None: 1."""
@@ -139,11 +144,6 @@ class StepTransform:
         return {}
 
 
-def projects(transform: StepTransform) -> bool:
-    """Return whether a transform has a `project` of its own."""
-    return type(transform).project is not StepTransform.project
-
-
-def moves_weights(transform: StepTransform) -> bool:
-    """Return whether a transform has a `gradient_params` of its own."""
-    return type(transform).gradient_params is not StepTransform.gradient_params
+def overrides(transform: StepTransform, method: str) -> bool:
+    """Return whether a transform has a method of its own."""
+    return getattr(type(transform), method) is not getattr(StepTransform, method)
