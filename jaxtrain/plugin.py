@@ -213,7 +213,7 @@ class Table(Mapping[str, T]):
 
 
 def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
-    """Return what plug-ins advise on an occasion; "" where none does.
+    """Return the hints of plug-ins on an occasion; "" without any.
 
     Args:
       occasion: Key of `Plugin.hints`.

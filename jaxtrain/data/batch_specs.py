@@ -14,7 +14,7 @@ from jaxtrain.data.sources import Source
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What the stored batches of a split hold.
+    """Shapes of the stored batches of a split.
 
     Attributes:
       example: One example: an image with the target of the first example.
@@ -43,7 +43,7 @@ class BatchSpec:
 
 
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
-    """Return what the training batches of a source hold."""
+    """Return the shapes of the training batches of a source."""
     shape = source.canvas_shape
     if shape and (source.is_placed or not source.input.are_pictures):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
@@ -57,7 +57,7 @@ def train_spec(config: DataConfig, source: Source) -> BatchSpec:
 
 
 def eval_spec(source: Source) -> BatchSpec:
-    """Return what the batches of an evaluation on a source hold."""
+    """Return the shapes of the batches of an evaluation on a source."""
     return BatchSpec(_example(source), ("index", "mask"))
 
 

@@ -35,7 +35,7 @@ class FileKind:
 
     @property
     def layout(self) -> str:
-        """How a folder is laid out."""
+        """Layout of a folder, as messages show it."""
         place = f"CLASS/{self.example}"
         return f"{place} or, with splits, train/{place}, validation/... , test/..."
 

@@ -1,4 +1,4 @@
-"""What people get of the outputs of a model, and the shapes of these."""
+"""Readable forms of the outputs of a model, and the shapes of these."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 
 
 class Readout(NamedTuple):
-    """What people get of the outputs of a model that names no classes.
+    """Columns of numbers, of the outputs of a model without classes.
 
     Attributes:
       name: What an exported file calls the array.
@@ -57,7 +57,7 @@ SHOWN_SCORE = 0.3
 
 
 class Finder(NamedTuple):
-    """What people get of the outputs of a model that finds things in images.
+    """Boxes of the outputs of a model that finds things in images.
 
     Boxes are left, top, right and bottom in pixels of the image that the model sees.
 

@@ -22,7 +22,7 @@ def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
-    """Return which weights (..., inputs, outputs) are the largest of their groups.
+    """Mark the largest weights (..., inputs, outputs) of their groups.
 
     Args:
       ranks: Ranks of the weights.
@@ -43,7 +43,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 def smallest(
     ranks: Sequence[jax.Array], wanted: jax.Array, *, together: bool
 ) -> list[jax.Array]:
-    """Return which elements are the smallest; of equal ones the first are.
+    """Mark the smallest elements; of equal ones the first.
 
     A bisection counts elements, once a bit: that is exact, and devices that share the
     arrays exchange some counts alone, where a sort would gather them all.

@@ -178,7 +178,7 @@ class Pruning(StepTransform):
         return jax.tree.map(flat, tree)
 
     def _shaped(self, tree: Any, like: Any) -> Any:
-        """Return what `_flat` was given, of the shapes of another tree."""
+        """Reverse `_flat`: kernels of the shapes of another tree."""
         order = self.kernel_order
         if order is None:
             return tree
