@@ -31,7 +31,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel import devices
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.trees import num_bytes
 

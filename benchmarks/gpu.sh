@@ -44,7 +44,7 @@ export JAX_COMPILATION_CACHE_DIR="$logs/cache"
 whole=510
 
 wheels=(.whl/*.whl)
-if [[ -e ${wheels[0]} ]] && ! "$python" -c 'import jaxtrain.cli, jaxtrain.run.train' 2>/dev/null; then
+if [[ -e ${wheels[0]} ]] && ! "$python" -c 'import jaxtrain.cli, jaxtrain.trainer.train' 2>/dev/null; then
   "$python" -m pip install --quiet --no-index --no-deps --no-compile \
     --target "$logs/site" "${wheels[@]}" >&2
   export PYTHONPATH="$PYTHONPATH:$logs/site"

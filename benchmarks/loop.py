@@ -37,7 +37,7 @@ from jaxtrain.config import (
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
-from jaxtrain.run.train import train
+from jaxtrain.trainer.train import train
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 

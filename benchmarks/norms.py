@@ -22,7 +22,7 @@ from pairs import tell_each
 from jaxtrain.config import Config, OptimizerConfig
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import create_inputs, lower_step
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 
 STEPS, RATE = 12, 0.01
 # Relative difference that rounding does not explain, in bfloat16 and over all steps.

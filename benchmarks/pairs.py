@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.run.summary import versions
+from jaxtrain.trainer.summary import versions
 
 # The seconds of a turn, by the clock and of the CPU.
 Seconds = tuple[float, float]

@@ -39,7 +39,7 @@ from jaxtrain.models.weights.names import LEAVES
 from jaxtrain.own import allow
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
 
 RATE, MEAN, STD = 0.01, 0.5, 0.25

@@ -39,7 +39,7 @@ from jaxtrain.parallel import devices
 from jaxtrain.performance.collectives import summarize
 from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.performance.program import read_program
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import split_model
 
 SIMULATED_DEVICES = 8

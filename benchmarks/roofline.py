@@ -35,7 +35,7 @@ from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.plugins.plan.bounds import bound
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
 from jaxtrain.plugins.plan.targets import HERE, Target
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.precision import Policy
 
 PRECISIONS = {"gpu": ("bf16", "tf32"), "cpu": ("fp32", "bf16")}

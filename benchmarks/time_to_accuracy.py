@@ -33,7 +33,7 @@ from jaxtrain.config.recipe import parse
 from jaxtrain.data import sources
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
-from jaxtrain.run.periods import make_timetable
+from jaxtrain.trainer.periods import make_timetable
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"

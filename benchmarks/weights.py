@@ -23,7 +23,7 @@ from jaxtrain.inference.foreign import open_file
 from jaxtrain.models.weights.identify import shapes_there
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
-from jaxtrain.run.pretrained import Start, replace_weights
+from jaxtrain.trainer.pretrained import Start, replace_weights
 
 PAIRS = 21
 NAME, NUM_CLASSES = "resnet50", 1000

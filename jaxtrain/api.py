@@ -16,7 +16,7 @@ from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import make_hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
-from jaxtrain.run import train as run
+from jaxtrain.trainer import train as run
 
 
 def train(

@@ -33,11 +33,11 @@ class Plugin:
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function", called at the end of a run with its
-        `jaxtrain.run.attempt.Job`.
+        `jaxtrain.trainer.attempt.Job`.
       hooks: Name -> "module:function" that makes the hooks of a run (see
         `jaxtrain.processes.hooks`).
       executions: Way to lay a model out on the devices -> "module:Class" of an
-        `Execution` (see `jaxtrain.run.execution`).
+        `Execution` (see `jaxtrain.trainer.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
@@ -76,10 +76,10 @@ class Plugin:
         `jaxtrain.config.base.Section`. The module is imported while the config is: it
         imports modules such as `jaxtrain.config.base`, and not `jaxtrain.config`.
       transforms: Transform of the step -> "module:function" that returns the
-        `StepTransform` a run asks for, or None (see `jaxtrain.run.transforms`).
+        `StepTransform` a run asks for, or None (see `jaxtrain.trainer.transforms`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
       next_commands: Name -> "module:function" that returns a command to suggest after a
-        run (see `jaxtrain.run.next_commands`).
+        run (see `jaxtrain.trainer.next_commands`).
       hints: Occasion -> advice for a message of the core, with the names of the
         program and of what the message knows in braces (see `hints_on`).
     """

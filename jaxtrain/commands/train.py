@@ -74,7 +74,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.processes import distributed
         from jaxtrain.processes.hooks import make_hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
-        from jaxtrain.run.train import train
+        from jaxtrain.trainer.train import train
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds

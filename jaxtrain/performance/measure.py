@@ -25,8 +25,8 @@ from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.device_memory import peak_bytes
-from jaxtrain.run.programs import Programs, make_programs
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.programs import Programs, make_programs
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 

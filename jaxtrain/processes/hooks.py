@@ -25,7 +25,7 @@ class Hooks:
         """Return a context that is entered before the first call, left after the last.
 
         Args:
-          attempt: `jaxtrain.run.attempt.Attempt` that takes the steps.
+          attempt: `jaxtrain.trainer.attempt.Attempt` that takes the steps.
         """
         return contextlib.nullcontext()
 

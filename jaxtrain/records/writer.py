@@ -12,7 +12,7 @@ from jaxtrain.config import Config, LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.tasks.base import Task, Values
 
-# Figures of the machine in lines of kind train (see `run/telemetry.py`).
+# Figures of the machine in lines of kind train (see `trainer/telemetry.py`).
 SYSTEM = (
     "mfu",
     "data_wait",

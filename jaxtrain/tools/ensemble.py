@@ -27,10 +27,10 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.run.progress import Progress
-from jaxtrain.run.summary import versions
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.joinable import check_alike, find_validation
+from jaxtrain.trainer.progress import Progress
+from jaxtrain.trainer.summary import versions
 from jaxtrain.training.state import num_params
 
 

@@ -24,9 +24,9 @@ from jaxtrain.config.optimizer import DISTANCE_NAMES
 from jaxtrain.data import loader
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
-from jaxtrain.run.pretrained import first_weights, plan_start
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.pretrained import first_weights, plan_start
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.schedules import Schedule
 
 # Weight of the past in the smoothed loss, and how far above its least it ends the test.

@@ -14,8 +14,8 @@ from jaxtrain.data.canvas import BOX
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import restored
 from jaxtrain.pages.font import fitted, font
-from jaxtrain.run.programs import augmented, unaugmented
-from jaxtrain.run.setup import Setup
+from jaxtrain.trainer.programs import augmented, unaugmented
+from jaxtrain.trainer.setup import Setup
 
 # Side of an image in the picture, in pixels, at least: small ones are enlarged.
 SIDE = 96

@@ -130,7 +130,7 @@ def _plateau(
     plateau_factor: float = PLATEAU_FACTOR,
     plateau_patience: int = PLATEAU_PATIENCE,
 ) -> Rate:
-    """Stay at the peak: evaluations reduce the rate (`jaxtrain.run.plateau`)."""
+    """Stay at the peak: evaluations reduce the rate (`jaxtrain.trainer.plateau`)."""
     del plateau_factor, plateau_patience
     return _constant(peak, steps, total)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jaxtrain import config as config_lib
 from jaxtrain.config import ONE_OF, Config
 from jaxtrain.errors import UserError
-from jaxtrain.run.periods import make_timetable
-from jaxtrain.run.timetable import Timetable
+from jaxtrain.trainer.periods import make_timetable
+from jaxtrain.trainer.timetable import Timetable
 from tests.helpers.rows import each_row
 
 LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF

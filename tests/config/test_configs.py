@@ -16,11 +16,11 @@ from jaxtrain.config.overrides import clear_replaced
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.images import Fit
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.run import checks
-from jaxtrain.run.learning_rate import build_schedule
-from jaxtrain.run.periods import make_timetable
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer import checks
+from jaxtrain.trainer.learning_rate import build_schedule
+from jaxtrain.trainer.periods import make_timetable
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.state import num_params
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row

@@ -16,7 +16,7 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data import array_files
 from jaxtrain.data.sources import load
 from jaxtrain.errors import UserError
-from jaxtrain.run import data_checks
+from jaxtrain.trainer import data_checks
 from tests.helpers.images import load_images, read_all
 from tests.helpers.needs import fashion_mnist_files
 from tests.helpers.rows import each_row

@@ -21,8 +21,8 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.performance.measure import abstract_inputs, create_inputs
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tools.preview import draw_preview
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.pooled import POOLED

@@ -14,8 +14,8 @@ from jaxtrain.data.slices import stratified_split
 from jaxtrain.data.sources import Splits, load_splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
-from jaxtrain.run.tables import describe_absent
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.trainer.tables import describe_absent
 from tests.helpers.rows import each_row
 
 FEW = [0] * 100 + [1] * 100 + [*range(2, 42)]

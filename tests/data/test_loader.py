@@ -21,8 +21,8 @@ from jaxtrain.data.images import WINDOW, Fit
 from jaxtrain.data.order import DataOrder
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import build_setup
 
 DATA = DataConfig(source="digits", batch_size=64)
 

@@ -20,11 +20,11 @@ from jaxtrain.config import (
 )
 from jaxtrain.data.augment.mix import mix_pairs, swap
 from jaxtrain.errors import UserError
-from jaxtrain.run.checks import class_counts
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
+from jaxtrain.trainer.checks import class_counts
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import load_images
 from tests.helpers.rows import each_row
 

@@ -14,7 +14,7 @@ from jaxtrain.data.augment import mosaic
 from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.errors import UserError
-from jaxtrain.run.periods import make_timetable
+from jaxtrain.trainer.periods import make_timetable
 from tests.helpers.masked import mask_recipe, write_masks
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe

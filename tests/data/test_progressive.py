@@ -21,8 +21,8 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import abstract_inputs
-from jaxtrain.run.programs import augmented, unaugmented
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.programs import augmented, unaugmented
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.pooled import POOLED
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row

@@ -14,7 +14,7 @@ import pytest
 from jaxtrain import extras
 from jaxtrain.config import Config, DataConfig, OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import (
     encode,
     grey,

@@ -27,9 +27,9 @@ from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.run import setup as setup_of_runs
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer import setup as setup_of_runs
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64, with_devices
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES

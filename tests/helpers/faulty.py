@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from jaxtrain.checkpoints import store
 from jaxtrain.processes.hooks import Hooks
-from jaxtrain.run.programs import Programs
+from jaxtrain.trainer.programs import Programs
 
 
 @contextlib.contextmanager

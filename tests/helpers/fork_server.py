@@ -21,7 +21,7 @@ from typing import Any
 
 PRELOADED = (
     "jaxtrain.__main__",
-    "jaxtrain.run.train",
+    "jaxtrain.trainer.train",
     "jaxtrain.commands.checkpoint",
     "jaxtrain.commands.train",
     "sklearn.datasets",

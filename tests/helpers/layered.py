@@ -21,9 +21,9 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.parallel import sharding
-from jaxtrain.run.features import with_features
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.features import with_features
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.state import as_dict
 from tests.helpers.command import float64
 

@@ -20,8 +20,8 @@ from jaxtrain.config import (
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average, make_average
 from jaxtrain.training.create import CreateState

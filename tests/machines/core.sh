@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Train, and run tests of the core, where there are no plug-ins.
 #
-#     tests/machines/core.sh [TEST...]     such as: tests/config tests/run
+#     tests/machines/core.sh [TEST...]     such as: tests/config tests/trainer
 #
 # The files of the checkout without `jaxtrain/plugins` and `tests/plugins` are copied
 # into a folder, which is thrown away afterwards. There a short run reaches its end, all
@@ -25,7 +25,7 @@ if ((! $#)); then
     tests/parallel/test_mesh.py
     tests/project/test_plugins.py
     tests/records/test_writers.py
-    tests/run/test_start.py
+    tests/trainer/test_start.py
     tests/tasks/test_tasks.py
     tests/training/test_optimizers.py
     tests/training/test_step.py

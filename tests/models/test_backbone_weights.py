@@ -16,7 +16,7 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN, ArrayNames
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.run.pretrained import Start, plan_start
+from jaxtrain.trainer.pretrained import Start, plan_start
 from jaxtrain.training.state import split_model
 from tests.helpers import described
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
-from jaxtrain.run import checks
+from jaxtrain.trainer import checks
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.training.step import apply_model, predict

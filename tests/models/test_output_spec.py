@@ -18,10 +18,10 @@ from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.weights.names import OWN
-from jaxtrain.run.checks import check_outputs
-from jaxtrain.run.pretrained import plan_start
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.checks import check_outputs
+from jaxtrain.trainer.pretrained import plan_start
 from jaxtrain.training.state import split_model
 from tests.helpers import described
 

@@ -26,8 +26,8 @@ from jaxtrain.inference.foreign import open_file
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.models.weights import channels, files
 from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.run.pretrained import Start, replace_weights
-from jaxtrain.run.settle import check_kept
+from jaxtrain.trainer.pretrained import Start, replace_weights
+from jaxtrain.trainer.settle import check_kept
 from tests.helpers import fake_torch, tiny
 from tests.helpers.command import with_devices
 from tests.helpers.damage import read_weights

@@ -19,7 +19,7 @@ import json, sys
 from jaxtrain.config import *
 from jaxtrain.performance.measure import compile_step
 from jaxtrain.performance.program import read_program
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
 setup = build_setup(Config(

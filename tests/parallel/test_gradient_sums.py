@@ -33,8 +33,8 @@ from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.performance.measure import abstract_inputs
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training import precision
 from jaxtrain.training.compiled import Compiled
 from tests.helpers.axes import difference

@@ -12,7 +12,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.parallel.sharding import KERNEL_ORDERS
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe

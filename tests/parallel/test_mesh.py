@@ -22,7 +22,7 @@ from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.parallel.sharding import Layout, whole_layers
-from jaxtrain.run.setup import make_blueprint
+from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
 from tests.helpers.processes import Cli

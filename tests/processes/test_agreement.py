@@ -8,7 +8,7 @@ import pytest
 from jaxtrain.config import Config, DataConfig, TrainConfig, paths, shared_paths
 from jaxtrain.errors import UserError
 from jaxtrain.processes import peers
-from jaxtrain.run import agreement
+from jaxtrain.trainer import agreement
 from tests.helpers.processes import Cli, end_all, two
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.rows import each_row
@@ -123,7 +123,7 @@ def test_workdirs_of_two_disks_are_refused(cli: Cli):
     config = write_recipe(cli.directory / "recipe.py", EIGHT_STEPS)
     first, second = two("--config", config)
     program = (
-        "from jaxtrain.__main__ import run\nfrom jaxtrain.run import agreement\n"
+        "from jaxtrain.__main__ import run\nfrom jaxtrain.trainer import agreement\n"
         "agreement.LOOK_SECONDS = 0.5\nif __name__ == '__main__':\n    run()\n"
     )
     both = [

@@ -43,7 +43,7 @@ import jax
 from jaxtrain.__main__ import run
 from jaxtrain.checkpoints import store
 from jaxtrain.processes import peers
-from jaxtrain.run import evaluations
+from jaxtrain.trainer import evaluations
 
 def act():
     {act}

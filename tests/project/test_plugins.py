@@ -29,10 +29,10 @@ from jaxtrain.plugin import Plugin, Table
 from jaxtrain.processes.hooks import HOOKS
 from jaxtrain.records.writers import WRITERS
 from jaxtrain.registry import Row
-from jaxtrain.run import CALLBACKS
-from jaxtrain.run.execution import EXECUTIONS
-from jaxtrain.run.next_commands import NEXT_COMMANDS
 from jaxtrain.tasks import TASKS
+from jaxtrain.trainer import CALLBACKS
+from jaxtrain.trainer.execution import EXECUTIONS
+from jaxtrain.trainer.next_commands import NEXT_COMMANDS
 from jaxtrain.training import OPTIMIZERS, SCHEDULES
 from jaxtrain.training.methods import METHODS
 from jaxtrain.training.optimizers import make_optimizer

@@ -15,7 +15,7 @@ from jaxtrain.errors import CheckpointError
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records.held_folder import locked
-from jaxtrain.run import train as run
+from jaxtrain.trainer import train as run
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import assert_same_run
 

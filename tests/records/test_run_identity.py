@@ -32,9 +32,9 @@ from jaxtrain.records.workdir import (
     read_summary,
     write_digested,
 )
-from jaxtrain.run.progress import Progress
-from jaxtrain.run.setup import build_setup
-from jaxtrain.run.summary import describe_data
+from jaxtrain.trainer.progress import Progress
+from jaxtrain.trainer.setup import build_setup
+from jaxtrain.trainer.summary import describe_data
 from tests.helpers.edited import edit
 from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe

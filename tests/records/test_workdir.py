@@ -23,7 +23,7 @@ from jaxtrain.records import held_folder
 from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import follow, open_workdir
-from jaxtrain.run import evaluations, loop, train
+from jaxtrain.trainer import evaluations, loop, train
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
 from tests.helpers.waiting import PATIENCE

@@ -10,11 +10,11 @@ import pytest
 
 from jaxtrain.config import Config, TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.run.checks import class_counts
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
+from jaxtrain.trainer.checks import class_counts
 from tests.helpers.rows import each_row
 
 CLASSES, COUNTS = 5, (4, 0, 1, 2, 3)

@@ -14,8 +14,8 @@ from jaxtrain.cli import main
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.run.pretrained import plan_start
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.pretrained import plan_start
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.composed import compose, write
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe

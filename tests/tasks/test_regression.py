@@ -12,8 +12,8 @@ from jaxtrain import load_model
 from jaxtrain.config import AugmentConfig
 from jaxtrain.config.fields import replace
 from jaxtrain.config.recipe import load_config
-from jaxtrain.run.pretrained import plan_start
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.pretrained import plan_start
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.counted import COLUMNS, counting, squares, write_table
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.run import plateau
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trainer import plateau
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
 from jaxtrain.training.create import first_state
 from jaxtrain.training.frozen import with_told_rate

@@ -15,10 +15,10 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.models.layer_paths import find_layers
-from jaxtrain.run.phases import build_phases, find_frozen
-from jaxtrain.run.setup import make_blueprint
-from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.phases import build_phases, find_frozen
+from jaxtrain.trainer.setup import make_blueprint
+from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.step import make_train_step

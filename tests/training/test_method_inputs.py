@@ -13,7 +13,7 @@ from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.performance.measure import lower_step
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.methods.base import Gradients, Method, Objective
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs

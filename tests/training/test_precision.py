@@ -14,7 +14,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.performance.measure import compile_step
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.precision import parse
 from jaxtrain.training.state import GUARD, TrainState, with_extra
 from jaxtrain.training.transforms import guard

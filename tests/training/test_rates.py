@@ -15,7 +15,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.run.setup import make_blueprint
+from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.create import first_state
 from jaxtrain.training.frozen import Frozen, two_phases

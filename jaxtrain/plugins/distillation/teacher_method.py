@@ -12,8 +12,8 @@ from jaxtrain.plugins.distillation.weights import (
     TeacherWeights,
     plan_teacher,
 )
-from jaxtrain.run.settle import check_agree, check_meant, find_weights
 from jaxtrain.tasks.base import Task
+from jaxtrain.trainer.settle import check_agree, check_meant, find_weights
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
 

@@ -28,8 +28,8 @@ from jaxtrain.parallel.placed import put_like
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
-from jaxtrain.run import kept
 from jaxtrain.tasks.base import Task
+from jaxtrain.trainer import kept
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
 from jaxtrain.training.step import predict, prepare_plain

@@ -67,8 +67,8 @@ def preview(arguments: "DataArguments") -> None:
     from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.run.setup import build_setup
     from jaxtrain.tools.preview import draw_preview
+    from jaxtrain.trainer.setup import build_setup
 
     if arguments.config is None:
         raise UserError("--preview: give the recipe, --config FILE")

@@ -46,8 +46,8 @@ def check(
       config: Config of the run that it is for.
       out: Folder of the reports.
       sized: whether the config is a recipe, which must say what it needs.
-      judge: Finds what a run refuses (`jaxtrain.run.data_checks.judge`). None looks at
-        no task.
+      judge: Finds what a run refuses (`jaxtrain.trainer.data_checks.judge`). None
+        looks at no task.
       predicted: Split -> probabilities that a trained model predicts, (n, classes).
       clean_list: File for the names of the images that are good.
 

@@ -24,7 +24,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 def run(arguments: "DataArguments") -> None:
     """Look the data over, write the reports, and print what was found."""
     from jaxtrain.plugins.doctor.check import JSON, PAGE, check
-    from jaxtrain.run.data_checks import judge
+    from jaxtrain.trainer.data_checks import judge
 
     if arguments.trust:
         _trust(arguments)
@@ -116,7 +116,7 @@ def _config(arguments: "DataArguments") -> Config:
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
     """Return the config of a run, compared with the recipe, if there is one."""
     from jaxtrain.config.recipe import read_run
-    from jaxtrain.run.settle import settle
+    from jaxtrain.trainer.settle import settle
 
     config = read_run(workdir)
     if not with_recipe:

@@ -17,7 +17,7 @@ from jaxtrain.plugins.doctor.scan import Scan
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
-# Advice for findings of `jaxtrain.run.data_checks`, whose titles say what to do.
+# Advice for findings of `jaxtrain.trainer.data_checks`, whose titles say what to do.
 REFUSED = "A run stops with these words before its first step."
 # Kind -> what it means, and what to do.
 ADVICE = {
@@ -125,7 +125,7 @@ ADVICE = {
 # Advice for remarks of a source whose kind is not above.
 OTHER = "A run does the same: see whether it is meant."
 # Kinds that may be errors: a run is ended by the same functions, in
-# `jaxtrain.run.data_checks`, `images.lacks_size` and `defects`.
+# `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
         *(kind for kind, advice in ADVICE.items() if advice is REFUSED),

@@ -2,7 +2,7 @@
 
 import shlex
 
-from jaxtrain.run.next_commands import FinishedRun
+from jaxtrain.trainer.next_commands import FinishedRun
 
 
 def export(run: FinishedRun) -> str | None:

@@ -19,9 +19,9 @@ from jaxtrain.plugins.pipeline.steps import (
     make_eval_step,
     make_train_step,
 )
-from jaxtrain.run.execution import Execution, Four
-from jaxtrain.run.setup import Setup
 from jaxtrain.tasks.base import Task
+from jaxtrain.trainer.execution import Execution, Four
+from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.state import TrainState
 
 

@@ -7,7 +7,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.plan.batch_search import is_faster, with_batch
 from jaxtrain.plugins.plan.batch_trial import Trial
 from jaxtrain.plugins.plan.plan import Planner
-from jaxtrain.run.periods import make_timetable
+from jaxtrain.trainer.periods import make_timetable
 
 
 def describe_micro_batches(

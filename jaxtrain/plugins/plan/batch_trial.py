@@ -23,7 +23,7 @@ from jaxtrain.performance.measure import (
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.plan import Planner
 from jaxtrain.plugins.plan.targets import Target
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 
 # Why a batch does not fit.
 TOO_LARGE = "planned or measured memory is above the limit"

@@ -25,7 +25,7 @@ from jaxtrain.performance.measure import (
 )
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import HERE, Target
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.setup import Setup, build_setup
 
 # After so long the estimate is given up: compiling has no other bound.
 LIMIT_SECONDS = 60.0

@@ -35,7 +35,7 @@ from jaxtrain.performance.program import read_program
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.records.workdir import write_digested
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
 

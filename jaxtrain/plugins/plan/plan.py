@@ -22,11 +22,11 @@ from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
 from jaxtrain.plugins.plan.bounds import Bound, bound
 from jaxtrain.plugins.plan.facts import Facts, facts_of
 from jaxtrain.plugins.plan.targets import Target
-from jaxtrain.run import checks
-from jaxtrain.run.periods import make_timetable
-from jaxtrain.run.settle import settle
-from jaxtrain.run.timetable import Timetable
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer import checks
+from jaxtrain.trainer.periods import make_timetable
+from jaxtrain.trainer.settle import settle
+from jaxtrain.trainer.timetable import Timetable
 
 # The part of a GPU's memory that JAX takes at its start, and works with, and what
 # changes it.

@@ -19,7 +19,7 @@ from jaxtrain.plugins.profiler.profile_table import describe_files, profile_tabl
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records.profile import PROFILE, write_profile
 from jaxtrain.records.workdir import TENSORBOARD
-from jaxtrain.run.attempt import Attempt
+from jaxtrain.trainer.attempt import Attempt
 
 # Steps of --profile, and those before them: the first ones compile and fill caches.
 NUM_STEPS = WARM_UP = 10

@@ -3,7 +3,7 @@
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.pruning.config import PruneConfig
-from jaxtrain.run.timetable import Timetable
+from jaxtrain.trainer.timetable import Timetable
 
 # Prunings from the first to the last, where the config does not say how many.
 NUM_PRUNINGS = 32

@@ -18,7 +18,7 @@ from jaxtrain.plugins.pruning.config import PruneConfig
 from jaxtrain.plugins.pruning.kernels import find_kernels
 from jaxtrain.plugins.pruning.ranks import largest, ranks, smallest
 from jaxtrain.plugins.pruning.times import pruning_steps
-from jaxtrain.run.transforms import RunFacts
+from jaxtrain.trainer.transforms import RunFacts
 from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.state import AVERAGE, TrainState, split_model, with_extra
 from jaxtrain.training.transforms.base import (

@@ -11,7 +11,7 @@ from jaxtrain.plugins.report.page import make_page
 from jaxtrain.plugins.report.sample import SampleLimits
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT
-from jaxtrain.run.attempt import Job
+from jaxtrain.trainer.attempt import Job
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0

@@ -27,8 +27,8 @@ from jaxtrain.plugins.report.sample import (
     find_worst,
     predict_some,
 )
-from jaxtrain.run.setup import Setup, build_setup
 from jaxtrain.tools.preview import first_images
+from jaxtrain.trainer.setup import Setup, build_setup
 
 # Training images that are shown.
 NUM_PAIRS = 8

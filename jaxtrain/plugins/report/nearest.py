@@ -18,7 +18,7 @@ from jaxtrain.plugins.report.sample import (
     example_names,
     make_program,
 )
-from jaxtrain.run.setup import Setup
+from jaxtrain.trainer.setup import Setup
 
 # Examples that are shown, and neighbours of each.
 NUM_SHOWN, NUM_NEAR = 8, 3

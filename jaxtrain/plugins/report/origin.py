@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from jaxtrain.config import Config, get, paths
 from jaxtrain.pages.text import share, shown
 from jaxtrain.plugins.report.history import History, is_number
-from jaxtrain.run.advice import advise
+from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40
-# What the accounts of `run/clock.py` are, in the order of the page.
+# What the accounts of `trainer/clock.py` are, in the order of the page.
 ACCOUNTS = {
     "step": "training steps",
     "data_wait": "waiting for data",

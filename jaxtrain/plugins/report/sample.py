@@ -24,8 +24,8 @@ from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.examples import Predictions, Sample
-from jaxtrain.run.programs import unaugmented
-from jaxtrain.run.setup import Setup
+from jaxtrain.trainer.programs import unaugmented
+from jaxtrain.trainer.setup import Setup
 
 # Examples of a split that the model looks at, drawn at random, and how many at once.
 MAX_EXAMPLES = 2000

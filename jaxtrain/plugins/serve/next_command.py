@@ -1,6 +1,6 @@
 """The command that is suggested after a run."""
 
-from jaxtrain.run.next_commands import FinishedRun
+from jaxtrain.trainer.next_commands import FinishedRun
 
 
 def serve(run: FinishedRun) -> str | None:

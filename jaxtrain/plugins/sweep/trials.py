@@ -22,7 +22,7 @@ from jaxtrain.plugins.sweep.space import Overrides, apply
 from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
-from jaxtrain.run import train as run
+from jaxtrain.trainer import train as run
 
 
 class TrialFailed(Exception):

@@ -24,8 +24,8 @@ from jaxtrain.plugins.sweep.space import SearchSpace
 from jaxtrain.plugins.sweep.trials import Reporter, TrialFailed, carry_out
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.held_folder import cannot_write
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trainer.setup import build_setup
 
 # Ends of a process that are no fault of its trial.
 IN_ORDER = (Interrupted, CheckpointError, StartAgainError)

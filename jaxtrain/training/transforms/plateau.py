@@ -9,7 +9,7 @@ PLATEAU = "plateau"
 
 
 class Plateau(StepTransform):
-    """Holds `factor`, float32; `jaxtrain.run.plateau` sets it between steps."""
+    """Holds `factor`, float32; `jaxtrain.trainer.plateau` sets it between steps."""
 
     name = PLATEAU
 

@@ -15,9 +15,9 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.plugins.detection import box_metrics
 from jaxtrain.plugins.detection.task import Detection
-from jaxtrain.run.setup import build_setup
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tools.preview import first_images
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import write_coco, write_yolo
 from tests.helpers.numerics import FP64, TOLERANCE

@@ -38,11 +38,11 @@ from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
 from jaxtrain.plugins.sound.sound_input import SoundInput
-from jaxtrain.run.kept import changes_of_images
-from jaxtrain.run.settle import Settled, check_kept, open_weights, settle
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
+from jaxtrain.trainer.kept import changes_of_images
+from jaxtrain.trainer.settle import Settled, check_kept, open_weights, settle
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext

@@ -28,7 +28,7 @@ from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.doctor.check import check
 from jaxtrain.plugins.doctor.report import ADVICE, ERRORS, OTHER, Finding
-from jaxtrain.run import data_checks
+from jaxtrain.trainer import data_checks
 from tests.helpers import waves
 from tests.helpers.any_set import SOURCE, write_set
 from tests.helpers.composed import compose

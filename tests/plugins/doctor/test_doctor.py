@@ -21,7 +21,7 @@ from jaxtrain.data.stores import ArrayStore
 from jaxtrain.plugins.doctor import near, scan
 from jaxtrain.plugins.doctor.check import check
 from jaxtrain.plugins.doctor.look import hash_pixels, look_at
-from jaxtrain.run import data_checks
+from jaxtrain.trainer import data_checks
 from tests.helpers.images import encode
 from tests.helpers.needs import fashion_mnist
 from tests.helpers.processes import Cli

@@ -26,7 +26,7 @@ from jaxtrain.plugins.doctor.recipes import recipe_text
 from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.plugins.plan import estimate, gpu_compiler
 from jaxtrain.plugins.plan.estimate import Estimate
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import grey
 from tests.helpers.messy import make_messy
 from tests.helpers.rows import each_row

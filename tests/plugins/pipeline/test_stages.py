@@ -27,8 +27,8 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.plugins.pipeline import steps
 from jaxtrain.plugins.pipeline.cut import Stage, Stages, build_stages, make_stage_meshes
-from jaxtrain.run.setup import make_blueprint
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState

@@ -18,7 +18,7 @@ from jaxtrain.performance.measure import lower_step
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
 from jaxtrain.plugins.plan.targets import Target, parse_target
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.forked import ROOT
 
 PATH = ROOT / "tests" / "stored" / "gpu_programs.json"

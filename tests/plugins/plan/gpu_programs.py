@@ -11,7 +11,7 @@ from jaxtrain.performance.measure import (
 )
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import Target
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.state import num_params
 
 

@@ -28,8 +28,8 @@ from jaxtrain.plugins.plan.scale import (
     describe_run,
     scale,
 )
-from jaxtrain.run.programs import make_programs
-from jaxtrain.run.setup import Setup, build_setup
+from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.setup import Setup, build_setup
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row

@@ -22,8 +22,8 @@ from jaxtrain.plugins.pruning.config import PruneConfig
 from jaxtrain.plugins.pruning.kernels import find_kernels
 from jaxtrain.plugins.pruning.times import pruning_steps
 from jaxtrain.plugins.pruning.transform import Pruning, masked
-from jaxtrain.run.periods import make_timetable
-from jaxtrain.run.setup import make_blueprint
+from jaxtrain.trainer.periods import make_timetable
+from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.methods.plain import Plain

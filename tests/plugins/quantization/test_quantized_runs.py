@@ -8,9 +8,9 @@ import pytest
 
 from jaxtrain.config import Config, ModelConfig, ParallelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.run.checks import check_rounded
-from jaxtrain.run.settle import settle_options
 from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.checks import check_rounded
+from jaxtrain.trainer.settle import settle_options
 from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
 from tests.helpers.method_pairs import CLASSES, FACTS

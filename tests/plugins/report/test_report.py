@@ -25,7 +25,7 @@ from jaxtrain.plugins.report import collect as examples
 from jaxtrain.plugins.report import sample
 from jaxtrain.plugins.report.history import read_history
 from jaxtrain.plugins.report.sample import SampleLimits
-from jaxtrain.run.setup import build_setup
+from jaxtrain.trainer.setup import build_setup
 from tests.helpers.browser import DARK, LIGHT, MEASURE, Elements, browse, screenshot
 from tests.helpers.edited import edit
 from tests.helpers.images import encode

@@ -1,0 +1,185 @@
+"""The reasons for which a run refuses its data: `CHECKS`.
+
+`build_setup` raises the first that holds, and a check of the data reports all. Of
+single images both go by `jaxtrain.data.defects`.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from jaxtrain import tasks
+from jaxtrain.config import Config, replace
+from jaxtrain.data.augment import check_augmentations
+from jaxtrain.data.image_source import targets_to_check
+from jaxtrain.data.loader import check_sampling
+from jaxtrain.data.sources import Splits
+from jaxtrain.errors import UserError, counted
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer import checks
+from jaxtrain.trainer.periods import check_split_sizes
+
+# Kind of the finding for a task that cannot be built for the data.
+TASK = "task"
+
+
+def task_of_data(config: Config, splits: Splits) -> Task:
+    """Return the task of a run, for the data that it learns.
+
+    Raises:
+      UserError: the data are not of its kind, or there is nothing to learn.
+    """
+    facts = checks.training_facts(config, splits.train)
+    return build_task(config, splits.input_shape, facts)
+
+
+def check_statistics(config: Config, splits: Splits, task: Task) -> None:
+    """Check that there are as many means and deviations as channels."""
+    del task
+    channels = splits.input_shape[-1]
+    for name in ("mean", "std"):
+        values = getattr(config.data, name)
+        if values is not None and len(values) != channels:
+            raise UserError(
+                f"data.{name} = {values} has {counted(len(values), 'value')}, the "
+                f"images have {counted(channels, 'channel')}"
+            )
+
+
+def check_augment(config: Config, splits: Splits, task: Task) -> None:
+    """Check that the images have what the augmentations change."""
+    del task
+    check_augmentations(config.data.augment, splits.input_shape)
+
+
+def check_targets(config: Config, splits: Splits, task: Task) -> None:
+    """Check that the task can learn what the splits hold.
+
+    The host cuts and resizes images, and what belongs to them only where the store can
+    move it; the step does it to both.
+    """
+    data = config.data
+    on_device = splits.size is not None and not splits.train.canvas_shape
+    resized = data.image_size is not None and not on_device
+    if resized and not splits.train.is_placed and type(task).follow is not Task.follow:
+        raise UserError(
+            f"data.image_size = {data.image_size} resizes the images, which the "
+            "targets of this task would have to follow: prepare the data in that size"
+        )
+    if data.augment.augmix and type(task).follow is not Task.follow:
+        raise UserError(
+            f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
+            "image that move apart: the targets of this task cannot follow all; leave "
+            "it out"
+        )
+    named = (
+        (data.train_split, splits.train),
+        (data.validation_split or "validation", splits.validation),
+        (data.test_split, splits.test),
+    )
+    for text, source in named:
+        if source is not None:
+            task.check_targets(
+                targets_to_check(source), f"split {text!r} of {data.source}"
+            )
+
+
+def check_several_classes(config: Config, splits: Splits, task: Task) -> None:
+    """Refuse a training split of one class, of which any model is right.
+
+    Classes are counted where they are known without reading the images.
+    """
+    train = splits.train
+    has_several = getattr(train.store, "has_several_classes", None)
+    if task.class_maps and has_several is not None:
+        several = has_several(train.indices)
+        fewer = "the masks of the training split have pixels of fewer than two classes"
+        fix = "give masks of two or more"
+    elif task.one_class_an_image and isinstance(
+        labels := train.all_targets(), np.ndarray
+    ):
+        several = len(np.unique(labels[labels >= 0])) > 1
+        fewer = "the images of the training split are of fewer than two classes"
+        fix = "give images of two or more"
+    else:
+        return
+    if not several:
+        raise UserError(
+            f"data.source = {config.data.source!r}: {fewer}: {fix}, or another "
+            "data.train_split"
+        )
+
+
+def check_order(config: Config, splits: Splits, task: Task) -> None:
+    """Check that the training split can be sampled as the config says."""
+    del task
+    check_sampling(config.data, splits.train)
+
+
+def check_sizes(config: Config, splits: Splits, task: Task) -> None:
+    """Check that the splits have examples enough, and are those that are needed."""
+    del task
+    check_split_sizes(
+        config, len(splits.train), has_validation=splits.validation is not None
+    )
+
+
+# Kind of the finding -> the function that raises a UserError for it.
+CHECKS: Mapping[str, Callable[[Config, Splits, Task], None]] = {
+    "channels": check_statistics,
+    "augment": check_augment,
+    "targets": check_targets,
+    "one_class": check_several_classes,
+    "sampling": check_order,
+    "split_sizes": check_sizes,
+}
+# Those of them that depend on the recipe, and not on the data alone.
+OF_RECIPE = frozenset({"split_sizes"})
+
+
+def check_data(config: Config, splits: Splits, task: Task) -> None:
+    """Raise the first reason for which a run refuses its data.
+
+    Raises:
+      UserError: there is one.
+    """
+    for check in CHECKS.values():
+        check(config, splits, task)
+
+
+def judge(
+    config: Config, splits: Splits, *, with_recipe: bool = True
+) -> tuple[str | None, list[tuple[str, str]]]:
+    """Return the task of a run, and the reasons for which it refuses its data.
+
+    Own parts of the config must have been allowed (`own.allow`).
+
+    Args:
+      config: Config of the run.
+      splits: Splits of its data.
+      with_recipe: Whether there is a recipe; else the task is the one that suits the
+        data, unless the config has another than the default.
+
+    Returns:
+      The name of the task, None if none suits; and of each reason the kind of the
+      finding and the text.
+    """
+    if not with_recipe and config.task == Config.task:
+        train = splits.train
+        suitable = tasks.suitable(train.facts, train.strata())
+        if suitable is None:
+            return None, []
+        config = replace(config, "task", suitable)
+    try:
+        task = task_of_data(config, splits)
+    except UserError as error:
+        return config.task, [(TASK, str(error))]
+    found: list[tuple[str, str]] = []
+    for kind, check in CHECKS.items():
+        if with_recipe or kind not in OF_RECIPE:
+            try:
+                check(config, splits, task)
+            except UserError as error:
+                found.append((kind, str(error)))
+    return config.task, found

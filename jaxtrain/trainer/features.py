@@ -1,0 +1,149 @@
+"""Feature extraction: what frozen layers make of the images is computed once, and kept.
+
+If the first pieces of a model are frozen throughout and an image is the same in every
+epoch, so is what they make of it. It then lies on the devices in the place of the
+images, and the steps begin at the first piece that is trained.
+"""
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch_specs import eval_spec
+from jaxtrain.data.loader import Dataset
+from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.tasks.base import Task
+from jaxtrain.trainer import kept
+from jaxtrain.trainer.programs import Programs, augmented, compiled_step
+from jaxtrain.trainer.setup import Setup
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.step import make_train_step, predict, prepare_plain
+from jaxtrain.trees import num_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeaturePlan:
+    """What is kept, or why nothing is.
+
+    Attributes:
+      part: Pieces of the model whose output is kept.
+      features: Features of all training examples, abstract: their `image` is that
+        output, any pytree, and beside it lies the `target`.
+      obstacle: Why they are computed anew in each step; None: they are kept.
+    """
+
+    part: slice
+    features: Any
+    obstacle: str | None
+
+    def describe(self) -> str:
+        """Return what a person wants to see before a run starts."""
+        if self.obstacle is not None:
+            return f"of frozen layers computed in each step: {self.obstacle}"
+        return (
+            f"of the first {self.part.stop} pieces computed once, "
+            f"{num_bytes(self.features) / 1e6:,.1f} MB on each device"
+        )
+
+
+def plan(setup: Setup) -> FeaturePlan:
+    """Plan which outputs of frozen layers are computed once and kept."""
+    weights = setup.abstract_state.params, setup.abstract_state.model_state
+    model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].update.frozen
+    # Pieces without layers are frozen, too; something is always trained.
+    trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
+    part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
+    source, everywhere = setup.splits.train, sharding.replicated(setup.mesh)
+    outputs = jax.eval_shape(
+        functools.partial(predict, setup.graphdef, part=part),
+        *weights,
+        setup.create.blueprint.images(len(source)),
+    )
+    stored = eval_spec(source).stored(len(source), sharding=everywhere)
+    features = {
+        "image": jax.tree.map(lambda x: x.update(sharding=everywhere), outputs),
+        "target": stored["target"],
+    }
+    obstacle = _obstacle(setup, part.stop, features)
+    return FeaturePlan(part=part, features=features, obstacle=obstacle)
+
+
+def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
+    """Return why the features of some pieces cannot be kept; None: they can."""
+    config, kind = setup.config, type(setup.task)
+    obstacles = {
+        "they are trained later": setup.timetable.unfreeze_step is not None,
+        "the first piece of the model is trained": num_pieces == 0,
+        **kept.changes_of_images(config.data, setup.splits.train.input),
+        "the task makes its targets of the images": kind.target is not Task.target,
+        "train.method may look at the images": config.train.method != "plain",
+        "the task may look at the images": kind.objective is not Task.objective,
+        setup.execution.obstacle: setup.execution.obstacle is not None,
+        "devices share images (parallel.spatial)": any(
+            setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
+        ),
+        **kept.too_large(features),
+    }
+    return next((why for why, holds in obstacles.items() if holds), None)
+
+
+def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:
+    """Return the programs and the data of a run that keeps what it can.
+
+    Args:
+      programs: Programs that begin with the images.
+      state: State with the weights of the frozen layers, which never change.
+    """
+    if not setup.phases[0].update.frozen.layers:
+        return programs
+    planned = plan(setup)
+    if planned.obstacle is not None:
+        return programs
+    dataset = programs.train_set
+    found = _extract(setup, programs, planned, state)
+    (phase,) = setup.phases
+    step = make_train_step(
+        setup.task,
+        setup.graphdef,
+        phase.update,
+        _look_up,
+        setup.layout,
+        slice(planned.part.stop, None),
+    )
+    with jax.default_matmul_precision(setup.policy.products):
+        train = compiled_step(setup, step)
+    features = Dataset(dataset.source, found, dataset.defects)
+    return replace(programs, train=((0, train),), train_set=features)
+
+
+def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
+    """Take the features of a batch: there is nothing else to prepare."""
+    return {**batch, **jax.tree.map(lambda array: array[batch["index"]], data)}
+
+
+def _extract(
+    setup: Setup, programs: Programs, planned: FeaturePlan, state: TrainState
+) -> dict[str, Any]:
+    """Return the features of all training examples, on every device."""
+    (phase,), dtype = setup.phases, setup.policy.compute_dtype
+    prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
+
+    def compute(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+        params, model_state = weights
+        batch = prepare_plain(prepare, data, batches)
+        params = setup.layout.whole_params(params)
+        images = setup.layout.images(batch["image"])
+        with jax.default_matmul_precision(setup.policy.products):
+            outputs = predict(setup.graphdef, params, model_state, images, planned.part)
+        return {"image": outputs, "target": batch["target"]}, batch["index"]
+
+    weights = state.params, state.model_state
+    data, dataset = setup.config.data, programs.train_set
+    return kept.of_each_example(
+        compute, weights, planned.features, data, dataset, setup.mesh
+    )

@@ -1,0 +1,46 @@
+"""The learning rate of a run by the step."""
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.trainer.timetable import Timetable
+from jaxtrain.training.schedules import (
+    Schedule,
+    make_schedule,
+    make_two_cycles,
+    with_constant_end,
+)
+
+
+def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
+    """Return the learning rate by the step; None: the optimizer finds its steps.
+
+    Raises:
+      UserError: the options of the schedule do not fit, or the run.
+    """
+    schedule = _before_swa(config, timetable)
+    factor, peak = config.train.swa_factor, config.optimizer.learning_rate
+    if factor is None or timetable.swa is None or schedule is None or peak is None:
+        return schedule
+    return with_constant_end(schedule, timetable.swa[0], factor * peak)
+
+
+def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
+    """Return the learning rate by the step, but for the rate of SWA."""
+    peak = config.optimizer.learning_rate
+    if config.train.fine_tune:
+        if peak is None:
+            raise UserError("train.fine_tune: set optimizer.learning_rate too")
+        assert timetable.unfreeze_step is not None
+        return make_two_cycles(peak, timetable.unfreeze_step, timetable.total_steps)
+    if peak is None:
+        return None
+    return make_schedule(
+        config.optimizer,
+        total_steps=timetable.total_steps,
+        warmup_steps=timetable.warmup_steps,
+    )
+
+
+def schedule_name(config: Config) -> str:
+    """Return what a person calls the schedule of a run."""
+    return "fine_tune" if config.train.fine_tune else config.optimizer.schedule

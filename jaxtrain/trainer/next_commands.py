@@ -1,0 +1,82 @@
+"""The end of a run: its report, and commands that fit the trained model."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxtrain.config import Config, own_references
+from jaxtrain.console import printable
+from jaxtrain.invocation import program
+from jaxtrain.plugin import Table
+from jaxtrain.records.workdir import REPORT
+from jaxtrain.tasks.base import Task
+
+
+class FinishedRun(NamedTuple):
+    """A run that has reached its end.
+
+    Attributes:
+      workdir: Its folder.
+      words: Words that name it to a command.
+      config: Resolved config.
+      task: Task that was learnt.
+    """
+
+    workdir: Path
+    words: str
+    config: Config
+    task: Task
+
+    @property
+    def output_shape(self) -> tuple[int, ...] | None:
+        """Shape of the outputs of one image, (1, ...); None: several arrays."""
+        outputs: Any = self.task.abstract_outputs((1,), np.float32)
+        return getattr(outputs, "shape", None)
+
+    @property
+    def puts_out_a_row(self) -> bool:
+        """Whether the outputs of an image are one row of numbers."""
+        return self.output_shape == (1, self.task.num_outputs)
+
+
+# Returns the command without the program; None where none fits the run.
+NextCommand = Callable[[FinishedRun], str | None]
+NEXT_COMMANDS: Table[NextCommand] = Table(
+    "next_commands",
+    {
+        "evaluate": "jaxtrain.trainer.next_commands:evaluate",
+        "predict": "jaxtrain.trainer.next_commands:predict",
+    },
+)
+
+
+def evaluate(run: FinishedRun) -> str:
+    """Suggest to evaluate the model."""
+    return f"evaluate {run.words}"
+
+
+def predict(run: FinishedRun) -> str:
+    """Suggest to predict images, with the options that suit the outputs."""
+    out = "--out predictions.csv" if run.puts_out_a_row else "--outputs outputs"
+    if run.task.class_maps:
+        out = "--masks masks"
+    return f"predict {run.words} {run.task.predict_options or out} IMAGES"
+
+
+def show_next(workdir: Path, config: Config, task: Task) -> None:
+    """Print where the report of a finished run is, and what to do with the model."""
+    if jax.process_index() != 0:
+        return
+    report, words = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
+    if own_references(config):
+        # These commands do not name the parts themselves.
+        words += " --trust"
+    run = FinishedRun(workdir, words, config, task)
+    commands = filter(None, (suggest(run) for suggest in NEXT_COMMANDS.values()))
+    lines = [f"report: {report}"] if report.is_file() else []
+    lines += ["next:", *(f"  {program()} {command}" for command in commands)]
+    print("\n".join(map(printable, lines)))

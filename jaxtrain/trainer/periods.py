@@ -1,0 +1,241 @@
+"""The length and the periods of a run, derived from the config."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
+from jaxtrain.config.optimizer import LINE_SEARCH
+from jaxtrain.errors import UserError, counted
+from jaxtrain.trainer.learning_rate import build_schedule
+from jaxtrain.trainer.timetable import Timetable
+
+LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
+
+# Ranges stay from this part of a run on, and where the learning rate is from then on at
+# most this part of its peak: a larger one makes a model diverge whose batch norms no
+# longer normalise (docs/decisions.md).
+FIX_FROM, LOW_RATE = 0.75, 0.1
+
+
+def make_timetable(
+    config: Config, num_examples: int, *, has_validation: bool
+) -> Timetable:
+    """Turn epochs into steps.
+
+    An epoch is `num_examples // batch_size` steps: the examples that do not fill a
+    batch are left out, others in each epoch.
+
+    Raises:
+      UserError: a batch is larger than the training split, the run is too long to
+        count, `steps_per_call` steps never fit into a call, or something needs a
+        validation split and there is none.
+    """
+    data, train, save = config.data, config.train, config.checkpoint
+    check_split_sizes(config, num_examples, has_validation=has_validation)
+    per_epoch = num_examples // data.batch_size
+
+    def steps(epochs: float | None, steps: int | None) -> int | None:
+        if steps is not None:
+            return steps
+        return None if epochs is None else round(epochs * per_epoch)
+
+    total = max(1, steps(train.epochs, train.steps) or 0)
+    opt = config.optimizer
+    warmup = steps(opt.warmup_epochs, opt.warmup_steps)
+    if opt.warmup_fraction is not None:
+        warmup = round(opt.warmup_fraction * total)
+    eval_every = steps(train.eval_every_epochs, train.eval_every_steps)
+    save_every = steps(save.every_epochs, save.every_steps)
+    timetable = Timetable(
+        num_examples=num_examples,
+        batch_size=data.batch_size,
+        steps_per_epoch=per_epoch,
+        total_steps=total,
+        warmup_steps=warmup or 0,
+        eval_every_steps=_period(eval_every, per_epoch) if has_validation else None,
+        save_every_steps=_period(save_every, per_epoch),
+        log_every_steps=config.logging.every_steps,
+        stop_after_steps=min(total, train.stop_after_steps or total),
+        unfreeze_step=_unfreeze_step(config, per_epoch, total),
+        image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
+        close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
+        swa=_swa(config, per_epoch, total),
+    )
+    if total > MAX_COUNT:
+        length = _set_one(config, LENGTH)
+        raise UserError(
+            f"{length} = {get(config, length)} is a run of {total:.3g} steps: shorten "
+            f"it to at most {MAX_COUNT} steps"
+        )
+    timetable = replace(timetable, fix_step=_fix_step(config, timetable))
+    _check_steps_per_call(config, timetable)
+    return timetable
+
+
+def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
+    """Return the start and the period of stochastic weight averaging, in steps."""
+    epochs = config.train.swa_start_epochs
+    if epochs is None:
+        return None
+    start = max(1, round(epochs * per_epoch))
+    if start > total:
+        raise UserError(
+            f"train.swa_start_epochs = {epochs:g} are {start} steps, and the run has "
+            f"{total}: lengthen it, or begin earlier"
+        )
+    return start, per_epoch
+
+
+def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
+    """Return the step from which on all layers are trained; None: they always are.
+
+    The default of train.fine_tune is an epoch, or half of a run that has no more.
+    """
+    train = config.train
+    if train.first_epochs is None:
+        return None
+    step = max(1, round(train.first_epochs * per_epoch))
+    if step >= total > 1 and train.freeze_epochs is None:
+        return total // 2
+    return step
+
+
+def _period(steps: int | None, default: int) -> int:
+    """Return a number of steps that is set, 1 at least, or else the default."""
+    return default if steps is None else max(1, steps)
+
+
+def _image_sizes(
+    sizes: tuple[int, ...], total: int, per_epoch: int
+) -> tuple[tuple[int, int], ...]:
+    """Return from which step on the images have each size: from whole epochs on."""
+    epochs = total / per_epoch
+    starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
+    if starts != sorted(set(starts)) or any(start >= total for start in starts):
+        raise UserError(
+            f"data.progressive_sizes = {sizes} are {len(sizes)} sizes for {epochs:g} "
+            "epochs: each takes one epoch at least; give fewer sizes"
+        )
+    return tuple(zip(starts, sizes, strict=True))
+
+
+def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
+    """Return the steps before the last epochs, which have no mosaics; None: no such."""
+    if not epochs:
+        return None
+    step = total - max(1, round(epochs * per_epoch))
+    if step < 1:
+        length = total / per_epoch
+        raise UserError(
+            f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
+            "epochs, so that none would have mosaics; give fewer, or leave "
+            "data.augment.mosaic out"
+        )
+    return step
+
+
+def _fix_step(config: Config, timetable: Timetable) -> int | None:
+    """Return the steps after which ranges and statistics stay; None: they never do."""
+    if config.model.quantize is None:
+        return None
+    total = timetable.total_steps
+    step = max(1, round(_low_from(config, timetable) * total))
+    return None if step >= total else step
+
+
+def _low_from(config: Config, timetable: Timetable) -> float:
+    """Return the part of the run from which on its learning rate is low; 1: never."""
+    schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
+    if schedule is None or peak is None or config.optimizer.schedule == "plateau":
+        return 1.0
+    parts = np.linspace(FIX_FROM, 1, 101)
+    is_low = np.asarray(schedule(timetable.total_steps * parts) <= LOW_RATE * peak)
+    num_low = np.argmin(np.append(is_low[::-1], False))
+    return float(parts[-num_low]) if num_low else 1.0
+
+
+def check_split_sizes(
+    config: Config, num_examples: int, *, has_validation: bool
+) -> None:
+    """Check that training fills a batch, and that there is the validation it needs.
+
+    Args:
+      config: Config of the run.
+      num_examples: Number of the training examples.
+      has_validation: Whether there is a validation split.
+
+    Raises:
+      UserError: it does not, or there is none.
+    """
+    _check_batch_size(config, num_examples)
+    if not has_validation:
+        _check_no_validation(config)
+
+
+def _check_batch_size(config: Config, num_examples: int) -> None:
+    size = config.data.batch_size
+    if size > num_examples:
+        raise UserError(
+            f"data.batch_size = {size} is larger than the training split, which has "
+            f"{num_examples} examples: use at most {num_examples}"
+        )
+    if config.optimizer.name == LINE_SEARCH and size != num_examples:
+        raise UserError(
+            "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
+            f"{num_examples}, the size of the training split"
+        )
+
+
+def _check_no_validation(config: Config) -> None:
+    train = config.train
+    if train.early_stop_patience:
+        raise UserError(
+            f"train.early_stop_patience = {train.early_stop_patience} watches a "
+            "validation metric: set data.validation_fraction or data.validation_split"
+        )
+    if config.optimizer.schedule == "plateau":
+        raise UserError(
+            "optimizer.schedule = 'plateau' watches a validation metric: set "
+            "data.validation_fraction or data.validation_split"
+        )
+    if any(get(config, path) is not None for path in EVALUATIONS):
+        raise UserError(
+            "train.eval_every_epochs and train.eval_every_steps have no effect without "
+            "a validation split: set data.validation_fraction or data.validation_split"
+        )
+
+
+def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
+    """Refuse a size that no call of the run has, wherever it starts."""
+    # All periods start with the run: no gap between boundaries is wider than the first,
+    # but where the frozen layers begin in the midst of it, mosaics end, or ranges stay.
+    size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
+    close = timetable.close_mosaic_step or 0
+    starts = (0, start, timetable.next_boundary(start), close)
+    fix = timetable.fix_step or 0
+    starts += (timetable.next_boundary(close), fix, timetable.next_boundary(fix))
+    largest = max(timetable.next_boundary(start) - start for start in starts)
+    if size <= largest:
+        return
+    periods = {
+        "logging.every_steps": timetable.log_every_steps,
+        _set_one(config, EVALUATIONS): timetable.eval_every_steps,
+        _set_one(config, CHECKPOINTS): timetable.save_every_steps,
+        "train.freeze_epochs": timetable.unfreeze_step,
+        "data.augment.close_mosaic": timetable.close_mosaic_step,
+        "model.quantize": timetable.fix_step,
+        _set_one(config, LENGTH): timetable.total_steps,
+    }
+    shortest = [path for path, steps in periods.items() if steps == largest]
+    raise UserError(
+        f"train.steps_per_call = {size} has no effect: a call goes up to the next line "
+        "of metrics, evaluation, checkpoint or the end of the run, never more than "
+        f"{counted(largest, 'step')} by {' and '.join(shortest)}; use at most "
+        f"{largest}, or make that longer"
+    )
+
+
+def _set_one(config: Config, group: tuple[str, ...]) -> str:
+    """Return the member of a group that is set, else the first: it has the default."""
+    return next((path for path in group if get(config, path) is not None), group[0])

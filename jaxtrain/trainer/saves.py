@@ -1,0 +1,172 @@
+"""The checkpoints of a run: when, what is in them, and what follows if a save fails."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import jax
+
+from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
+from jaxtrain.checkpoints.retention import shown_size
+from jaxtrain.errors import CheckpointError, DamagedError
+from jaxtrain.processes import peers
+from jaxtrain.trainer.attempt import Attempt
+from jaxtrain.trainer.reports import Reports
+from jaxtrain.training.state import as_dict
+
+# Saves in a row that may fail; the last of them ends the run.
+MAX_FAILURES = 3
+
+
+class Saves:
+    """Saves the state with all that the host needs to go on.
+
+    The run goes on when a save fails, but not after too many in a row. Of several
+    processes the first saves, and alone needs to know; if it ends, so do the others.
+    """
+
+    def __init__(self, attempt: Attempt, reports: Reports):
+        self._attempt, self._job, self._reports = attempt, attempt.job, reports
+        self._step = attempt.step
+        self._failures = 0
+        # Of the last save, and what helps.
+        self._error: CheckpointError | None = None
+        self._remedy = ""
+
+    def done(self) -> bool:
+        """Whether this very step is saved, or being saved."""
+        return self._step == self._attempt.step
+
+    def due(self) -> bool:
+        """Whether this step is to be saved by the timetable."""
+        every = self._job.setup.timetable.save_every_steps
+        return not self.done() and self._attempt.step % every == 0
+
+    def save(self) -> None:
+        """Start to save this step, and tell of the steps up to it before.
+
+        Raises:
+          BadNumbersError: The state is not finite.
+          CheckpointError: Too many saves have failed.
+        """
+        self._reports.settle(0)
+        attempt, job, progress = self._attempt, self._job, self._attempt.progress
+        progress.interval = self._reports.open_interval()
+        attempt.clock.update(progress)
+        attempt.renew_statistics()
+        with self._saving():
+            info = {
+                "config": asdict(job.setup.config),
+                "versions": job.versions,
+                "own_parts": job.own_parts,
+                "statistics": {"mean": job.programs.mean, "std": job.programs.std},
+                "progress": asdict(progress),
+            }
+            metrics = self._metrics()
+            self.look(wait=True)
+            # Others wait for it here, not in a collective, which may run out of time.
+            peers.gather(None)
+            self._error = None
+            with self._counted():
+                job.saved.save(attempt.step, as_dict(attempt.state), info, metrics)
+        self._step = attempt.step
+
+    def look(self, *, wait: bool = False) -> None:
+        """Warn if the last save has failed; do not wait for it unless asked.
+
+        Raises:
+          CheckpointError: It is the last of too many failures in a row.
+        """
+        with self._counted():
+            if self._job.saved.committed(None if wait else 0):
+                self._failures = 0
+
+    def amend(self) -> None:
+        """Add the evaluation of this step to its checkpoint if that was saved without.
+
+        A signal had interrupted the evaluation; the checkpoint could not be kept as the
+        best otherwise.
+        """
+        attempt, progress = self._attempt, self._attempt.progress
+        if not (self.done() and self._evaluated() and jax.process_index() == 0):
+            return
+        changes = {"metrics": self._metrics(), "progress": asdict(progress)}
+        try:
+            manifest.amend(self._job.saved.directory, attempt.step, changes)
+        except (OSError, DamagedError) as error:
+            attempt.tell(f"step {attempt.step} is saved without its metrics: {error}")
+
+    def _evaluated(self) -> bool:
+        return self._attempt.progress.evaluated_step == self._attempt.step
+
+    def _metrics(self) -> dict[str, float] | None:
+        """Return the evaluation that ranks this step; None: it is not ranked."""
+        ranked = self._attempt.step >= self._job.setup.timetable.ranked_from
+        if not (ranked and self._evaluated()):
+            return None
+        return self._attempt.progress.eval_metrics
+
+    def finish(self) -> None:
+        """Save the last step, and wait for it; read it back unless a signal waits.
+
+        Raises:
+          CheckpointError: It could not be saved.
+        """
+        if not self.done():
+            self.save()
+        with self._saving():
+            self._wait()
+            peers.gather(None)  # The others wait for it, too.
+
+    def _wait(self) -> None:
+        saved = self._job.saved
+        try:
+            # A stop has little time; the next start reads what was saved.
+            saved.finish() if self._job.signals.signum is None else saved.wait()
+        except CheckpointError as error:
+            self._note(error)
+        if self._error is not None:
+            raise CheckpointError(
+                f"{self._error}: this was the last save, and the run is not finished "
+                f"without it. To mend it: {self._remedy}; the same command goes on "
+                "from the checkpoint before"
+            )
+
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Show that the run saves; that takes no time of training."""
+        attempt = self._attempt
+        doing = attempt.log.screen.doing("saving")
+        with attempt.clock.charging("checkpoint"), attempt.watchdog.saving(), doing:
+            yield
+
+    def _note(self, error: CheckpointError) -> CheckpointError:
+        """Keep the error of the last save with its folder, and what helps."""
+        folder = self._job.saved.directory
+        place, self._remedy = str(folder), remedy_of(error)
+        if is_of_space(error):
+            place += f", {shown_size(shutil.disk_usage(folder).free)} free"
+        self._error = CheckpointError(f"{error} ({place})")
+        return self._error
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a failure, and let only the last of too many through."""
+        try:
+            yield
+        except CheckpointError as error:
+            self._failures += 1
+            message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
+            message += " in a row"
+            if self._failures < MAX_FAILURES:
+                self._attempt.tell(f"{message}; training goes on, and tries again")
+                return
+            self._attempt.tell(message)
+            steps = self._job.saved.listed()
+            raise CheckpointError(
+                f"{message}. The last good checkpoint is "
+                f"{steps[-1] if steps else 'none'}. To mend it: {self._remedy}; the "
+                "same command goes on from there"
+            ) from error

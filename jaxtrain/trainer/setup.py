@@ -1,0 +1,316 @@
+"""Everything a run needs, built and checked from its config before any work is done.
+
+The one place where a whole config is opened: what lies below takes its own section.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from jaxtrain.config import Config
+from jaxtrain.data import sources
+from jaxtrain.data.window_grid import WindowGrid, grid_of
+from jaxtrain.dtypes import wide
+from jaxtrain.engine.passes import eval_batch_size
+from jaxtrain.errors import UserError
+from jaxtrain.inference.trained import Trained
+from jaxtrain.models.base import Model
+from jaxtrain.models.batch_norm import grouped
+from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.models.copied import copied_paths
+from jaxtrain.models.layers import split_dims
+from jaxtrain.models.projection import Projection
+from jaxtrain.parallel import cpu_devices, sharding
+from jaxtrain.parallel.copies import Copies
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trainer import checks, data_checks
+from jaxtrain.trainer.execution import Execution, kind_of_execution
+from jaxtrain.trainer.learning_rate import build_schedule
+from jaxtrain.trainer.periods import make_timetable
+from jaxtrain.trainer.phases import Phase, build_phases
+from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
+from jaxtrain.trainer.timetable import Timetable
+from jaxtrain.training import precision
+from jaxtrain.training.averages import Average
+from jaxtrain.training.create import CreateState
+from jaxtrain.training.methods.base import Method
+from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
+from jaxtrain.training.precision import Policy
+from jaxtrain.training.schedules import Schedule
+from jaxtrain.training.state import TrainState, split_model
+from jaxtrain.training.transforms.average import WeightAverage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The parts of a run. `abstract_state` carries the shardings.
+
+    `layout` is that of the mesh that the data go to. The checkpoints are ranked by
+    `best`; early stopping goes by `watched`, and the plateau schedule by `plateau`,
+    None without it. A new phase begins where other layers are trained, or images have
+    another size. `config` is that of the run, complete; `recipe` as it was given, and
+    `trained` the weights to begin with, by which it was completed.
+    """
+
+    config: Config
+    recipe: Config
+    trained: Trained | None
+    layout: Layout
+    execution: Execution
+    policy: Policy
+    splits: sources.Splits
+    task: Task
+    method: Method
+    method_inputs: MethodInputs | None
+    best: Goal
+    watched: Goal
+    plateau: Goal | None
+    timetable: Timetable
+    phases: tuple[Phase, ...]
+    graphdef: Any
+    create: CreateState
+    abstract_state: TrainState
+
+    def evaluated_after(self, step: int) -> float:
+        """Return the examples of the evaluations after a step, in batches."""
+        splits, num = self.splits, self.timetable.evaluations_after(step)
+        each = len(splits.validation) if splits.validation else 0
+        return (num * each + len(splits.test)) / self.timetable.batch_size
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.layout.mesh
+
+    @property
+    def average(self) -> Average | None:
+        """The average of the weights that is evaluated; None evaluates the weights."""
+        found = [
+            one for one in self.create.transforms if isinstance(one, WeightAverage)
+        ]
+        return found[0].average if found else None
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of the run."""
+        return self.execution.num_devices
+
+    @property
+    def grid(self) -> WindowGrid:
+        """Windows in which evaluations show an image to the model."""
+        return grid_of(self.splits.input_shape[:2], self.config.data.sliding_size)
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """Abstract arrays that a step takes by keyword, if its method has any."""
+        inputs = self.method_inputs
+        return {} if inputs is None else {"beside": inputs.abstract}
+
+    @property
+    def state_formats(self) -> Any:
+        """Shardings of the state, and the order in memory."""
+        return jax.tree.map(lambda x: x.format, self.abstract_state)
+
+
+def build_setup(
+    config: Config,
+    schedule: Schedule | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
+    workdir: Path | None = None,
+) -> Setup:
+    """Complete a config, load its sources and shape the run; allocate nothing large.
+
+    Args:
+      schedule: Schedule of the learning rate, in place of that of the config.
+      devices: Devices that share the work. None means all.
+      workdir: Folder that may hold the run already, whose values then count.
+
+    Raises:
+      UserError: a name is unknown, or data, model, batch and devices do not fit.
+    """
+    recipe = config
+    config, trained, method = settle(recipe, workdir)
+    kind = kind_of_execution(config.parallel)
+    meshes = _meshes(kind, config, devices, 0)
+    policy = precision.parse(config.precision)
+    checks.check_devices(config, policy, meshes[0])
+    splits = sources.load(config.data, config.seed)
+    train, shape = splits.train, splits.input_shape
+    pixels = config.data.batch_size * math.prod(shape[:2])
+    meshes = _meshes(kind, config, devices, pixels)
+    config = settle_statistics(config, trained, shape[-1])
+    task = data_checks.task_of_data(config, splits)
+    config = settle_options(config, task.settled)
+    checks.check_rounded(config, task)
+    method.check(task, config.task)
+    kind.check_task(config, task)
+    checks.check_task(config, task, meshes[0])
+    data_checks.check_data(config, splits, task)
+    timetable = make_timetable(
+        config, len(train), has_validation=splits.validation is not None
+    )
+    checks.check_profile_steps(config, timetable)
+    if schedule is None:
+        checks.check_unfreezing(config, timetable)
+        schedule = build_schedule(config, timetable)
+    blueprint = make_blueprint(
+        config,
+        policy,
+        shape,
+        task.num_outputs,
+        task.output_spec,
+        task.num_centres,
+        task.projection,
+    )
+    model = blueprint.abstract()
+    kernel_order = _kernel_order(meshes)
+    phases = build_phases(config, timetable, model, schedule, kernel_order)
+    update = phases[-1].update
+    transforms = update.transforms
+    create = CreateState(blueprint, update.tx, transforms)
+    ranked_from = max(one.settled_after for one in transforms)
+    timetable = replace(timetable, ranked_from=ranked_from)
+    checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
+    shard_params = config.parallel.preset != "zero1"
+    layouts = [
+        Layout(
+            mesh,
+            split_dims(model),
+            shard_params,
+            _copies(config, policy, model, mesh),
+            grouped(model),
+            kernel_order,
+            {
+                f"{one.name}/{k}": v
+                for one in transforms
+                for k, v in one.sharded_as.items()
+            },
+        )
+        for mesh in meshes
+    ]
+    # Of the model's own shapes: to build it takes as long as to trace its step.
+    abstract = jax.eval_shape(create.begin, split_model(model)[1:])
+    micro = blueprint.images(config.micro_batch_size)
+    method, method_inputs = method.plan_inputs(
+        MethodContext(config, task, splits.train, layouts[0], micro)
+    )
+    execution = kind.build(model, micro, layouts, config.train.accumulate_steps)
+    return Setup(
+        config=config,
+        recipe=recipe,
+        trained=trained,
+        layout=layouts[0],
+        execution=execution,
+        policy=policy,
+        splits=splits,
+        task=task,
+        method=method,
+        method_inputs=method_inputs,
+        best=task.goal(
+            "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
+        ),
+        watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
+        plateau=_plateau_goal(config, task),
+        timetable=timetable,
+        phases=phases,
+        graphdef=nnx.graphdef(model),
+        create=create,
+        abstract_state=_place(abstract, layouts[0], execution, config),
+    )
+
+
+def _plateau_goal(config: Config, task: Task) -> Goal | None:
+    if config.optimizer.schedule != "plateau":
+        return None
+    return task.goal("optimizer.schedule", "loss")
+
+
+def _meshes(
+    kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
+) -> list[Mesh]:
+    """Return the meshes of an execution, for batches of so many pixels."""
+    if devices is None:
+        micro, data = config.micro_batch_size, config.data
+        sizes = [
+            micro,
+            # Examples that are mixed with each other lie on one device.
+            micro // (data.repeats * data.augment.group),
+            eval_batch_size(data),
+            config.norm_groups if config.norm_groups > 1 else 0,
+        ]
+        devices = cpu_devices.choose(config.parallel, sizes, pixels)
+    return kind.make_meshes(config.parallel, devices)
+
+
+def make_blueprint(
+    config: Config,
+    policy: Policy,
+    image_shape: tuple[int, int, int],
+    num_outputs: int,
+    output_spec: Any = None,
+    num_centres: int = 0,
+    projection: Projection | None = None,
+) -> Blueprint:
+    """Return what the model of `config` is built from."""
+    return Blueprint(
+        config=config.model,
+        policy=policy,
+        image_shape=image_shape,
+        num_outputs=num_outputs,
+        output_spec=output_spec,
+        norm_groups=config.norm_groups,
+        num_centres=num_centres,
+        projection=projection,
+    )
+
+
+def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
+    """Return the copies to train with; None: XLA sums and gathers as is asked."""
+    asked = config.parallel.reduce_dtype
+    compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
+    summed = wide(params) if asked is None else jnp.dtype(asked)
+    # XLA sums in the dtype of the layers, which may be wide enough.
+    enough = asked is None and compute.itemsize >= summed.itemsize
+    if sharding.num_batch_shards(mesh) == 1 or enough or compute == params == summed:
+        return None
+    # Layers widen narrower weights by themselves: fewer bytes to gather.
+    gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
+    return Copies(mesh, copied_paths(model), gathered, summed)
+
+
+def _kernel_order(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
+    """Return the order of kernels in memory; None: row by row.
+
+    So they stay on several devices, whose sums of gradients XLA lays out row by row: a
+    ResNet-50 on eight GPUs would move 2 % more bytes (docs/decisions.md).
+    """
+    if sum(mesh.size for mesh in meshes) > 1:
+        return None
+    return sharding.KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
+
+
+def _place(
+    abstract: TrainState, layout: Layout, execution: Execution, config: Config
+) -> TrainState:
+    """Return the abstract state with its shardings, and its order in memory."""
+    formats, shardings = execution.formats(abstract)
+    model = layout.mesh.shape["model"]
+    if model > 1 and not sharding.splits_channels(shardings):
+        raise UserError(
+            f"parallel.model = {model} divides the channels of no layer of "
+            f"{config.model.name}"
+        )
+    return jax.tree.map(
+        lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
+        abstract,
+        formats,
+    )

@@ -1,0 +1,139 @@
+"""What a line of metrics tells of the machine: utilization, memory, power, waiting.
+
+All is sampled where a line is written, by the loop itself: there is no thread. Other
+processes send their figures to process 0 and wait for nothing; it takes those that have
+come, which may be of the line before.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+import jax
+import psutil
+
+from jaxtrain.parallel import gpu_sensors
+from jaxtrain.parallel.gpu_sensors import GpuSensors
+from jaxtrain.parallel.gpus import peak_flops
+from jaxtrain.processes import peers
+from jaxtrain.trainer.attempt import Attempt, Job, Telemetry
+
+# How the figures of several GPUs, or processes, become one.
+COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
+    "gpu_utilization": fmean,
+    "gpu_memory_bytes": max,
+    "gpu_peak_bytes": max,
+    "gpu_power_watts": sum,
+    "gpu_temperature": max,
+    "host_cpu_cores": sum,
+    "host_memory_bytes": sum,
+}
+
+
+class MachineSampler:
+    """Samples this process and its GPUs, and what the loop waited for.
+
+    Args:
+      attempt: Attempt whose lines these figures are for.
+      sensors: Sensors of the GPUs. Defaults to those of this process.
+      seconds: The time, in seconds.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        sensors: GpuSensors | None = None,
+        seconds: Callable[[], float] = time.perf_counter,
+    ):
+        self._attempt, self._devices = attempt, jax.local_devices()
+        self._sensors = sensors or gpu_sensors.of_devices(self._devices)
+        self._seconds = seconds
+        self._waited, self._stepped = self._loop_seconds()
+        self._at, self._cpu_seconds = seconds(), host_seconds()[0]
+
+    def sample(self, step: int, examples_per_second: float) -> Telemetry:
+        """Return the figures since the last sample; of process 0 those of all.
+
+        Args:
+          step: A step of those that the line tells of.
+          examples_per_second: Speed of these steps.
+        """
+        own = combine([*self._sensors.read(), *self._memory(), self._host()])
+        if jax.process_index() != 0:
+            peers.report(("telemetry", jax.process_index(), own))
+            return {}
+        found = {"data_wait": self._data_wait()}
+        mfu = flop_utilization(self._attempt.job, step, examples_per_second)
+        if mfu is not None:
+            found = {"mfu": mfu, **found}
+        return found | combine([own, *self._attempt.telemetry.values()])
+
+    def _data_wait(self) -> float:
+        """Return the share of the loop's time that it waited for batches."""
+        before = self._waited, self._stepped
+        self._waited, self._stepped = self._loop_seconds()
+        waited, stepped = self._waited - before[0], self._stepped - before[1]
+        return waited / (waited + stepped) if waited > 0 else 0.0
+
+    def _loop_seconds(self) -> tuple[float, float]:
+        seconds = self._attempt.clock.seconds()
+        return seconds["data_wait"], seconds["step"]
+
+    def _memory(self) -> list[Telemetry]:
+        """Return the most bytes that JAX has used of each GPU."""
+        stats = [device.memory_stats() or {} for device in self._devices]
+        peaks = [found.get("peak_bytes_in_use") for found in stats]
+        return [{"gpu_peak_bytes": peak} for peak in peaks if peak is not None]
+
+    def _host(self) -> Telemetry:
+        cpu_seconds, memory = host_seconds()
+        now, used = self._seconds(), cpu_seconds - self._cpu_seconds
+        elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
+        # A data worker that has ended takes its seconds along.
+        cores = max(0.0, used) / max(elapsed, 1e-9)
+        return {"host_cpu_cores": cores, "host_memory_bytes": memory}
+
+
+def combine(samples: Sequence[Telemetry]) -> Telemetry:
+    """Return one figure of each name (see `COMBINED`)."""
+    found = {name: [s[name] for s in samples if name in s] for name in COMBINED}
+    return {name: COMBINED[name](every) for name, every in found.items() if every}
+
+
+def flop_utilization(job: Job, step: int, examples_per_second: float) -> float | None:
+    """Return the share of the devices' peak that the FLOPs of the steps are.
+
+    None: the peak of a device is not known, as on CPU, or the FLOPs are not counted.
+
+    Args:
+      job: Job with the programs of the steps.
+      step: A step of those that the speed is of.
+      examples_per_second: Speed of these steps.
+    """
+    products = job.setup.policy.product_dtype
+    kinds = [device.device_kind for device in job.setup.mesh.devices.flat]
+    peaks = [peak_flops(kind, products) or 0.0 for kind in kinds]
+    flops = job.programs.train_at(step).flops_a_step() if all(peaks) else None
+    if flops is None:
+        return None
+    return flops * examples_per_second / job.setup.timetable.batch_size / sum(peaks)
+
+
+def host_seconds() -> tuple[float, int]:
+    """Return the CPU seconds and the resident bytes of this process and its workers."""
+    processes = [psutil.Process()]
+    seconds, memory = 0.0, 0
+    for child in multiprocessing.active_children():
+        try:
+            processes.append(psutil.Process(child.pid))
+        except psutil.Error:
+            continue  # It has just ended.
+    for process in processes:
+        try:
+            times = process.cpu_times()
+            memory += process.memory_info().rss
+        except psutil.Error:
+            continue
+        seconds += times.user + times.system
+    return seconds, memory

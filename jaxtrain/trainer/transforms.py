@@ -1,0 +1,61 @@
+"""The transforms of a run's steps: those of the core, and of plug-ins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtrain.config import Config
+from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
+from jaxtrain.plugin import Table
+from jaxtrain.trainer.timetable import Timetable
+from jaxtrain.training import precision
+from jaxtrain.training.averages import make_average
+from jaxtrain.training.frozen import Frozen
+from jaxtrain.training.transforms.base import StepTransform
+from jaxtrain.training.transforms.core import CORE_NAMES, core_transforms
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """A run, as the transforms of its steps are made from it.
+
+    Attributes:
+      config: Config of the run, complete.
+      timetable: Timetable of the run.
+      model: Abstract model.
+      never_trained: Layers that are frozen throughout.
+      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+    """
+
+    config: Config
+    timetable: Timetable
+    model: Model
+    never_trained: Frozen
+    kernel_order: tuple[int, ...] | None = None
+
+
+# Functions of plug-ins that return the transform that a run asks for, if it does.
+TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
+
+
+def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
+    """Return the transforms of a run in order: those of plug-ins come first.
+
+    Raises:
+      UserError: Options of a transform do not fit the run, or it has the name of
+        another.
+    """
+    config = facts.config
+    average = make_average(config.optimizer, config.train, facts.timetable.swa)
+    scales_loss = precision.parse(config.precision).scales_loss
+    sections = config.optimizer, config.train
+    core = core_transforms(*sections, average, scales_loss=scales_loss)
+    found = [one for make in TRANSFORMS.values() if (one := make(facts)) is not None]
+    names = [getattr(one, "name", None) for one in found]
+    for name in names:
+        if not isinstance(name, str) or name in CORE_NAMES or names.count(name) > 1:
+            raise UserError(
+                f"transforms: {name!r} is no name of its own for a transform of the "
+                "step, by which the state holds its arrays: uninstall the plug-in"
+            )
+    return (*found, *core)
