@@ -43,7 +43,7 @@ from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
 from jaxtrain.plugins.plan.targets import Target, parse_target
 from jaxtrain.trainer.setup import build_setup
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 from jaxtrain.training.state import num_params
 
 # Model -> module and class of the peer.

@@ -72,8 +72,8 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.processes import distributed
-        from jaxtrain.processes.hooks import make_hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
+        from jaxtrain.trainer.callback import make_callbacks
         from jaxtrain.trainer.train import train
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
@@ -86,11 +86,11 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    hooks = make_hooks(arguments.overrides, profile=arguments.profile)
+    callbacks = make_callbacks(arguments.overrides, profile=arguments.profile)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
-        profiles=hooks.profiles,
+        profiles=callbacks.profiles,
         cpus=parallel.cpu_devices,
         connect=connect,
     )
@@ -103,7 +103,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         workdir,
         fresh=arguments.fresh,
         resume_step=arguments.resume_step,
-        hooks=hooks,
+        callbacks=[callbacks],
         signals=signals,
         began=began,
     )

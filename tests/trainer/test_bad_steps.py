@@ -17,7 +17,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.trainer.bad_numbers import MAX_TOLD
+from jaxtrain.trainer.bad_steps import MAX_TOLD
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import global_norm
