@@ -230,6 +230,7 @@ class Trainer(Setup):
         split: str = "validation",
         *,
         task: Task | None = None,
+        renew: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Values | None:
         """Evaluate a state on a split, each example exactly once.
@@ -238,6 +239,8 @@ class Trainer(Setup):
           state: State whose weights are evaluated: their average, if it has one.
           split: `validation` or `test`.
           task: Task whose metrics are computed. Defaults to that of the run.
+          renew: Whether to compute batch-norm statistics of averaged weights anew, as
+            `renewed` does, before.
           should_stop: Asked between batches; True ends the evaluation.
 
         Returns:
@@ -246,6 +249,8 @@ class Trainer(Setup):
         Raises:
           UserError: There is no such split.
         """
+        if renew:
+            state = self.renewed(state, int(state.step))
         return evaluate(
             self.programs.eval,
             self.programs.zero_sums,
@@ -256,6 +261,18 @@ class Trainer(Setup):
             task or self.task,
             should_stop,
         )
+
+    def renewed(self, state: TrainState, step: int) -> TrainState:
+        """Compute the batch-norm statistics of averaged weights that have none.
+
+        Args:
+          state: State after `step` steps.
+          step: Number of completed steps.
+        """
+        statistics, average = self.programs.statistics, self.average
+        if statistics is None or average is None or not average.recomputes(step):
+            return state
+        return statistics.of(state, step)
 
     def dataset(self, split: str) -> Dataset:
         """Return a split.
