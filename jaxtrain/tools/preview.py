@@ -13,7 +13,7 @@ from jaxtrain.data import loader, sources
 from jaxtrain.data.canvas import BOX
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import restored
-from jaxtrain.pages.font import fitted, font
+from jaxtrain.font import fitted, font
 from jaxtrain.trainer.programs import augmented, unaugmented
 from jaxtrain.trainer.setup import Setup
 
