@@ -35,7 +35,6 @@ def train(
     `checkpoint.grace_seconds`, ends the process.
 
     Args:
-      config: Config of the run.
       workdir: Folder of the run; resumed if it holds a run of this config.
       fresh: Whether to move an old run in `workdir` aside and start anew.
       resume_step: Checkpoint to go back to. Defaults to the newest.

@@ -117,11 +117,7 @@ def _meaning(name: str) -> str | None:
 
 
 def load(name: str) -> Any:
-    """Import the module of a command.
-
-    Raises:
-      UserError: there is no such command.
-    """
+    """Import the module of a command."""
     if name not in COMMANDS:
         meant = nearest(name, COMMANDS, "; did you mean {!r}?")
         raise UserError(

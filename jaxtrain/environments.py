@@ -37,11 +37,7 @@ class Environment:
         )
 
     def find(self) -> Path:
-        """Return its Python: this one, if it has the libraries.
-
-        Raises:
-          UserError: There is none.
-        """
+        """Return its Python: this one, if it has the libraries."""
         if any(importlib.util.find_spec(name) for name in self.libraries):
             return Path(sys.executable)
         given = os.environ.get(self.variable)

@@ -80,7 +80,6 @@ def load(field: str, reference: str) -> Any:
     data workers find it, too.
 
     Args:
-      field: its path, for messages.
       reference: `path/to/file.py:name`, from the current folder, or
         `package.module:name`.
 

@@ -46,7 +46,6 @@ class Checkpoints:
     must call the methods at the same places, but for `listed` and `committed`.
 
     Args:
-      config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
       run: Run that they belong to; a step of another one is refused.
       read_only: Whether to leave the save of a live run alone.
@@ -104,7 +103,6 @@ class Checkpoints:
         """Copy the arrays, and leave the rest of the save to the background.
 
         Args:
-          state: Nested dicts of arrays.
           info: Values that JSON can hold.
           metrics: Validation metrics, which rank the checkpoints.
 

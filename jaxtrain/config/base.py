@@ -181,8 +181,6 @@ def typed_options(
     Args:
       kind: Options that the part declares.
       given: Options by name, as `task_options` of a config.
-      name: Name of the part, such as the task, for messages.
-      field: Field of the config that has the options.
 
     Raises:
       UserError: The part does not take one, or a value does not fit.

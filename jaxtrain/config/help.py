@@ -57,7 +57,6 @@ def answer_help(
 
     Raises:
       SystemExit: Help was shown.
-      UserError: There is no such section or field.
     """
     if ALL in words:
         return ["--help" if word == ALL else word for word in words]

@@ -129,7 +129,6 @@ def parse_of_run(
 
     Args:
       kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
-      prog: what --help shows as the command.
 
     Raises:
       UserError: the config of the run cannot be read, or a value is wrong.
@@ -195,11 +194,7 @@ def is_run(workdir: Path) -> bool:
 
 
 def read_run(workdir: Path) -> Config:
-    """Return the config of a run.
-
-    Raises:
-      UserError: there is none that can be read.
-    """
+    """Return the config of a run."""
     path = workdir / CONFIG
     try:
         config = config_lib.read_config(path)
@@ -256,8 +251,6 @@ def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
 
     Args:
       option: Option that names the file, for messages.
-      path: Path of the file.
-      name: Name of the function at its top.
 
     Raises:
       UserError: the file is missing, raises, or has no such function.
@@ -316,10 +309,7 @@ def _is_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return FILE:LINE of the user's own code that an error came from.
-
-    That is the config file, or what it imports from its folder.
-    """
+    """Return FILE:LINE of the user's own code that an error came from."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):

@@ -34,11 +34,7 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image`, `label` and those of other splits.
-
-    Raises:
-      UserError: it is no such file, or holds other arrays.
-    """
+    """Open a file of `np.savez` with `image`, `label` and those of other splits."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:

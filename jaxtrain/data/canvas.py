@@ -47,10 +47,6 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
       window: Window in whole pixels.
       size: Height and width that the step will resize it to.
       fit: Fit of what is too large for the canvas, and therefore resized here.
-      canvas: Canvas that takes the window.
-
-    Raises:
-      UnreadableError: the file is damaged.
     """
     if isinstance(image, ImageFile):
         image, window = images.decode_box(image, size, canvas.shape[-1], window)

@@ -80,10 +80,8 @@ def facts(
     """Return what is known of a set: the number and names of its classes, a digest.
 
     Args:
-      source: Name of the set in messages.
       splits: Numbers of the examples of each split.
       labels: Class of each example; below 0 if it is unknown.
-      class_names: Names of the classes.
       digest: SHA-256 of what the set holds.
 
     Raises:

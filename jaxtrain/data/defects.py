@@ -40,8 +40,6 @@ class Defects:
     """The unreadable images of a split.
 
     Args:
-      split: Name of the split.
-      num_examples: Number of its examples.
       max_fraction: Fraction of them, rounded up, that may be unreadable.
     """
 

@@ -140,9 +140,6 @@ class ImageFile:
         """Return the same pixels as a picture of Pillow's.
 
         What Pillow itself decodes is not copied into an array and back.
-
-        Raises:
-          UnreadableError: the file is damaged.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
@@ -249,11 +246,7 @@ def open_file(
 
 
 def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
-    """Return the orientation of an image, as EXIF numbers it; 1 of an array.
-
-    Raises:
-      UnreadableError: see `open_file`.
-    """
+    """Return the orientation of an image, as EXIF numbers it; 1 of an array."""
     if isinstance(image, np.ndarray):
         return 1
     return open_file(image.data, max_pixels).orientation
@@ -281,7 +274,6 @@ def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     """Read the header of an image of at most so many pixels, by Pillow.
 
     Args:
-      file: File of an image, open.
       start: First bytes of the file.
       max_pixels: A larger image, or a larger tile of it, is refused.
     """

@@ -122,8 +122,6 @@ class FolderScan:
         """Add the images in a folder, at any depth, to the files of a class.
 
         Args:
-          place: Folder below that of the set.
-          files: Files of the class, to which these are added.
           inside: Whether the folder lies inside that of a class.
         """
         before = len(files)

@@ -84,11 +84,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each split that has any, by the names that splits have here.
-
-    Raises:
-      UserError: two are the same split.
-    """
+    """Return the rows of each split that has any, by the names that splits have here."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)

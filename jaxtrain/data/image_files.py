@@ -35,11 +35,7 @@ LEADS_OUT = "that lead out of the folder"
 
 
 def encoded_name(name: bytes | str) -> bytes:
-    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale.
-
-    Raises:
-      UnicodeEncodeError: It is no name.
-    """
+    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale."""
     name = os.fspath(name)
     return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
 
@@ -145,9 +141,6 @@ class Folder:
     Args:
       root: the folder; a link stands for what it leads to.
       config: the source, and whether links may lead out of the folder.
-
-    Raises:
-      UserError: it is no folder.
     """
 
     def __init__(self, root: str, config: DataConfig):

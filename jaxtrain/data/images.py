@@ -110,8 +110,6 @@ class Fit:
         """Draw the random window of an image, a function of the seed and the sizes.
 
         Args:
-          height: Image height in pixels.
-          width: Image width in pixels.
           seed: Numbers, 0 or more.
           size: Height and width that the window is resized to.
         """
@@ -142,8 +140,6 @@ def _placed(draw: float, stored: int, resized: int, size: int) -> tuple[float, f
 
     Args:
       draw: Number from 0 to 1 that says which of its places it has.
-      stored: Pixels of the side.
-      resized: Pixels of the side when the image is resized.
       size: Pixels of the window then; if it has more, it lies around the image.
     """
     room, scale = resized - size, stored / resized
@@ -228,11 +224,7 @@ def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
 
 
 def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.ndarray:
-    """Do to a file what `centre_fit` does.
-
-    Raises:
-      UnreadableError: the file is damaged.
-    """
+    """Do to a file what `centre_fit` does."""
     if file.height == file.width == size:
         return file.decode(channels)
     box = fit.centre_box(file.height, file.width, size)
@@ -249,9 +241,6 @@ def decode_box(
 
     Returns:
       The whole image, in memory that the thread uses again, and the box in it.
-
-    Raises:
-      UnreadableError: the file is damaged.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -283,10 +272,7 @@ def random_window(
     within these aspects.
 
     Args:
-      height: Image height in pixels.
-      width: Image width in pixels.
       seed: Numbers, 0 or more; the window is a function of them and of the shape.
-      window: Ranges of area and aspect.
 
     Returns:
       Left, top, right and bottom.
@@ -367,8 +353,6 @@ def _within(
 
     Args:
       start: Where the side of the box begins, in stored pixels.
-      stop: Where it ends.
-      stored: Pixels of the image.
       size: Pixels of the result.
     """
     scale = (stop - start) / size

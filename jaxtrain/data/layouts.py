@@ -73,12 +73,7 @@ class FolderLayout:
     endings: ClassVar[tuple[str, ...]] = ()
 
     def marked(self, place: str, names: Sequence[str]) -> str | None:
-        """Return the file or folder whose name marks the layout; None if none does.
-
-        Args:
-          place: Folder of the set.
-          names: Names in it, in order.
-        """
+        """Return the file or folder whose name marks the layout; None if none does."""
         del place, names
         return None
 
@@ -88,7 +83,6 @@ class FolderLayout:
         """Return the annotations of a split, or of a set without splits.
 
         Args:
-          place: Folder of the set.
           part: Folder of the split below it; "" for the set itself.
           names: Names in that folder, in small letters.
 
@@ -166,7 +160,6 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
 
     Args:
       source: Source in messages, such as folder:photos.
-      root: Folder of the set.
       names: Folders that hold files, as seen from it.
     """
     kind, _, given = source.partition(":")

@@ -59,11 +59,6 @@ class Dataset:
 def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     """Return the order in which a training split is gone through.
 
-    Args:
-      config: Data section of the config.
-      source: The training split.
-      seed: Seed of the order.
-
     Raises:
       UserError: there are no classes to balance.
     """
@@ -73,11 +68,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the groups that are sampled alike, (N,); None: there are none.
-
-    Raises:
-      UserError: there are no classes to balance.
-    """
+    """Return the groups that are sampled alike, (N,); None: there are none."""
     if config.sampling != "balanced":
         return None
     groups = source.strata()
@@ -99,8 +90,6 @@ def should_cache(
     """Return whether the images of all splits stay on the device.
 
     Args:
-      config: Data section, which may leave it open.
-      splits: All splits of the set.
       device_bytes: Memory of a device; defaults to that of this process's first one.
     """
     if config.cache == "auto":
@@ -196,12 +185,6 @@ def train_batches(
     """Yield the batches of steps `start` to `stop`.
 
     Args:
-      config: Data section of the config.
-      dataset: The training split.
-      mesh: Mesh of the devices.
-      order: Order of the examples.
-      start: The first step.
-      stop: One after the last step.
       rows: Rows of each batch; defaults to those of this process.
     """
     if rows is None:
@@ -242,9 +225,6 @@ def chosen_batches(
     """Yield this process's rows of batches of the training split.
 
     Args:
-      config: Data section of the config.
-      dataset: The training split.
-      mesh: Mesh of the devices.
       chosen: Numbers of the examples, (batches, batch size).
     """
     rows = sharding.local_rows(mesh, chosen.shape[1])
@@ -261,10 +241,7 @@ def feed(
     """Stack the batches of each call, and keep the next calls' on the device.
 
     Args:
-      batches: Batches of each step.
       call_sizes: Number of steps that each call runs.
-      mesh: Mesh of the devices.
-      batch_size: Size of the global batch.
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:

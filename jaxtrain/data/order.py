@@ -51,14 +51,7 @@ class DataOrder:
         return np.repeat(found, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Return of each example of a batch how often it came before.
-
-        Args:
-          indices: Numbers of the examples, (batch_size,).
-
-        Returns:
-          Counts of the same shape.
-        """
+        """Return of each example of a batch how often it came before."""
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True

@@ -42,11 +42,7 @@ class Placed:
         of classes have no means.
 
         Args:
-          array: Array of the height and width of the image.
           border: Value of what lies beyond the image.
-
-        Returns:
-          Array of the height and width of the result.
         """
         assert array.shape[:2] == self.image_size
         left, top, right, bottom = self.box

@@ -52,7 +52,6 @@ class BoundedReader:
     Libraries that read a header take what it says: a text or a table of any size.
 
     Args:
-      file: File that can seek.
       most: Bytes that may be read of it, however often.
     """
 

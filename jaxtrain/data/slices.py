@@ -195,8 +195,6 @@ def class_split(
 
     Args:
       label: Class of each example, (N,); those of none, -1, are kept.
-      fraction: Part of the classes that is held out.
-      seed: of the choice.
 
     Returns:
       The rising indices of the examples kept, and of those held out.
@@ -229,7 +227,6 @@ def stratified_split(
       strata: the group of each example, (N,) numbers; or whether it is in each group,
         bool (N, groups).
       fraction: of the examples held out; the largest remainders are rounded up.
-      seed: of the choice.
       draws: random numbers to choose by, (N,); None: by the place of an example.
 
     Returns:

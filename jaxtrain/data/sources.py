@@ -94,10 +94,6 @@ class Splits:
 def load(config: DataConfig, seed: int) -> Splits:
     """Open the splits that the config names, or hold out examples for validation.
 
-    Args:
-      config: which data, in which size.
-      seed: of the choice of the examples held out.
-
     Raises:
       UserError: the source, a split or a conversion is not possible, or splits share
         examples.
@@ -115,10 +111,6 @@ def load_splits(
     """Do what `load` does with a store that is open.
 
     Args:
-      config: Data section of the config.
-      seed: Seed of the validation split.
-      store: The open set.
-      splits: Numbers of the examples of each split.
       shape: As `stored_shape` has measured it; None: it is measured.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
@@ -244,7 +236,6 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     """Open the store of `data.source`, with the examples of each of its splits.
 
     Args:
-      config: Config of the data.
       to_train: Whether a model is to learn its classes, which takes two.
 
     Raises:
@@ -332,15 +323,9 @@ def open_split(
     """Return the examples that a text such as train[:90%] names, or `all`.
 
     Args:
-      config: in which size and channels they come.
-      store: the whole set.
-      splits: of the set.
       on_device: leave it to the step to give them their size.
       text: in TFDS syntax.
       shape: of the stored images, as `stored_shape` returns it; None: measured here.
-
-    Raises:
-      UserError: there is no such split, or its images cannot be converted.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)
@@ -406,8 +391,6 @@ def mean_and_std(
     """Return what images are normalised by: that of the config, or of the source.
 
     Args:
-      config: Data section of the config.
-      splits: Splits of the run.
       source: The training split, or its copy in memory.
     """
     if config.mean is None or config.std is None:

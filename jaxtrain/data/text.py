@@ -83,11 +83,6 @@ class UserText:
 def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> UserText:
     """Return the text of a user's file.
 
-    Args:
-      path: Path of the file.
-      where: Name of the file in messages.
-      max_bytes: Size of the largest file that is read.
-
     Raises:
       UserError: It cannot be read, or is no text.
     """
@@ -100,11 +95,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
 
 
 def decode_user_text(data: bytes) -> UserText:
-    """Return the text of the bytes of a file.
-
-    Raises:
-      ValueError: They are no text.
-    """
+    """Return the text of the bytes of a file."""
     if data.startswith(_ZIP):
         raise ValueError("it is a ZIP file, such as a workbook: save it as text (CSV)")
     for mark, encoding in MARKS.items():
@@ -136,8 +127,6 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     """Parse a YAML text.
 
     Args:
-      text: Text of the file.
-      where: Name of the file in messages.
       names: Fields at the top whose values, a list or a mapping, are to be texts.
 
     Raises:

@@ -57,10 +57,8 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
     A split without any label stays as it is: tasks that need labels refuse it.
 
     Args:
-      config: Data section of the config.
       store: The set. Stores that do not tell their targets without images are left as
         they are.
-      splits: Numbers of the examples of each split.
 
     Raises:
       UserError: more than `data.max_bad_fraction` of a split have no label, and no

@@ -45,10 +45,6 @@ class WindowGrid:
 
         Neighbours are of different places, so that a batch of them has all.
 
-        Args:
-          num_images: Number of images.
-          most: Number of windows at most.
-
         Returns:
           Numbers of the images, and of their windows, int64 (n,) each.
         """
@@ -85,7 +81,6 @@ def starts(whole: int, part: int) -> list[int]:
     """Return where the windows along a side begin, in pixels.
 
     Args:
-      whole: Pixels of the side of the image.
       part: Pixels of the side of a window, `whole` at most.
     """
     stride = max(1, round(part * (1 - OVERLAP)))

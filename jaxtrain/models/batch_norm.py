@@ -116,13 +116,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
 
 def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
-    """Return the error of a batch norm over groups of one value per channel.
-
-    Args:
-      path: Path of the layer.
-      shape: Shape of its input.
-      groups: Number of groups.
-    """
+    """Return the error of a batch norm over groups of one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
         f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "

@@ -72,11 +72,7 @@ class Blueprint:
 
     @property
     def model_class(self) -> type[Model]:
-        """The class that the config names.
-
-        Raises:
-          UserError: the name is not known, or not that of a model.
-        """
+        """The class that the config names."""
         return _model_class(self.config.name)
 
     @property

@@ -73,9 +73,6 @@ class DenseModel(Model):
         Auxiliary heads are left out.
 
         Args:
-          name: Name of the classifier, or the user's own.
-          image_shape: Height, width and channels of the images.
-          layers: Maker of its layers.
           keep: Names of layers; what goes into their pieces is a level. None means the
             last features of each stride.
           output_stride: Stride of the last level: kernels are dilated in the place of
@@ -126,11 +123,7 @@ def _make(
     output_stride: int | None,
     options: dict[str, Any],
 ) -> Model:
-    """Return a classifier without auxiliary heads.
-
-    Raises:
-      UserError: it is not known, or takes no such option.
-    """
+    """Return a classifier without auxiliary heads."""
     kind = find_row(CLASSIFIERS, "model.backbone", name)
     if not (inspect.isclass(kind) and issubclass(kind, Model)):
         raise UserError(

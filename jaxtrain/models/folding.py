@@ -127,8 +127,6 @@ class _Convolved:
         """Return `same` with what an operation does to the channels of the result.
 
         Args:
-          same: This result, as it is traced.
-          name: Name of the operation.
           by: Other operand, numbers of channels.
           first: Whether the result is the first operand.
         """

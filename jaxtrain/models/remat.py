@@ -56,7 +56,6 @@ def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
 
     Args:
       remat: Policy of rematerialisation.
-      parts: Parts of the model, in order.
       tied: Whether the gradients of a part's parameters are computed before those of
         the parts in front. Else XLA:GPU computes them late, shortly before they are
         reduced over devices, and keeps all that they need until then. All parameters

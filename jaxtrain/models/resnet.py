@@ -1,8 +1,4 @@
-"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5.
-
-Blocks, and how they are initialised, are in `residual.py`. ResNets with pre-activation
-and RegNets are in files of their own.
-"""
+"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -61,11 +57,6 @@ class ResNet(Model):
         """Create the layers.
 
         Args:
-          image_shape: Height, width and channels of the images.
-          num_outputs: Number of features of the last layer.
-          layers: Maker of the layers.
-          width: Factor on the number of channels.
-          dropout: Rate before the last layer.
           drop_path: Rate of the last block.
           stem: What the image passes first.
           max_stride: Pixels that become one in the last block at most: kernels are

@@ -129,11 +129,6 @@ def numbers(text: str) -> list[int]:
 def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
     """Return the devices of the first group that exchange with each other.
 
-    Args:
-      kind: one of `KINDS`.
-      line: whole line of the program.
-      num_devices: of the program.
-
     Raises:
       ValueError: the groups are written in a way that is not known.
     """

@@ -46,9 +46,6 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
       The program of `(state, root_key, data, batches, **beside) -> (state, metrics)`,
       for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
       and `setup.beside`.
-
-    Raises:
-      UserError: A step of the setup is several programs.
     """
     return lower_step(setup).compile()
 
@@ -210,10 +207,6 @@ def run_steps(config: Config) -> dict[str, float]:
 def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float]:
     """Run a few steps on noise; return what they took of a device.
 
-    Args:
-      setup: Setup of a run, in a process that has allocated nothing yet.
-      program: Step that `compile_step` made of it.
-
     Returns:
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
     """
@@ -236,7 +229,6 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     """Run a few steps; return the bytes that they need of each device.
 
     Args:
-      step: Function that takes a step and waits for it.
       held: Bytes that a device holds between the steps.
     """
     # The first call allocates what later ones keep, such as threads.

@@ -48,14 +48,7 @@ def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
-    """Check that all processes of a run see the same data.
-
-    Args:
-      found: what each has found, in the order of the processes.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Check that all processes of a run see the same data."""
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(

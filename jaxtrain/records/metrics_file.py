@@ -52,11 +52,7 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Return what a line holds.
-
-    Raises:
-      UserError: It is damaged.
-    """
+    """Return what a line holds."""
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 

@@ -60,10 +60,6 @@ def write_profile(workdir: Path, profile: StepProfile, run: RunId) -> None:
 
 
 def read_profile(workdir: Path, run: RunId | None) -> StepProfile | None:
-    """Return the table in the folder of a run; None without one.
-
-    Raises:
-      UserError: The file is damaged, or of another run.
-    """
+    """Return the table in the folder of a run; None without one."""
     advice = "profile again (train --profile)"
     return read_of_run(workdir / PROFILE, StepProfile, run, advice=advice)

@@ -109,8 +109,6 @@ class Remaining:
 
     Args:
       step: Completed steps at the start.
-      total_steps: Steps of the whole run.
-      seconds: Clock, in seconds.
       evaluated_after: Returns the number of examples that evaluations after a step
         have, in units of a batch of training.
     """

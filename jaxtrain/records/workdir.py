@@ -131,11 +131,7 @@ def open_workdir(
 def write_start(
     workdir: Path, config: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Write the records of the start of a run: its config, its data, its own parts.
-
-    Raises:
-      OSError: They could not be written.
-    """
+    """Write the records of the start of a run: its config, its data, its own parts."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
     # Writable? An attempt replaces it before it appends, so hard links may stay.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT

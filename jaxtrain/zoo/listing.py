@@ -32,11 +32,7 @@ def models() -> list[ListedModel]:
 
 
 def find(name: str) -> ListedModel:
-    """Return the model of a name.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Return the model of a name."""
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(

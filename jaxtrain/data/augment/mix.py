@@ -39,8 +39,6 @@ def mix_pairs(
 
     Args:
       batch: Batch of images (B, H, W, C) of an even number of examples.
-      key: Key of the step.
-      config: Which of the two, and how.
       join: What the task makes of two targets.
       repeats: Times in a row that an example is in the batch.
       paste: What the task makes of two targets that have pixels, with cutmix alone, in

@@ -99,7 +99,6 @@ def mosaics(
     Args:
       batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
       keys: One key an example, (B,).
-      config: How probable they are.
       fill: The mean colour in 0..255, (C,), where no image lies.
       join: What the task makes of the four targets; its result may have another shape,
         as it also is that of an example that is left as it is.

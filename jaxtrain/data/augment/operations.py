@@ -48,8 +48,6 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     Args:
       strengths: Strengths of each operation that has any, at each level: slopes,
         pixels, degrees, what is added to a factor of 1, bits, thresholds.
-      height: Height of the images.
-      width: Width of the images.
     """
     # Operation -> its table, and what stands there for a strength.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
@@ -108,7 +106,6 @@ def apply(
     Args:
       image: Image, uint8 (H, W, C).
       drawn: Operation that was drawn.
-      tables: Parameters of the operations.
       smooth: Whether pixels that move are interpolated.
     """
     gather = affine.bilinear if smooth else affine.nearest
