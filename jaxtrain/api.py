@@ -1,4 +1,4 @@
-"""What scripts and notebooks call: a run, as the command line carries it out."""
+"""Runs for scripts and notebooks, as the command line carries them out."""
 
 import os
 import signal

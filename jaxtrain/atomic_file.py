@@ -95,7 +95,6 @@ def _temporary_path(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    """Return the start of the temporary names of a path on this machine."""
     # Each machine has process numbers of its own.
     machine = socket.gethostname().replace("/", "-")
     return f".{path.name[:_NAME_LENGTH]}.{machine}-"

@@ -101,7 +101,6 @@ def parse(name: str, words: list[str]) -> Any:
 
 
 def _by_subject() -> dict[str, list[str]]:
-    """Return the commands by heading: those of the core, which have none, first."""
     found = {"": [*COMMANDS.core]}
     for plugin, names in COMMANDS.brought():
         found.setdefault(plugin.subject, []).extend(names)
@@ -109,7 +108,7 @@ def _by_subject() -> dict[str, list[str]]:
 
 
 def _meaning(name: str) -> str | None:
-    """Return what a command does; why there is none, if it cannot be imported."""
+    """Return the summary of a command, or the reason why it cannot be imported."""
     try:
         return options_of(load(name)).__doc__
     except UserError as error:
@@ -132,7 +131,6 @@ def options_of(command: Any) -> type:
 
 
 def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
-    """Run a command; return its exit code and, if that is not 0, why."""
     try:
         name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
         command = load(name)

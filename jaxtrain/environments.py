@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a Python is that has some libraries.
+    """A Python environment that has some libraries.
 
     Attributes:
       libraries: Modules, of which one is enough.

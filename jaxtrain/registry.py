@@ -71,7 +71,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
 def given_options(
     config: Any, section: str, options: Iterable[str], name: str, takes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return those of the options of a section of the config that are not None.
+    """Return the options of a section of the config that are not None.
 
     Raises:
       UserError: one is set that `name` does not take.

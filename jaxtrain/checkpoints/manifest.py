@@ -33,7 +33,7 @@ def make(
     metrics: dict[str, Any] | None,
     run: RunId,
 ) -> dict[str, Any]:
-    """Return what to save with a state.
+    """Make the JSON to save with a state.
 
     Args:
       sums: Digests of the arrays, by path.

@@ -120,7 +120,6 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:
-    """Return what writes and reads trees of NumPy arrays."""
     # Nobody writes to the arrays meanwhile: Orbax need not copy them once more.
     arrays = ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
     # The faster format for the small states of CNNs (docs/decisions.md).

@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and do they fit on the disk."""
+"""Retention of checkpoints, and the space that they take on the disk."""
 
 import errno
 import logging
@@ -141,7 +141,7 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 
 
 def num_copies(config: CheckpointConfig) -> int:
-    """Return how many checkpoints may lie on the disk at once.
+    """Return the largest number of checkpoints on the disk at once.
 
     They are those kept, the last one read back and one that is being written.
     """

@@ -307,7 +307,6 @@ def _agreed() -> Iterator[None]:
 
 
 def _put(state: Any, abstract_state: Any) -> Any:
-    """Put NumPy arrays onto devices, as an abstract state of the same paths says."""
     arrays = by_path(state)
     return jax.tree_util.tree_map_with_path(
         lambda path, wanted: put_like(arrays[path_name(path)], wanted), abstract_state

@@ -1,4 +1,4 @@
-"""What every section of the schema is made of: checked, frozen dataclasses."""
+"""Sections of the schema: checked, frozen dataclasses."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -137,7 +137,6 @@ class Section:
     def _all(
         self, names: Iterable[str], good: Callable[[Any], bool], expected: str
     ) -> None:
-        """Check fields; one that is None is not set."""
         for name in names:
             value = getattr(self, name)
             self._check(name, value is None or good(value), expected)

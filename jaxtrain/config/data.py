@@ -25,7 +25,6 @@ RESIZED = option("data", "image_size")
 
 
 def _source(*forms: str) -> Feature:
-    """Return the use of sources of these forms, such as `tfds:NAME`."""
     kinds = tuple(form.partition(":")[0] + ":" for form in forms)
     when = f"= {' or '.join(forms)}"
     return Feature("data", ("source",), when, lambda source: source.startswith(kinds))
@@ -161,7 +160,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Section):
-    """What is learnt from: the images, their splits, size and batches."""
+    """Data: the images, their splits, size and batches."""
 
     # Where the images come from: a kind and what it takes, such as folder:photos or
     # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
@@ -303,7 +302,7 @@ class DataConfig(Section):
         Literal["bilinear", "bicubic"],
         Literal["center", "squash", "border"],
     ]:
-        """What `crop_pct`, `interpolation` and `crop_mode` are where nothing says."""
+        """Defaults of `crop_pct`, `interpolation` and `crop_mode`."""
         return (
             self.crop_pct or CROP_PCT,
             self.interpolation or INTERPOLATION,

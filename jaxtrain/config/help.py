@@ -73,7 +73,7 @@ def answer_help(
 
 
 def point_to_help(default: Any, prog: str) -> str:
-    """Return where the options of a command are shown, to end an error message."""
+    """Return the end of an error message that leads to the help of a command."""
     names = ", ".join(filter(None, sections_of(default)))
     return (
         f"{prog} {ALL} shows all options; {prog} --help SECTION those of one section: "
@@ -143,7 +143,6 @@ def sections_of(default: Any) -> dict[str, Any]:
 
 
 def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoReturn:
-    """Show all fields of some sections, or some fields alone."""
     found = [_find_topic(topic, sections) for topic in topics]
     names = [f"topic{i}" for i in range(len(found))]
     kinds = [kind for kind, _ in found]
@@ -160,7 +159,6 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the annotated type of a section or a field, and its value."""
     path = topic.replace("-", "_")
     if path in filter(None, sections):
         named = tyro.conf.arg(name=path)

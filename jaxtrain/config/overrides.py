@@ -77,7 +77,6 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
 
 
 def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
-    """Unset what `--train.fine-tune True` replaces in the file, and tell of it."""
     default = OptimizerConfig()
     if given.get("train.fine_tune") != "True" or config.train.fine_tune:
         return config

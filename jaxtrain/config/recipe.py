@@ -178,7 +178,7 @@ def _read_words(
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return what tyro is to ask for: the fields without a default."""
+    """Return a type of the fields without a default, which tyro asks for."""
     missing = dataclasses.MISSING
     return {
         field.name: tyro.MISSING

@@ -180,7 +180,6 @@ def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> 
 
 
 def _start(worker: int, num_workers: int) -> None:
-    """Begin a worker."""
     signals.ignore()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

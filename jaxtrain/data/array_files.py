@@ -143,7 +143,6 @@ def read_set(
 
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check that there are images, of one size, and not more of them than fit."""
     for split, shape in shapes.items():
         told = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:

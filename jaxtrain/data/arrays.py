@@ -55,7 +55,6 @@ def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
 
 
 def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return what the file holds, by name."""
     infos: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         if infos.setdefault(info.filename.removesuffix(".npy"), info) is not info:
@@ -104,7 +103,6 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
 
 
 def _is_table(shape: tuple[int, ...]) -> bool:
-    """Whether each image has a number, or a row of them."""
     return len(shape) in (1, 2) and 0 not in shape[1:]
 
 

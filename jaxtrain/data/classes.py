@@ -77,7 +77,7 @@ def facts(
     class_names: Sequence[str],
     digest: str,
 ) -> Mapping[str, Any]:
-    """Return what is known of a set: the number and names of its classes, a digest.
+    """Return the facts of a set: the number and names of its classes, a digest.
 
     Args:
       splits: Numbers of the examples of each split.

@@ -78,7 +78,7 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Return numbers (N, columns) as the set has them, float64 if `centred` moved them."""
+    """Undo `centred`: (N, columns) as the set has them, float64 if they were moved."""
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 
@@ -95,7 +95,7 @@ def facts(
     digest: str,
     origin: tuple[float, ...] = (),
 ) -> Mapping[str, Any]:
-    """Return what is known of a set: the names of its columns, a digest.
+    """Return the facts of a set: the names of its columns, a digest.
 
     Args:
       splits: Numbers of the examples of each split.

@@ -147,7 +147,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 
 def _in_order(labels: set[str]) -> list[str]:
-    """Sort names by their letters, and numbers by size."""
     if all(map(_NUMBER.fullmatch, labels)):
         # A longer number is a larger one; Python converts only so many digits.
         return sorted(labels, key=lambda text: (len(text), text))

@@ -69,6 +69,6 @@ class Defects:
             )
 
     def take_new(self) -> list[Unreadable]:
-        """Return those that were not returned before."""
+        """Return the new ones since the last call."""
         new, self._new = self._new, []
         return new

@@ -164,7 +164,6 @@ class ImageFile:
         return picture if self.transpose is None else picture.transpose(self.transpose)
 
     def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
-        """Return a height and width of the upright image as stored, or back."""
         height, width = size
         turned = self.transpose is not None and self.orientation >= FIRST_TURNED
         return (width, height) if turned else (height, width)
@@ -253,7 +252,7 @@ def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
-    """Return what a file holds that has no more bytes than its header explains."""
+    """Return the bytes of a file, which are no more than its header explains."""
     try:
         with open_regular(large.path, MAX_FILE_BYTES) as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -271,12 +270,6 @@ def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
 
 
 def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
-    """Read the header of an image of at most so many pixels, by Pillow.
-
-    Args:
-      start: First bytes of the file.
-      max_pixels: A larger image, or a larger tile of it, is refused.
-    """
     formats.keep_quiet()
     file.seek(0)
     try:
@@ -327,6 +320,5 @@ def convert(image: Image.Image, channels: int) -> Image.Image:
 
 
 def _reason(error: Exception) -> str:
-    """Return in one line what a library says of a file."""
     text = " ".join(str(error).split())
     return text or type(error).__name__

@@ -155,7 +155,7 @@ class Folder:
             )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
-        """Return what a folder holds, in the order of names."""
+        """Return the entries of a folder, in the order of names."""
         path = os.path.join(self._real, name) if name else self._real
         try:
             with os.scandir(path) as found:
@@ -201,7 +201,7 @@ class Folder:
         return found
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return what tells a folder from all others, by whatever path it is met."""
+        """Return the identity of a folder, the same by whatever path it is met."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:

@@ -91,7 +91,7 @@ class Source:
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Return what `read` returned as images, uint8 (n, H, W, C)."""
+        """Turn the result of `read` into images, uint8 (n, H, W, C)."""
         if self.input.are_pictures:
             return read
         images = self.input.to_images(jnp.asarray(read))
@@ -114,7 +114,7 @@ class Source:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What is known of the whole set."""
+        """Facts of the whole set."""
         return self.store.facts
 
     @property
@@ -187,7 +187,7 @@ class Source:
         return batch if self.change is None else self.change(batch, indices)
 
     def read_filled(self, indices: np.ndarray) -> dict[str, Any]:
-        """Return what `read` does, with others in the place of unreadable examples."""
+        """Read examples, with others in the place of unreadable ones."""
         unreadable: list[Unreadable] = []
         batch = self.read(indices, unreadable=unreadable)
         return self.fill_in(batch, indices, unreadable) if unreadable else batch

@@ -35,7 +35,7 @@ CROP_TRIES = 10
 
 
 class Window(NamedTuple):
-    """Of the random windows of the Inception crop (Szegedy et al. 2015).
+    """Random windows of the Inception crop (Szegedy et al. 2015).
 
     Attributes:
       scale: smallest and largest part of the area.
@@ -50,7 +50,7 @@ WINDOW = Window()
 
 
 class Jitter(NamedTuple):
-    """Of random windows of images that are resized as a whole first.
+    """Random windows of images that are resized as a whole first.
 
     This is large-scale jitter (Ghiasi et al. 2021, arXiv:2012.07177): the window has
     the size of the result, and what lies beyond the image is border.
@@ -66,7 +66,7 @@ class Jitter(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """How images of other sizes get one size.
+    """Resizing of images of other sizes to one size.
 
     Attributes:
       centre_part: of the shorter side, what is kept of an image made smaller.
@@ -136,7 +136,7 @@ class Fit:
 
 
 def _placed(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
-    """Return where a window begins and ends along a side, in stored pixels.
+    """Return the start and the end of a window along a side, in stored pixels.
 
     Args:
       draw: Number from 0 to 1 that says which of its places it has.
@@ -155,7 +155,6 @@ def uniform(seed: Sequence[int], num: int) -> np.ndarray:
 
 
 def _bordered(stored: int, size: int, longest: int) -> tuple[float, float]:
-    """Return where a side begins and ends that becomes a part of `size` pixels."""
     new = max(1, round(stored * size / longest))
     scale = stored / new
     start = -((size - new) // 2) * scale
@@ -335,7 +334,6 @@ def _is_beyond(box: Box, shape: tuple[int, ...]) -> bool:
 def _resize_between(
     image: np.ndarray, size: tuple[int, int], interpolation: str, box: Box
 ) -> np.ndarray:
-    """Resample the part of a box that lies in the image; the rest is border."""
     left, top, right, bottom = box
     rows, above, below = _within(top, bottom, image.shape[0], size[0])
     columns, before, behind = _within(left, right, image.shape[1], size[1])
@@ -349,12 +347,6 @@ def _resize_between(
 def _within(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[slice, float, float]:
-    """Return which pixels of a resized side lie in the image, and of what part.
-
-    Args:
-      start: Where the side of the box begins, in stored pixels.
-      size: Pixels of the result.
-    """
     scale = (stop - start) / size
     first, last = 0, size
     begin, end = start, stop

@@ -103,7 +103,7 @@ def should_cache(
 
 
 def cache_bytes(device_bytes: int | None = None) -> int:
-    """Return how much of a device's memory a set may take that is kept there."""
+    """Return the bytes that a set may take of a device's memory."""
     if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}
         device_bytes = stats.get("bytes_limit")
@@ -341,6 +341,5 @@ def _read(
 
 
 def _read_flat(read: Callable[[int], HostBatch], position: int) -> HostBatch:
-    """Return a batch as a data worker hands it on."""
     batch = read(position)
     return flatten(batch) if BOX in batch else batch

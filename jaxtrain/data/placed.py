@@ -1,4 +1,4 @@
-"""Where the host takes an image to give it its size, for targets that go along.
+"""Places of images that the host resizes, for targets that go along.
 
 A store whose targets have a place in the image, such as masks or boxes, says how they
 move: `place(target, placed)`, of one example. Augmentations in the step move them on
@@ -55,7 +55,7 @@ class Placed:
         return moved
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Return where points of the image are in the result.
+        """Map points of the image to the result.
 
         Args:
           points: (x, y) in pixels, (..., 2): the corner of the first pixel is (0, 0).
@@ -72,7 +72,7 @@ class Placed:
 
 
 def place_of(store: Store) -> Place | None:
-    """Return how targets of a store follow their images; None means that they stay."""
+    """Return the function by which targets follow their images; None: they stay."""
     return getattr(store, "place", None)
 
 

@@ -1,4 +1,4 @@
-"""What a step does to a batch of stored images before the model sees it."""
+"""Preprocessing of a batch of stored images inside the step."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Return what the step does to a batch: gather, fit, augment, mix, normalise.
+    """Make the preprocessing of a batch: gather, fit, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.

@@ -42,7 +42,7 @@ class ShardFiles:
             yield self.opened(shard), mine, places[mine]
 
     def opened(self, shard: int) -> Any:
-        """Return what reads the file of a shard."""
+        """Return the reader of the file of a shard."""
         if shard not in self._open:
             self._open[shard] = self.open(shard)
         return self._open[shard]

@@ -282,7 +282,6 @@ def complete(text: str) -> str:
 
 
 def _unknown(source: str, kind: str) -> UserError:
-    """Return the error for a source of no known kind."""
     near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
     named = not near and (":" not in source or os.sep in kind)
     if named and os.path.exists(os.path.expanduser(source)):
@@ -345,7 +344,6 @@ def open_split(
 
 
 def _describe_shared(named: dict[str, Source]) -> list[str]:
-    """Name the pairs of splits that share examples."""
     return [
         f"{name} and {other_name} share {count} examples"
         for (name, one), (other_name, other) in itertools.combinations(named.items(), 2)
@@ -380,7 +378,7 @@ def _check_classes(
 
 
 def sliced_splits(config: DataConfig) -> list[str]:
-    """Return those of the splits that the config names which are slices."""
+    """Return the splits of the config that are slices."""
     texts = config.train_split, config.validation_split, config.test_split
     return [text for text in texts if text is not None and "[" in text]
 
@@ -388,7 +386,7 @@ def sliced_splits(config: DataConfig) -> list[str]:
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what images are normalised by: that of the config, or of the source.
+    """Return the mean and deviation of the config, or of the source.
 
     Args:
       source: The training split, or its copy in memory.

@@ -1,4 +1,4 @@
-"""What a store is, and the stores that read no files: digits and synthetic images."""
+"""Stores, and those that read no files: digits and synthetic images."""
 
 import functools
 import importlib.util
@@ -55,7 +55,7 @@ class Store(Protocol):
 
 
 def remarks_of(store: Store) -> tuple[Remark, ...]:
-    """Return what a store says of how it was found; most have nothing to say."""
+    """Return the remarks of a store; most have none."""
     return getattr(store, "remarks", ())
 
 

@@ -186,7 +186,6 @@ def _make_loader() -> Any:
 
 
 def _values(root: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the nodes of the values below some fields of a document."""
     fields = root.value if root is not None and root.id == "mapping" else ()
     for key, value in fields:
         if key.value not in names or value.id == "scalar":

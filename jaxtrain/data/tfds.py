@@ -207,7 +207,7 @@ def _classes(described: Any) -> Iterator[str]:
 
 
 def data_folder(data_dir: PathLike | None) -> str:
-    """Return where data sets lie: `data_dir`, else what TFDS itself takes."""
+    """Return the folder of data sets: `data_dir`, else that of TFDS itself."""
     folder = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return os.path.expanduser(folder)
 

@@ -112,7 +112,6 @@ def _check_number(
 
 
 def _name(store: Any, split: str, every: np.ndarray, place: int) -> str:
-    """Return the name of an example in messages, by its place in its split."""
     index = int(every[place])
     if hasattr(store, "names"):
         return shown(store.names[index])

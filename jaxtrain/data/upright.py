@@ -116,7 +116,6 @@ def remarks_on(
 
 
 def _turned(images: Sequence[Any], config: DataConfig) -> list[str]:
-    """Names of the files that EXIF turns or mirrors."""
     found = []
     for image in images:
         try:

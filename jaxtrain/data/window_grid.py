@@ -78,7 +78,7 @@ def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
 
 
 def starts(whole: int, part: int) -> list[int]:
-    """Return where the windows along a side begin, in pixels.
+    """Return the first pixels of the windows along a side.
 
     Args:
       part: Pixels of the side of a window, `whole` at most.

@@ -127,7 +127,7 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
 
 
 def momenta(model: nnx.Module) -> dict[str, float]:
-    """Return what a step keeps of the running statistics, by their paths."""
+    """Return the momenta of the running statistics, by their paths."""
     return {path: stat.get_metadata("momentum") for path, stat in _stats(model)}
 
 

@@ -1,4 +1,4 @@
-"""What models of maps and of boxes share: a backbone, seen at several strides.
+"""Backbones of models of maps and of boxes, seen at several strides.
 
 A backbone is a classifier without its head. Its layers keep their names, so that
 weights of the classifier fit.
@@ -162,7 +162,6 @@ def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
 def _levels(
     model: Model, pieces: list[Piece], image_shape: tuple[int, ...]
 ) -> list[Level]:
-    """Return stride and channels behind each piece."""
     shape, found = (LARGE, LARGE, image_shape[2]), []
     rows, stride = LARGE, 1
     for x in _outputs(model, pieces, shape):
@@ -206,7 +205,6 @@ def _carrying(
 
 
 def _joined(x: Any) -> jax.Array:
-    """Return features as one array: some models hand on several, side by side."""
     parts = jax.tree.leaves(x)
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 

@@ -105,7 +105,6 @@ class RegNet(ResNet):
         return [(int(c), len(list(blocks))) for c, blocks in groupby(channels)]
 
     def _whole_groups(self, channels: int) -> int:
-        """Round to a multiple of the channels in a group."""
         group = min(self.group_width, channels)
         rounded = (channels + group // 2) // group * group
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group

@@ -25,7 +25,7 @@ PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
 
 def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
-    """Return what a program with recomputations is to be compiled with.
+    """Return the compiler options of a program with recomputations.
 
     XLA:CPU removes the barriers before its last search for common subexpressions, which
     then undoes all of it: without this pass the memory is that of `none`.

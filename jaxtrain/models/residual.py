@@ -122,7 +122,7 @@ class Bottleneck(ResidualBlock):
         return self.norm3(self.conv3(self.inside(x)))
 
     def inside(self, x: jax.Array) -> jax.Array:
-        """Return what the last convolution takes."""
+        """Return the input of the last convolution."""
         x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x), relu=True)
 

@@ -141,7 +141,7 @@ class ResNet(Model):
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Return what makes convolutions that a batch norm and a ReLU follow."""
+    """Return the maker of convolutions that a batch norm and a ReLU follow."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 

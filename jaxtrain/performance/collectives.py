@@ -1,4 +1,4 @@
-"""What devices exchange in a compiled program, and what they must in theory.
+"""Collectives of a compiled program, and their minimum in theory.
 
 https://openxla.org/xla/operation_semantics describes the operations.
 """
@@ -47,7 +47,7 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """What a device sends if each collective runs as a ring.
+        """Bytes that a device sends if each collective runs as a ring.
 
         As NCCL counts bus bandwidth (nccl-tests, PERFORMANCE.md).
         """
@@ -150,7 +150,6 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
 
 
 def _ids(sizes: str, order: str | None) -> np.ndarray:
-    """Return the devices, in the order that `[2,4]T(1,0)` gives them."""
     shape = numbers(sizes)
     ids = np.arange(math.prod(shape)).reshape(shape)
     return ids.transpose(numbers(order)) if order else ids

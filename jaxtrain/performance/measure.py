@@ -123,7 +123,7 @@ def bytes_per_device(tree: Any) -> int:
 
 
 def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
-    """Return what one step takes, on the devices: a new state, and noise for data."""
+    """Create the inputs of a step on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
     bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
@@ -165,7 +165,7 @@ def enough_memory(config: Config) -> Iterator[None]:
 
 
 def create_beside(setup: Setup) -> dict[str, Any]:
-    """Return what a step takes by keyword, on the devices, filled with zeros."""
+    """Create the keyword inputs of a step on the devices, filled with zeros."""
     return jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
     )

@@ -1,4 +1,4 @@
-"""What a run learns from, remembered in its folder: are the data still the same."""
+"""Record of a run's data in its folder, to see whether they are the same."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -10,7 +10,7 @@ NUM_NAMED = 5
 
 
 class DataRecord(TypedDict):
-    """What `data.json` holds.
+    """Content of `data.json`.
 
     Attributes:
       num_examples: Number of examples by split.

@@ -52,7 +52,7 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Return what a line holds."""
+    """Parse a line."""
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
@@ -119,7 +119,6 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
 
 
 def _plain(line: MetricsLine) -> dict[str, Any]:
-    """Return a line without values that are neither text nor numbers."""
     plain = str | int | float
     return {name: value for name, value in line.items() if isinstance(value, plain)}
 

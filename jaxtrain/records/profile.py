@@ -33,7 +33,7 @@ class LayerTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """Where the time of some steps went.
+    """Times of the layers in some steps.
 
     Attributes:
       steps: Number of steps done before the first and after the last of them.

@@ -1,4 +1,4 @@
-"""What a run shows on the screen: a progress bar or lines, and lines that stay."""
+"""Output of a run on the screen: a progress bar or lines, and lines that stay."""
 
 import contextlib
 import time

@@ -52,7 +52,7 @@ _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 class RunEnd(TypedDict):
-    """What tells from summary.json whether a run has finished."""
+    """Fields of summary.json that show whether a run has finished."""
 
     step: int
     stopped_early: bool
@@ -245,7 +245,6 @@ def _check_no_ensemble(workdir: Path, run: RunId) -> None:
 def _check_same(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Check that a run goes on with its own config and data."""
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)

@@ -1,4 +1,4 @@
-"""What metric writers are made from: their interface, the run, an appended file."""
+"""Metric writers: their interface, the run, an appended file."""
 
 import io
 import os

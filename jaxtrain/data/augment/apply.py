@@ -1,4 +1,4 @@
-"""What changes each example of a batch by a key of its own, and its target with it."""
+"""Changes of each example of a batch, and of its target, by a key of its own."""
 
 from collections.abc import Callable
 from typing import Any

@@ -63,7 +63,7 @@ def mix_pairs(
 
 
 def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
-    """Return what the partner of each example has, (B, ...)."""
+    """Return the values of the partner of each example, (B, ...)."""
     pairs = x.reshape(x.shape[0] // (2 * repeats), 2, repeats, *x.shape[1:])
     return pairs[:, ::-1].reshape(x.shape)
 

@@ -66,7 +66,6 @@ def _same(
     fit: Fit,
     follow: Follow,
 ) -> dict[str, Any]:
-    """Resize the same box of all images to (size, size), unless they have that size."""
     if batch["image"].shape[1:3] == (size, size):
         return batch
     box: Any = tuple(map(np.float32, sides))
