@@ -64,10 +64,7 @@ class Interrupted(BaseException):
 
 
 def nearest(
-    name: str,
-    known: Iterable[str],
-    text: str = "; perhaps you meant {}",
-    num: int = 1,
+    name: str, known: Iterable[str], text: str = "; perhaps you meant {}", num: int = 1
 ) -> str:
     """Return the end of a message on an unknown name: what may be meant.
 

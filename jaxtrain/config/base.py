@@ -4,15 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 

@@ -298,9 +298,7 @@ class DataConfig(Section):
     def fit(
         self,
     ) -> tuple[
-        float,
-        Literal["bilinear", "bicubic"],
-        Literal["center", "squash", "border"],
+        float, Literal["bilinear", "bicubic"], Literal["center", "squash", "border"]
     ]:
         """Defaults of `crop_pct`, `interpolation` and `crop_mode`."""
         return (

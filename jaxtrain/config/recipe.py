@@ -19,11 +19,7 @@ from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.option_words import with_option_words
-from jaxtrain.config.overrides import (
-    check_shorthands,
-    clear_replaced,
-    given_values,
-)
+from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError, hint
 from jaxtrain.json_files.run_id import CONFIG

@@ -4,15 +4,7 @@ from dataclasses import dataclass, field, make_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
-from jaxtrain.config import (
-    augment,
-    data,
-    log,
-    model,
-    optimizer,
-    parallel,
-    train,
-)
+from jaxtrain.config import augment, data, log, model, optimizer, parallel, train
 from jaxtrain.config.base import Options, Section, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.combinations import check

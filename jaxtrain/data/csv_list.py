@@ -14,13 +14,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import classes, columns
 from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.csv_rows import CsvRow, read_rows
-from jaxtrain.data.image_files import (
-    FileNames,
-    Folder,
-    ImageFileStore,
-    digest,
-    shown,
-)
+from jaxtrain.data.image_files import FileNames, Folder, ImageFileStore, digest, shown
 from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems, Remark
 from jaxtrain.data.read_files import MAX_FILE_BYTES

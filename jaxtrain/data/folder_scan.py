@@ -113,11 +113,7 @@ class FolderScan:
         return tuple(found)
 
     def _collect(
-        self,
-        place: bytes,
-        files: list[tuple[bytes, int]],
-        *,
-        inside: bool = False,
+        self, place: bytes, files: list[tuple[bytes, int]], *, inside: bool = False
     ) -> None:
         """Add the images in a folder, at any depth, to the files of a class.
 

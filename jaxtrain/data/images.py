@@ -21,10 +21,7 @@ CROP_MODES = ("center", "squash", "border")
 # Value of the pixels of a border, in all channels.
 BORDER = 128
 
-FILTERS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 # Decoded images up to this size go into memory that a thread keeps.
 MAX_SCRATCH_BYTES = 2**24

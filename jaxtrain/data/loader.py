@@ -233,10 +233,7 @@ def chosen_batches(
 
 
 def feed(
-    batches: Iterator[HostBatch],
-    call_sizes: Iterator[int],
-    mesh: Mesh,
-    batch_size: int,
+    batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
     """Stack the batches of each call, and keep the next calls' on the device.
 

@@ -21,12 +21,7 @@ from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.placed import place_of
-from jaxtrain.data.slices import (
-    NamedSplits,
-    count_shared,
-    join,
-    select,
-)
+from jaxtrain.data.slices import NamedSplits, count_shared, join, select
 from jaxtrain.data.stores import Opened, Store
 from jaxtrain.data.unlabelled import NO_LABEL, set_aside
 from jaxtrain.errors import UserError, nearest

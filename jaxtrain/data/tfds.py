@@ -152,10 +152,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
     folder, found = data_folder(data_dir), None
     # Raised if the name cannot be parsed. It collects hints only within a context.
-    with (
-        contextlib.suppress(ValueError),
-        error_utils.reraise_with_context(ValueError),
-    ):
+    with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
         found = read_only_builder._find_builder_dir(name, data_dir=folder)
     if found is None:
         _check_known(name)

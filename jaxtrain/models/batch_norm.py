@@ -58,11 +58,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
     @in_own_scope
     def __call__(  # pyright: ignore
-        self,
-        x: jax.Array,
-        *,
-        relu: bool = False,
-        activation: Activation | None = None,
+        self, x: jax.Array, *, relu: bool = False, activation: Activation | None = None
     ) -> jax.Array:
         """Normalise (batch, ..., channels).
 

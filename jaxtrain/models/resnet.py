@@ -10,12 +10,7 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
-from jaxtrain.models.layers import (
-    Layers,
-    drop_path_rates,
-    he_fan_out,
-    scale_channels,
-)
+from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out, scale_channels
 from jaxtrain.models.pools import max_pool_3x3
 from jaxtrain.models.residual import (
     BasicBlock,

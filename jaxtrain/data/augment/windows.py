@@ -60,11 +60,7 @@ def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
 
 
 def _same(
-    batch: dict[str, Any],
-    sides: tuple[float, ...],
-    size: int,
-    fit: Fit,
-    follow: Follow,
+    batch: dict[str, Any], sides: tuple[float, ...], size: int, fit: Fit, follow: Follow
 ) -> dict[str, Any]:
     if batch["image"].shape[1:3] == (size, size):
         return batch
