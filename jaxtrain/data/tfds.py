@@ -1,7 +1,7 @@
 """TFDS data sets that are prepared: find and read them.
 
 Only the files and their own description are used, never a data set's code: no
-TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
+TensorFlow is needed and nothing downloaded.
 """
 
 import contextlib

@@ -20,8 +20,6 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.performance.measure import abstract_inputs, create_inputs
-from jaxtrain.tools.preview import draw_preview
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -211,8 +209,12 @@ own.allow(["tests.helpers.pooled:Pooled"])
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
     """What `scale` compiles and times, and what `data --preview` shows."""
+    from jaxtrain.plugins.plan.measure import abstract_inputs, create_inputs
+    from jaxtrain.plugins.report.preview import draw_preview
+
     write_recipe(here / "run.py", RUN)
     setup = build_setup(load_config(here / "run.py"))
     _, shapes = abstract_inputs(setup)

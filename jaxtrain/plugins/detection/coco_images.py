@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import files, upright
+from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import Folder, shown
 from jaxtrain.data.problems import Problems, UnusableError
@@ -15,6 +15,7 @@ from jaxtrain.plugins.detection.coco_layouts import CocoFile
 from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.coco_values import Id, NamedImage
 from jaxtrain.plugins.detection.left_out import LeftOut
+from jaxtrain.plugins.segmentation import upright
 
 LISTS = ("images", "annotations", "categories")
 

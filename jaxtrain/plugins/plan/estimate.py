@@ -16,14 +16,14 @@ from jaxtrain.data import loader
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
     TIMED_SECONDS,
     abstract_inputs,
     compile_step,
     create_beside,
     time_step,
 )
-from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.trainer.setup import Setup, build_setup
 

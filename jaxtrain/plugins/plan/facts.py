@@ -24,15 +24,14 @@ from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import read_of_run
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import cache_folder
-from jaxtrain.performance import collectives
-from jaxtrain.performance.collectives import Collective
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import collectives, gpu_compiler
+from jaxtrain.plugins.plan.collectives import Collective
+from jaxtrain.plugins.plan.measure import (
     bytes_per_device,
     compile_step,
     enough_memory,
 )
-from jaxtrain.performance.program import read_program
-from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.program import read_program
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.records.workdir import write_digested
 from jaxtrain.trainer.setup import Setup, build_setup

@@ -16,11 +16,11 @@ from jaxtrain.config import Config
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch_specs import train_spec
 from jaxtrain.data.sources import Splits
-from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
 from jaxtrain.plugins.plan.bounds import Bound, bound
 from jaxtrain.plugins.plan.facts import Facts, facts_of
+from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer import checks

@@ -16,8 +16,8 @@ from jaxtrain.console import tell
 from jaxtrain.plugins.profiler.device_trace import read_trace
 from jaxtrain.plugins.profiler.layer_times import tabulate
 from jaxtrain.plugins.profiler.profile_table import describe_files, profile_table
+from jaxtrain.plugins.profiler.step_profile import PROFILE, write_profile
 from jaxtrain.processes.hooks import Hooks
-from jaxtrain.records.profile import PROFILE, write_profile
 from jaxtrain.records.workdir import TENSORBOARD
 from jaxtrain.trainer.attempt import Attempt
 

@@ -33,10 +33,10 @@ from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
+from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.plugins.sound.sound_input import SoundInput
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification

@@ -16,8 +16,13 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import formats, sources
 from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
-from jaxtrain.data.upright import TITLE, stored_boxes, upright_boxes, upright_pixels
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation.upright import (
+    TITLE,
+    stored_boxes,
+    upright_boxes,
+    upright_pixels,
+)
 
 # A thing of stored pixels, in an image of 60x40.
 LEFT, TOP, RIGHT, BOTTOM = BOX = (2, 2, 22, 14)

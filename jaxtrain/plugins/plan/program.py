@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from jaxtrain.performance.collectives import (
+from jaxtrain.plugins.plan.collectives import (
     KINDS,
     Collective,
     array_bytes,
