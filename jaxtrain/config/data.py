@@ -16,12 +16,28 @@ from jaxtrain.config.combinations import (
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.errors import UserError
 
+Interpolation = Literal["bilinear", "bicubic"]
+CropMode = Literal["center", "squash", "border"]
+
 # How images are made smaller, unless the config or pretrained weights say.
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
 CROP_MODE: Final = "center"
 
 RESIZED = option("data", "image_size")
+# Fields that mean something to sources of some forms alone.
+OF_FORMS = {
+    "data_dir": "tfds:NAME",
+    "include": "folder:DIR masks:DIR csv:FILE audio:DIR_OR_FILE.csv",
+    "allow_outside": "folder:DIR masks:DIR csv:FILE coco:FILE yolo:DIR "
+    "audio:DIR_OR_FILE.csv",
+    "images_dir": "coco:FILE",
+    "boxes_drawn_on": "coco:FILE yolo:DIR masks:DIR csv:FILE hf:NAME_OR_DIR",
+    "max_boxes": "coco:FILE yolo:DIR",
+    "targets": "csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
+    "label_separator": "csv:FILE audio:DIR_OR_FILE.csv",
+    "classes": "masks:DIR csv:FILE hf:NAME_OR_DIR",
+}
 
 
 def _source(*forms: str) -> Feature:
@@ -36,56 +52,18 @@ def _other(name: str, usual: float | str) -> Feature:
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 
 
+AUDIO = _source("audio:DIR_OR_FILE.csv")
+ON_DEVICE = choice("data", "cache", "device")
 COMBINATIONS = (
     Incompatible(
-        choice("data", "cache", "device"),
+        ON_DEVICE,
         Feature("data", ("workers",), "above 0", bool),
         "workers decode streamed images only",
         "set data.workers to 0 or data.cache to stream",
     ),
-    Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
-    Needs(
-        option("data", "include"),
-        _source("folder:DIR", "masks:DIR", "csv:FILE", "audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "allow_outside"),
-        _source(
-            "folder:DIR",
-            "masks:DIR",
-            "csv:FILE",
-            "coco:FILE",
-            "yolo:DIR",
-            "audio:DIR_OR_FILE.csv",
-        ),
-        "leave it out",
-    ),
-    Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
-    Needs(
-        option("data", "boxes_drawn_on"),
-        _source("coco:FILE", "yolo:DIR", "masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "max_boxes"), _source("coco:FILE", "yolo:DIR"), "leave it out"
-    ),
-    Needs(
-        option("data", "targets"),
-        _source(
-            "csv:FILE", "hf:NAME_OR_DIR", "arrays:FILE.npz", "audio:DIR_OR_FILE.csv"
-        ),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "label_separator"),
-        _source("csv:FILE", "audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "classes"),
-        _source("masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
-        "leave it out",
+    *(
+        Needs(option("data", name), _source(*forms.split()), "leave it out")
+        for name, forms in OF_FORMS.items()
     ),
     Incompatible(
         option("data", "classes"),
@@ -100,24 +78,18 @@ COMBINATIONS = (
         "labels are columns, or a list in one column",
         "leave one of them out",
     ),
+    Needs(option("data.sound", *vars(SoundConfig())), AUDIO, "leave it out"),
     Needs(
-        option("data.sound", *vars(SoundConfig())),
-        _source("audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data.augment", "time_masks", "frequency_masks"),
-        _source("audio:DIR_OR_FILE.csv"),
-        "leave it out",
+        option("data.augment", "time_masks", "frequency_masks"), AUDIO, "leave it out"
     ),
     Incompatible(
-        _source("audio:DIR_OR_FILE.csv"),
+        AUDIO,
         option("data", "image_size", "channels"),
         "spectrograms have the size that data.sound says, and one channel",
         "leave it out",
     ),
     Incompatible(
-        _source("audio:DIR_OR_FILE.csv"),
+        AUDIO,
         option(
             "data.augment",
             *("brightness", "contrast", "saturation", "hue", "randaugment"),
@@ -127,7 +99,7 @@ COMBINATIONS = (
         "leave it out",
     ),
     Incompatible(
-        choice("data", "cache", "device"),
+        ON_DEVICE,
         option("data.sound", "random_crop"),
         "clips on the device are cut already",
         "set data.cache to stream",
@@ -136,7 +108,7 @@ COMBINATIONS = (
     Needs(option("data.augment", "random_resized_crop"), RESIZED),
     Needs(option("data.augment", "scale_jitter"), RESIZED),
     Incompatible(
-        choice("data", "cache", "device"),
+        ON_DEVICE,
         option("data.augment", "scale_jitter"),
         "the host cuts these windows, and no image stays on the device",
         "set data.cache to stream",
@@ -239,10 +211,10 @@ class DataConfig(Section):
     # How images of other shapes become square: by the centre (center), stretched as a
     # whole (squash), or as a whole between grey borders (border); None: as of the
     # pretrained weights, else center.
-    crop_mode: Literal["center", "squash", "border"] | None = None
+    crop_mode: CropMode | None = None
     # How images are resized: bilinear or bicubic, both antialiased; None: as of the
     # pretrained weights, else bilinear.
-    interpolation: Literal["bilinear", "bicubic"] | None = None
+    interpolation: Interpolation | None = None
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
     # Value of images of 16 bits a channel that is white, such as 4095 of those with 12
@@ -295,11 +267,7 @@ class DataConfig(Section):
         check(self, COMBINATIONS, "data")
 
     @property
-    def fit(
-        self,
-    ) -> tuple[
-        float, Literal["bilinear", "bicubic"], Literal["center", "squash", "border"]
-    ]:
+    def fit(self) -> tuple[float, Interpolation, CropMode]:
         """Defaults of `crop_pct`, `interpolation` and `crop_mode`."""
         return (
             self.crop_pct or CROP_PCT,
