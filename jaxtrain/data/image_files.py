@@ -19,8 +19,7 @@ from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.problems import NUM_NAMED, UnusableError
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.data.slices import groups_of
-from jaxtrain.data.stores import Remark
+from jaxtrain.data.stores import Remark, WithTargets
 from jaxtrain.errors import UserError
 
 # What to do about files beyond the folder of a set.
@@ -91,7 +90,7 @@ class FileNames:
 
 
 @dataclass(frozen=True)
-class ImageFileStore:
+class ImageFileStore(WithTargets):
     """Image files below `root`, and their targets: numbers of classes, or columns.
 
     Attributes:
@@ -108,21 +107,11 @@ class ImageFileStore:
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
 
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self._groups[indices]
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.target[indices]
-
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
         files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, self.target[indices]
-
-    @functools.cached_property
-    def _groups(self) -> np.ndarray:
-        return groups_of(self.target, self.facts)
 
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:

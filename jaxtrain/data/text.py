@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtrain.data.image_files import shown
+from jaxtrain.data.image_files import encoded_name, shown
 from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
@@ -118,9 +118,7 @@ def nfc_bytes(name: bytes) -> bytes:
     """Return the name of a file or a folder as names are compared, in UTF-8."""
     if name.isascii():
         return name
-    return nfc(name.decode("utf-8", "surrogateescape")).encode(
-        "utf-8", "surrogateescape"
-    )
+    return encoded_name(nfc(name.decode("utf-8", "surrogateescape")))
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:

@@ -114,12 +114,11 @@ class ResNet(Model):
                 later, stride = dilation * stride, 1
             reached *= stride
             for index in range(depth):
-                dilated = {"dilation": dilation} if dilation > 1 else {}
                 block = self.block(
                     *(features, width),
                     stride=stride,
+                    dilation=dilation,
                     layers=layers,
-                    **dilated,
                     **options,
                 )
                 block.drop_path.rate = next(rates)
