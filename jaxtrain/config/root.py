@@ -4,7 +4,15 @@ from dataclasses import dataclass, field, make_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
-from jaxtrain.config import augment, data, log, model, optimizer, parallel, train
+from jaxtrain.config import (
+    augment,
+    data_combinations,
+    log,
+    model,
+    optimizer,
+    parallel,
+    train,
+)
 from jaxtrain.config.base import Options, Section, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.combinations import check
@@ -107,7 +115,7 @@ COMBINATIONS = (
     *train.COMBINATIONS,
     *optimizer.COMBINATIONS,
     *model.COMBINATIONS,
-    *data.COMBINATIONS,
+    *data_combinations.COMBINATIONS,
     *augment.COMBINATIONS,
     *log.COMBINATIONS,
     *(row for section in SECTIONS.values() for row in section.combinations()),

@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxtrain.data import images, memory
 from jaxtrain.data.files import ImageFile
-from jaxtrain.data.images import Box, Fit
+from jaxtrain.data.images import Fit
+from jaxtrain.data.random_windows import Box
 
 # Of a batch: left, top, right and bottom of each window in its canvas, float32
 # (batch, 4). The left and the top are less than 1.

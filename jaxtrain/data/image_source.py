@@ -11,9 +11,10 @@ import numpy as np
 
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.images import FIT, Box, Fit
+from jaxtrain.data.images import FIT, Fit
 from jaxtrain.data.input_kind import InputKind, input_of
 from jaxtrain.data.placed import Placed, place_of
+from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Images, Store, targets_of
 from jaxtrain.errors import UserError
 

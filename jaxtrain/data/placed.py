@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.images import Box
+from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
 # (target of an example, or None, where its image is taken) -> target. None stands for

@@ -11,7 +11,8 @@ from jaxtrain.console import tell
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
-from jaxtrain.records.workdir import METRICS, finite
+from jaxtrain.json_files.write import finite
+from jaxtrain.records.workdir import METRICS
 from jaxtrain.records.writer import APPEND, Appended, ConfiguredWriter, LoggedRun
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.system_errors import remedy

@@ -1,10 +1,7 @@
 """The folder of a run: is it new, to be resumed, or finished."""
 
 import contextlib
-import json
-import math
 import os
-import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -17,8 +14,8 @@ from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import with_digest
 from jaxtrain.json_files.run_id import RunId, read_of_run
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.records import data_record, whole
 from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import LOCK, cannot_write
@@ -47,8 +44,6 @@ WITHOUT_DATA = (
 )
 # Fields whose old values a message gives as options.
 MAX_OPTIONS = 3
-# A list of plain values in indented JSON. A line break is never part of a text there.
-_ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 class RunEnd(TypedDict):
@@ -193,28 +188,6 @@ def folder_of_results(out: Path) -> Iterator[None]:
         if not writable:
             raise UserError(f"--out {out}: cannot write there; choose another folder")
         yield
-
-
-def write_digested(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON file with a digest, which `json_files.read` looks at."""
-    write_json(path, with_digest(finite(values)))
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    text = json.dumps(finite(values), indent=2, allow_nan=False)
-    text = _ROWS.sub(lambda row: f"[{' '.join(row[1].split())}]", text)
-    atomic_file.write(path, text + "\n")
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
-    if isinstance(value, dict):
-        return {key: finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _read_config(workdir: Path) -> tuple[Config, RunId]:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from jaxtrain.checkpoints.manifest import best_step
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers

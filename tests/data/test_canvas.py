@@ -15,9 +15,11 @@ from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
+from jaxtrain.data.datasets import make_datasets, should_cache
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.data.random_windows import Window, random_window
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.setup import build_setup
@@ -105,9 +107,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
     for i, (one, seed) in enumerate(zip(stored, seeds_of(num).tolist(), strict=True)):
         assert isinstance(one, StoredFile)
         file = open_file(one.data, 10**6)
-        box = images.random_window(
-            file.height, file.width, seed, images.Window((0.2, 1.0))
-        )
+        box = random_window(file.height, file.width, seed, Window((0.2, 1.0)))
         # Decoded at a part of the size, a window begins within a pixel.
         pixels, box = images.decode_box(file, SIZE, 3, box)
         left, top = int(box[0]), int(box[1])
@@ -183,8 +183,8 @@ def test_unreadable_images_are_black_and_replaced(here: Path):
 def batches(**changes: Any) -> list[dict[str, Any]]:
     config = DataConfig(**{**FIELDS, **changes})
     splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
-    assert not loader.should_cache(config, splits)
-    train, _, _ = loader.make_datasets(splits, mesh, False, 0.0)
+    assert not should_cache(config, splits)
+    train, _, _ = make_datasets(splits, mesh, False, 0.0)
     order = loader.make_order(config, train.source, 5)
     return list(loader.train_batches(config, train, mesh, order, 2, 5))
 

@@ -12,9 +12,10 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.opening import open_store
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.slices import class_split, select
-from jaxtrain.data.sources import load_splits, open_split, open_store
+from jaxtrain.data.sources import load_splits, open_split
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
 from jaxtrain.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
-from jaxtrain.data import loader, sources
+from jaxtrain.data import datasets, loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
@@ -61,11 +61,11 @@ def test_another_of_the_same_class_takes_the_place(tiny: str):
 def test_a_split_read_in_blocks_is_what_is_read_at_once(
     tiny: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loader, "READ_BLOCK", 5)
+    monkeypatch.setattr(datasets, "READ_BLOCK", 5)
     source = load_images(source="tfds:tiny", data_dir=tiny, validation_fraction=0).train
     at_once: list[Unreadable] = []
     expected = read_all(source, unreadable=at_once)
-    batch, unreadable = loader.read_all(source)
+    batch, unreadable = datasets.read_all(source)
     assert unreadable == at_once and len(unreadable) == len(BAD_TRAIN)
     assert batch.keys() == expected.keys()
     assert all((batch[name] == expected[name]).all() for name in expected)

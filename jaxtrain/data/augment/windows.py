@@ -10,7 +10,8 @@ from jaxtrain.data.augment.apply import Follow, change_each
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import CROP_TRIES, Fit, Window, largest_window
+from jaxtrain.data.images import Fit
+from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).
 NUMBER = 3

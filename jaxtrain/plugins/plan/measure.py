@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import Config
-from jaxtrain.data import loader
 from jaxtrain.data.batch_specs import eval_spec, train_spec
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.parallel import devices, sharding
@@ -106,7 +106,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
-    on_device = loader.should_cache(config, splits)
+    on_device = should_cache(config, splits)
     batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
     if not on_device:
         return {}, batches

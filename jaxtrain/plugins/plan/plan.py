@@ -13,8 +13,9 @@ import numpy as np
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.config import Config
-from jaxtrain.data import loader, sources
+from jaxtrain.data import sources
 from jaxtrain.data.batch_specs import train_spec
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
@@ -205,7 +206,7 @@ def make_planner(
     if target.gpu is not None:
         # As a run on such a GPU decides it.
         memory = usable_bytes(target.gpu) if memory is None else memory
-        cached = loader.should_cache(config.data, splits, memory)
+        cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxtrain.json_files.run_id import RunId, read_of_run
-from jaxtrain.records.workdir import write_digested
+from jaxtrain.json_files.write import write_digested
 
 PROFILE = "profile.json"
 

@@ -24,7 +24,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data import loader, sources
+from jaxtrain.data import datasets, sources
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder, load, trust
@@ -262,7 +262,7 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     why = "clips are cut at random (data.sound.random_crop)"
     assert changes_of_images(DataConfig(), sound)[why]
     with monkeypatch.context() as patched:
-        patched.setattr(loader, "CACHE_FRACTION", 1e-12)
+        patched.setattr(datasets, "CACHE_FRACTION", 1e-12)
         assert "more than 0 MB" in told()
     monkeypatch.setattr(Distillation, "caches_teacher", False)
     assert told() == "computed in each step: the method may ask it of other images"
