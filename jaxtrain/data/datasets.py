@@ -11,6 +11,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.data.sources import Splits
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.parallel import sharding
@@ -100,7 +101,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
         dataset.defects.add(unreadable)
         if name == "train" and unreadable:
             everything = np.arange(len(source))
-            batch, unreadable = source.fill_in(batch, everything, unreadable), []
+            batch, unreadable = fill_in(source, batch, everything, unreadable), []
         read.append(batch)
         blank[name] = tuple(bad.index for bad in unreadable)
     arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)

@@ -24,7 +24,7 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     """Return the groups of training examples of which none can be read, rising.
 
-    Nothing can take the places of theirs (`Source.fill_in`), for which a run ends.
+    Nothing can take their places (`replacements.fill_in`), for which a run ends.
     Where an example has several labels, any other does.
 
     Args:

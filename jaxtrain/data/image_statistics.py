@@ -5,6 +5,7 @@ import numpy as np
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.replacements import read_filled
 from jaxtrain.data.sources import Splits
 
 # Statistics are taken from all images of a set up to this size, so much at a time.
@@ -43,7 +44,7 @@ def statistics(
     step = max(1, CHUNK_BYTES // image_bytes)
     counts = np.zeros((source.image_shape[-1], 256), np.int64)
     for start in range(0, num, step):
-        read = source.read_filled(indices[start : start + step])
+        read = read_filled(source, indices[start : start + step])
         counts += images.histogram(source.pictures(read["image"]))
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)

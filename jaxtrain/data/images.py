@@ -13,7 +13,7 @@ from jaxtrain.data.random_windows import (
     Box,
     Jitter,
     Window,
-    _placed,
+    place_along,
     random_window,
     uniform,
 )
@@ -97,8 +97,8 @@ class Fit:
         factor = jitter.scale[0] + (jitter.scale[1] - jitter.scale[0]) * draws[0]
         rows = max(1, round(height * jitter.size / (bottom - top) * factor))
         columns = max(1, round(width * jitter.size / (right - left) * factor))
-        top, bottom = _placed(draws[1], height, rows, size)
-        left, right = _placed(draws[2], width, columns, size)
+        top, bottom = place_along(draws[1], height, rows, size)
+        left, right = place_along(draws[2], width, columns, size)
         return left, top, right, bottom
 
 

@@ -18,6 +18,7 @@ from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
 
@@ -216,7 +217,7 @@ def _read(
         bad = [one.index for one in unreadable]
         batch["mask"] = batch["mask"] * np.isin(index, bad, invert=True)
     else:
-        read = source.fill_in(read, index, unreadable, seeds)
+        read = fill_in(source, read, index, unreadable, seeds)
     return {**batch, **read, UNREADABLE: unreadable}
 
 

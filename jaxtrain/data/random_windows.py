@@ -44,7 +44,7 @@ class Jitter(NamedTuple):
     size: int
 
 
-def _placed(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
+def place_along(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
     """Return the start and the end of a window along a side, in stored pixels.
 
     Args:

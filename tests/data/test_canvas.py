@@ -20,6 +20,7 @@ from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.data.random_windows import Window, random_window
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.setup import build_setup
@@ -169,7 +170,7 @@ def test_unreadable_images_are_black_and_replaced(here: Path):
         window = on_canvases(read)[i]
         assert window.shape == (SIZE, SIZE, 3) and not window.any()
     before = [window.copy() for window in on_canvases(read)]
-    filled = source.fill_in(read, indices, unreadable, seeds_of(len(source)))
+    filled = fill_in(source, read, indices, unreadable, seeds_of(len(source)))
     after = on_canvases(filled)
     assert all(np.array_equal(before[i], after[i]) for i in good)
     assert (filled["target"] == read["target"]).all()

@@ -281,7 +281,7 @@ def test_the_run_with_kept_outputs_is_that_which_asks_in_each_step(
         data=data,
     )
     kept = take_steps(config)
-    with mock.patch.object(loader, "CACHE_FRACTION", 1e-12):
+    with mock.patch.object(datasets, "CACHE_FRACTION", 1e-12):
         asked = take_steps(config)
     assert kept.metrics["teacher_loss"].min() > 0
     for name in ("loss", "teacher_loss", "grad_norm"):
