@@ -13,17 +13,9 @@ from jaxtrain.config.sound import SoundConfig
 
 # How images are made smaller, unless the config or pretrained weights say.
 CROP_PCT: Final = 0.875
-
-
 INTERPOLATION: Final = "bilinear"
-
-
 CROP_MODE: Final = "center"
-
-
 RESIZED = option("data", "image_size")
-
-
 # Fields that mean something to sources of some forms alone.
 OF_FORMS = {
     "data_dir": "tfds:NAME",
@@ -52,11 +44,7 @@ def _other(name: str, usual: float | str) -> Feature:
 
 
 AUDIO = _source("audio:DIR_OR_FILE.csv")
-
-
 ON_DEVICE = choice("data", "cache", "device")
-
-
 COMBINATIONS = (
     Incompatible(
         ON_DEVICE,

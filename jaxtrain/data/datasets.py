@@ -18,12 +18,8 @@ from jaxtrain.parallel import sharding
 
 # A set is kept on the device if it takes at most this part of its memory.
 CACHE_FRACTION = 0.25
-
-
 # What stands for the device's memory where it does not tell, as on CPU.
 ASSUMED_DEVICE_BYTES = 8 * 2**30
-
-
 # Examples that are read at once of a set that goes to the device.
 READ_BLOCK = 512
 

@@ -10,8 +10,6 @@ from jaxtrain.data.sources import Splits
 
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
-
-
 CHUNK_BYTES = 2**24
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
-
-
 # Tries to find a window that lies in the image, as torchvision's RandomResizedCrop.
 CROP_TRIES = 10
 
@@ -44,7 +42,9 @@ class Jitter(NamedTuple):
     size: int
 
 
-def place_along(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
+def place_along(
+    draw: float, stored: int, resized: int, size: int
+) -> tuple[float, float]:
     """Return the start and the end of a window along a side, in stored pixels.
 
     Args:
