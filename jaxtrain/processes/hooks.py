@@ -22,18 +22,13 @@ class Hooks:
     profiles: bool = False
 
     def during(self, attempt: Any) -> AbstractContextManager[Any]:
-        """Return a context that is entered before the first call, left after the last.
-
-        Args:
-          attempt: `jaxtrain.trainer.attempt.Attempt` that takes the steps.
-        """
+        """Return a context of all calls, from the first to the last."""
         return contextlib.nullcontext()
 
     def before_call(self, step: int, num_steps: int) -> None:
         """Look at a call of the train step that is about to be started.
 
         Args:
-          step: steps that are done.
           num_steps: of the call.
         """
 
@@ -52,7 +47,6 @@ class Hooks:
         processes the word of the first counts.
 
         Args:
-          step: steps that are done.
           metrics: of the validation split, by name.
         """
         return None
@@ -94,7 +88,6 @@ def make_hooks(config: Config, *, profile: bool = False) -> Hooks:
     """Return the hooks that plug-ins bring for a run.
 
     Args:
-      config: Config of the run.
       profile: Whether `--profile` is given.
 
     Raises:
