@@ -51,7 +51,7 @@ def results(
 
 
 def shared(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
-    """Put this process's rows of a batch on the devices, with an axis of steps first."""
+    """Put this process's rows of a batch on the devices, behind an axis of steps."""
     return sharding.put_batch(
         mesh, jax.tree.map(lambda rows: rows[None], batch), batch_size
     )
