@@ -68,7 +68,7 @@ class Checkpoints:
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
             remove_uncommitted(directory)
-        self._retention = Retention(directory, config, best, self.verify)
+        self._retention = Retention(directory, config, best, self.read)
         # Completes one save at a time, beside the training. It takes no device and no
         # other process, so that nothing depends on when it comes to what.
         self._background = ThreadPoolExecutor(max_workers=1)
@@ -195,7 +195,11 @@ class Checkpoints:
             info = self.info(step)
             manifest.check_match(step, info["arrays"], abstract_state)
             state = self._load(step, info)
-        return _put(state, abstract_state), info
+        arrays = by_path(state)
+        placed = jax.tree_util.tree_map_with_path(
+            lambda path, like: put_like(arrays[path_name(path)], like), abstract_state
+        )
+        return placed, info
 
     def restore_newest(
         self, abstract_state: dict[str, Any]
@@ -229,10 +233,6 @@ class Checkpoints:
             )
         return None
 
-    def verify(self, step: int) -> dict[str, Any]:
-        """Read all of a step as `read` does; return the JSON saved with it."""
-        return self.read(step)[1]
-
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read all of a step, without a device, whatever it was saved from.
 
@@ -250,11 +250,7 @@ class Checkpoints:
         return manifest.read(self.directory, step, self.run)
 
     def check_run(self) -> None:
-        """Check that all steps belong to the run, but those that cannot be read.
-
-        Raises:
-          OtherRunError: One belongs to another run.
-        """
+        """Raise OtherRunError if a step that can be read belongs to another run."""
         for step in self.listed():
             with contextlib.suppress(DamagedError):
                 self.info(step)
@@ -304,10 +300,3 @@ def _agreed() -> Iterator[None]:
     for told in peers.gather(error):
         if told is not None:
             raise DamagedError(told)
-
-
-def _put(state: Any, abstract_state: Any) -> Any:
-    arrays = by_path(state)
-    return jax.tree_util.tree_map_with_path(
-        lambda path, wanted: put_like(arrays[path_name(path)], wanted), abstract_state
-    )

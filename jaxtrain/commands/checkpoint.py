@@ -77,7 +77,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
     with contextlib.closing(saved):
         for step in saved.steps():
             try:
-                info = saved.verify(step) if verify else saved.info(step)
+                info = saved.read(step)[1] if verify else saved.info(step)
                 metrics, state = info["metrics"] or {}, GOOD if verify else ""
             except DamagedError as error:
                 damaged.append(step)
@@ -140,7 +140,6 @@ def _show_files(folder: Path, states: dict[str, str]) -> None:
 
 
 def _show(path: Path, metrics: dict[str, float], state: str) -> None:
-    """Print a checkpoint in one line."""
     size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     time = datetime.fromtimestamp(path.lstat().st_mtime)
     numbers = {n: value for n, value in metrics.items() if isinstance(value, float)}

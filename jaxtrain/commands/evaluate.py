@@ -164,7 +164,7 @@ def _check_out(arguments: EvaluateArguments) -> Path:
 
 
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
-    """Return what a person wants to see of an evaluation of a task."""
+    """Return the rows of an evaluation that a person wants to see."""
     from jaxtrain.data.hold_out import describe_absent
 
     names, metrics = result["class_names"], result["metrics"]

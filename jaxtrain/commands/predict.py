@@ -161,7 +161,6 @@ def _check(arguments: PredictArguments) -> None:
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
-    """List the files and folders to write."""
     own = "out", "features", "explain", "outputs", "masks"
     of_parts = (part.paths for part in PREDICTIONS.values())
     options = itertools.chain(own, *of_parts)
@@ -201,7 +200,6 @@ def _sinks(
 
 
 def _show(rows: "list[Row]", layout: "TableLayout") -> None:
-    """Print rows as a table: a row of a table for each image."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -251,12 +249,7 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
-    """Return how many images have no prediction, and why.
-
-    Args:
-      errors: Number of images of each error.
-      num: Number of all images.
-    """
+    """Return the number of images without a prediction, and the reasons."""
     from jaxtrain.engine.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]

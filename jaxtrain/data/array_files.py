@@ -4,7 +4,7 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
@@ -113,8 +113,8 @@ def read_set(
                 )
         else:
             labels.append(stored.reshape(len(stored), -1))
-    if not targets:
-        labels = from_one_hot(labels)
+    if not targets and all(map(_is_one_hot, labels)):
+        labels = [label.argmax(axis=1) for label in labels]
     if len({array.shape[1:] for array in labels}) > 1:
         raise UserError(f"{source}: the labels of its splits differ in their columns")
     everything, origin = np.concatenate(labels), ()
@@ -169,20 +169,6 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
 def are_classes(label: np.ndarray) -> bool:
     """Whether labels are numbers of classes: (N,), or integers (N, 1) as of Keras."""
     return label.ndim == 1 or (label.shape[1:] == (1,) and label.dtype.kind in "biu")
-
-
-def from_one_hot(labels: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the numbers of classes, int64 (N,), if all labels are one-hot.
-
-    Labels of which one row is not one-hot are returned as they are: several labels an
-    image, or numbers.
-
-    Args:
-      labels: Labels of each split, any arrays.
-    """
-    if all(map(_is_one_hot, labels)):
-        return [label.argmax(axis=1) for label in labels]
-    return [*labels]
 
 
 def _is_one_hot(label: np.ndarray) -> bool:

@@ -102,10 +102,6 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     return StoredArray(name, shape, dtype, start, partial(packed.open, info))
 
 
-def _is_table(shape: tuple[int, ...]) -> bool:
-    return len(shape) in (1, 2) and 0 not in shape[1:]
-
-
 def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     """Raise ValueError unless these are images and a label, or columns, for each.
 
@@ -124,7 +120,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
         raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")
-    if label.shape[:1] != image.shape[:1] or not _is_table(label.shape):
+    is_table = len(label.shape) in (1, 2) and 0 not in label.shape[1:]
+    if label.shape[:1] != image.shape[:1] or not is_table:
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
             "expected one label, one row of numbers, or a mask of its size, for each "

@@ -226,19 +226,16 @@ def resize(
         image; they are `BORDER`. None: the whole image.
     """
     height, width = (size, size) if isinstance(size, int) else size
-    if box is not None and _is_beyond(box, image.shape):
-        return _resize_between(image, (height, width), interpolation, box)
+    if box is not None:
+        left, top, right, bottom = box
+        beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
+        if beyond < -1e-6:  # By more than rounding.
+            return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(
         (width, height), FILTERS[interpolation], box
     )
     return np.asarray(resized).reshape(height, width, channels)
-
-
-def _is_beyond(box: Box, shape: tuple[int, ...]) -> bool:
-    """Whether a box has more than an image, by more than rounding."""
-    left, top, right, bottom = box
-    return min(left, top, shape[1] - right, shape[0] - bottom) < -1e-6
 
 
 def _resize_between(

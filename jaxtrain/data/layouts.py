@@ -150,9 +150,11 @@ def find_annotations(path: str) -> Annotations | None:
     """Return the annotations of a folder; None if folders are its classes."""
     place = os.path.expanduser(path)
     found = _known(place, path)
-    if found is None and _num_classes(place) < 2:
-        found = _listed(place, path) or _unread(place)
-    return found
+    if found is not None:
+        return found
+    folders = {n for part in ("", *_splits(place)) for n in _folders(place, part)}
+    is_set = sum(not is_no_class(name) for name in folders) > 1
+    return None if is_set else _listed(place, path) or _unread(place)
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
@@ -255,11 +257,6 @@ def _lists_images(file: str) -> bool:
         if found & {*PATHS} and found & targets:
             return True
     return False
-
-
-def _num_classes(place: str) -> int:
-    folders = [n for part in ("", *_splits(place)) for n in _folders(place, part)]
-    return len({name for name in folders if not is_no_class(name)})
 
 
 def kind_of_files(place: str) -> str | None:

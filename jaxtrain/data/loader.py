@@ -98,9 +98,9 @@ def all_batches(
 
     The last batch is filled up with the first examples.
     """
-    rows, num = sharding.local_rows(mesh, batch_size), len(dataset.source)
-    numbers = functools.partial(_rows_in_order, num, batch_size, rows)
-    return _run(config, dataset, numbers, range(-(-num // batch_size)))
+    num = len(dataset.source)
+    order = np.arange(-(-num // batch_size) * batch_size).reshape(-1, batch_size) % num
+    return chosen_batches(config, dataset, mesh, order)
 
 
 def chosen_batches(
@@ -127,15 +127,11 @@ def feed(
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:
         stack = [next(batches) for _ in range(num_steps)]
-        stacked = jax.tree.map(_stack, *stack)
+        stacked = jax.tree.map(lambda *x: np.stack(x) if x[1:] else x[0][None], *stack)
         waiting.append((num_steps, sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
     yield from waiting
-
-
-def _stack(*arrays: np.ndarray) -> np.ndarray:
-    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 def _train_rows(
@@ -147,11 +143,6 @@ def _train_rows(
     if "epoch" in names:
         numbers["epoch"] = np.full_like(numbers["index"], order.epoch(step))
     return {name: array[rows].astype(np.int32) for name, array in numbers.items()}
-
-
-def _rows_in_order(num: int, size: int, rows: slice, position: int) -> HostBatch:
-    index = np.arange(position * size, (position + 1) * size)[rows] % num
-    return {"index": index.astype(np.int32)}
 
 
 def _chosen_rows(chosen: np.ndarray, rows: slice, position: int) -> HostBatch:

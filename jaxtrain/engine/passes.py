@@ -51,13 +51,7 @@ def results(
 
 
 def shared(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
-    """Put this process's rows of a batch on the devices, with a leading axis of steps.
-
-    Args:
-      mesh: Mesh of the devices.
-      batch: Rows of this process, (n, ...) each.
-      batch_size: Number of examples of all processes.
-    """
+    """Put this process's rows of a batch on the devices, behind an axis of steps."""
     return sharding.put_batch(
         mesh, jax.tree.map(lambda rows: rows[None], batch), batch_size
     )
@@ -74,9 +68,7 @@ def over_split(
     """Yield each batch of a split, every example once, as `results` does.
 
     Args:
-      config: Section of the data.
       dataset: Examples of the split.
-      mesh: Mesh of the devices that share a batch.
       batch_size: Number of examples; the last batch is padded, as its `mask` says.
       start: Function of a batch (1, B, ...) on the devices.
       should_stop: Asked before each batch is started; True ends the pass.
@@ -129,7 +121,7 @@ def evaluate(
 
 
 def _join(batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what metrics keep of all examples, (N, ...) each, without padding."""
+    """Join the values kept of all examples, (N, ...) each, without padding."""
     if not batches[0]:
         return {}
     batches = jax.device_get(batches)

@@ -20,7 +20,7 @@ TIMES = 5
 
 
 class Tolerance(NamedTuple):
-    """What outputs may differ by, over the largest; images that keep their class."""
+    """Allowed difference of outputs, over the largest; images that keep their class."""
 
     difference: float
     agreement: float
@@ -62,7 +62,7 @@ PAIR_DIFFERENCE = 0.05
 
 @dataclass(frozen=True)
 class Check:
-    """What a check has found.
+    """Result of a check.
 
     Attributes:
       num_images: that both have seen.
@@ -169,7 +169,7 @@ def check(
 
 
 def _scale(request: Request, outputs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return what differences are measured by, and its name: the largest output.
+    """Return the scale of differences, and its name: the largest output.
 
     Columns of numbers have units of their own, and may lie far from 0: each is measured
     by its spread, but by no less than float32 can tell apart.

@@ -61,11 +61,7 @@ EXPORTERS: Table[type[Exporter]] = Table(
 
 
 def find_exporter(format: str) -> Exporter:
-    """Return the exporter of a format.
-
-    Raises:
-      UserError: There is no such format.
-    """
+    """Return the exporter of a format."""
     if format not in EXPORTERS:
         known = ", ".join([*EXPORTERS, "safetensors"])
         raise UserError(f"--format {format}: expected one of {known}")

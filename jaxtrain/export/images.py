@@ -33,7 +33,6 @@ def of(
 
     Args:
       model: that takes them.
-      workdir: Folder of the model.
       given: Folder of images, or of another run; None stands for `workdir`.
       calibration: Number of images that are wanted to tell ranges; 0 for none.
     """
@@ -49,7 +48,6 @@ def of_run(
 
     Args:
       model: that takes them.
-      workdir: of the run.
       calibration: Number of images that are wanted to tell ranges; 0 for none.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a user asks an export for, and the function of images that it makes."""
+"""Requests of exports, and the functions of images that they make."""
 
 import dataclasses
 import functools
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def output(self) -> str:
-        """What the numbers are called that the file puts out."""
+        """Name of the numbers that the file puts out."""
         if self.model.finder is not None:
             return FOUND if self.nms else BOXES
         if self.model.readout is not None:
@@ -90,7 +90,6 @@ class Request:
 
     @functools.cached_property
     def _computing(self) -> TrainedModel:
-        """The model in the precision that is asked for."""
         precision = self.precision if self.precision in HALF else "fp32"
         about = dataclasses.replace(self.model.description, precision=precision)
         return dataclasses.replace(self.model, description=about)
@@ -150,7 +149,7 @@ class Request:
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
-        """Return what the file says of itself, as JSON values."""
+        """Return the description in the file, as JSON values."""
         given, images = self.model.description, self.images
         readout = self.model.readout
         return {
@@ -181,7 +180,6 @@ class Request:
 
 
 def _sliding(about: Description) -> dict[str, Any]:
-    """Return how windows are laid over whole images, which the file itself does not."""
     if about.sliding_size is None:
         return {}
     told = {"size": about.sliding_size, "overlap": OVERLAP}

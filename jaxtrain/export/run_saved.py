@@ -27,7 +27,7 @@ def load():
 
 
 def read_about():
-    """Return what model.json holds, compared with its digest."""
+    """Read model.json, and compare it with its digest."""
     about = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
     if "sha256" in about:
         written = about.pop("sha256")

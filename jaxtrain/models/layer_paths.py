@@ -39,7 +39,8 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         found = [path for path in paths if path.partition("/")[0] in own]
     else:
         found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
-    if not any(path in found for path in _with_parameters(model)):
+    params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    if not any("/".join(map(str, path[:-1])) in found for path, _ in params):
         tops = [path for path in paths if "/" not in path]
         raise UserError(
             f"{field}: {pattern!r} matches no layer with parameters; there are "
@@ -53,11 +54,6 @@ def _within(path: str) -> Iterable[str]:
     """Return a path and those that it lies within."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
-
-
-def _with_parameters(model: Model) -> set[str]:
-    flat = nnx.to_flat_state(nnx.state(model, nnx.Param))
-    return {"/".join(map(str, path[:-1])) for path, _ in flat}
 
 
 def _example(paths: list[str]) -> str:

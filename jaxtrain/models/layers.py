@@ -186,36 +186,27 @@ class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
         return self.put_out(self.with_own_copy(nnx.Linear.__call__, self.take_in(x)))
 
 
-class LayerNorm(NamedLayer, nnx.LayerNorm):
-    """Flax's layer norm, computed in at least float32 and rounded once."""
+class Widened(NamedLayer):
+    """A norm of Flax's, computed in at least float32 and rounded once."""
 
-    def __init__(self, channels: int, *, dtype: Any, **options: Any):
+    def __init__(self, *sizes: int, dtype: Any, **options: Any):
         # The variance is that of the differences: a pixel's mean may be large.
-        super().__init__(
-            channels, dtype=wide(dtype), use_fast_variance=False, **options
-        )
+        options |= {"dtype": wide(dtype), "use_fast_variance": False}
+        super().__init__(*sizes, **options)
         self.output_dtype = dtype
 
     @in_own_scope
-    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
-        """Normalise (..., channels); the result has the layer's dtype."""
-        return super().__call__(x).astype(self.output_dtype)
-
-
-class GroupNorm(NamedLayer, nnx.GroupNorm):
-    """Flax's group norm, computed in at least float32 and rounded once."""
-
-    def __init__(self, channels: int, groups: int, *, dtype: Any, **options: Any):
-        # The variance is that of the differences, as in a layer norm.
-        super().__init__(
-            channels, groups, dtype=wide(dtype), use_fast_variance=False, **options
-        )
-        self.output_dtype = dtype
-
-    @in_own_scope
-    def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
+    def __call__(self, x: jax.Array) -> jax.Array:
         """Normalise (batch, ..., channels); the result has the layer's dtype."""
-        return super().__call__(x).astype(self.output_dtype)
+        return super().__call__(x).astype(self.output_dtype)  # pyright: ignore
+
+
+class LayerNorm(Widened, nnx.LayerNorm):  # pyright: ignore
+    """Flax's layer norm."""
+
+
+class GroupNorm(Widened, nnx.GroupNorm):  # pyright: ignore
+    """Flax's group norm."""
 
 
 def drop_path(rate: float) -> nnx.Dropout:

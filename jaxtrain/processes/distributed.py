@@ -224,7 +224,6 @@ def _let_gloo_listen_at(host: str) -> None:
 
 
 def _number(*names: str) -> int | None:
-    """Return the first of the variables that is set."""
     for name in names:
         value = os.environ.get(name)
         if value is not None:

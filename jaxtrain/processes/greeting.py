@@ -1,4 +1,4 @@
-"""How a process calls process 0, and how each proves that it belongs to the run.
+"""Greeting of process 0, by which each side proves that it belongs to the run.
 
 Lines of JSON, the caller's first:
 
@@ -105,7 +105,7 @@ class GreetedSocket:
     _transcript: bytes = field(repr=False)
 
     def proof(self, who: str) -> str:
-        """Return what a side sends to prove that it holds the token, in hexadecimal.
+        """Return the proof that a side holds the token, in hexadecimal.
 
         Each proves its name, too: no proof can be sent back as one's own.
         """

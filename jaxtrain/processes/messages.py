@@ -20,7 +20,7 @@ Fields = Mapping[str, Check]
 
 
 class MessageError(ValueError):
-    """What came in is not a message that the receiver expects."""
+    """A message that the receiver does not expect."""
 
 
 def encode(values: Mapping[str, Any]) -> bytes:
@@ -52,7 +52,6 @@ def parse(line: bytes, kinds: Mapping[str, Fields]) -> dict[str, Any]:
     """Read a message of one of several kinds, or raise MessageError.
 
     Args:
-      line: What was received, without the newline.
       kinds: The fields of each kind, without `kind` itself.
     """
     values = decode(line)

@@ -32,7 +32,6 @@ class Reception:
 
     Args:
       listener: The socket that listens; it stays open.
-      num: Number of processes of the run.
       token: Of the run; None: callers are not authenticated.
     """
 

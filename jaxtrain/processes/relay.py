@@ -1,4 +1,4 @@
-"""How JAX's clients reach JAX's coordination service, which knows no authentication.
+"""Relays between JAX's clients and its coordination service, which trusts anybody.
 
 The service, in process 0, and the relays, in the others, listen at Unix sockets in
 folders that only this user may enter, and only until JAX has connected: no other

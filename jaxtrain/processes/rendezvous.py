@@ -1,4 +1,4 @@
-"""Where the processes of a run meet before JAX connects them.
+"""Meeting of the processes of a run before JAX connects them.
 
 JAX ends a process that waits in vain for the others by SIGABRT, and does not say for
 whom it waited. So process 0 listens at the coordinator's address, the others call it
@@ -42,8 +42,6 @@ def meet(
 
     Args:
       address: HOST:PORT of process 0.
-      num_processes: Number of processes of the run.
-      index: Number of this process.
       timeout: Limit in seconds.
       token: Token that all processes prove to hold; None authenticates nobody.
 

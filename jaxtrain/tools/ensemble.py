@@ -95,11 +95,6 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
 
     Its checkpoint has no state of an optimizer: it is not trained further.
 
-    Args:
-      made: Ensemble of the models of `runs`.
-      runs: Folders of finished runs.
-      out: Folder that is not there yet.
-
     Raises:
       UserError: a run is not finished, or the folder cannot be written.
     """
@@ -158,7 +153,6 @@ def read_end(run: Path) -> dict[str, Any]:
 def _summary(
     made: Ensembled, runs: Sequence[Path], ends: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the summary of the folder: that of the first run, with what differs."""
     step, first = made.model.origin["step"], ends[0]
     weights = {"step": step, "epoch": first["epoch"], "validation": made.validation}
     summed = {

@@ -69,9 +69,6 @@ def range_test(
 
     Args:
       config: Config of the run; its schedule and its length do not count.
-      start: Learning rate of the first step.
-      end: Learning rate of the last step.
-      num_steps: Number of steps.
 
     Raises:
       UserError: the config does not fit, or the loss is bad from the beginning.

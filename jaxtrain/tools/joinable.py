@@ -30,7 +30,6 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
     """Check that models differ in nothing but their weights.
 
     Args:
-      models: Models to be joined.
       doing: What is done with them, an imperative.
 
     Raises:

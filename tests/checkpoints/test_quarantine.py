@@ -146,7 +146,7 @@ def test_an_unknown_key_in_the_metadata_of_orbax_is_no_damage(
     with contextlib.closing(
         Checkpoints(folder, CheckpointConfig(), run=RUN, read_only=True)
     ) as checkpoints:
-        assert checkpoints.verify(3)["progress"] == {"best": 0.75}
+        assert checkpoints.read(3)[1]["progress"] == {"best": 0.75}
     assert restore(folder) == 3
 
 
@@ -164,7 +164,7 @@ def test_metadata_that_lacks_what_is_needed_is_damage(
     ) as checkpoints:
         for step in (2, 3):
             with pytest.raises(DamagedError, match=f"could not read step {step}"):
-                checkpoints.verify(step)
+                checkpoints.read(step)
         assert checkpoints.steps() == [1, 2, 3]
     assert restore(folder) == 1
     assert "'custom_metadata'" in caplog.text

@@ -23,7 +23,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.saved import ABSTRACT, ACCURACY, RUN, STATE, opened
 
 ARRAY = "state/params.conv.kernel/c/0/0/0/0"
-verify = Checkpoints.verify
+verify = Checkpoints.read
 
 # Accuracies by step, and the steps that stay with keep=2, keep_best=2.
 KEPT: list[tuple[dict[int, float | None], set[int]]] = [
@@ -102,11 +102,11 @@ def once_committed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Set what to do with the folder of a step that is written, and not yet read."""
 
     def set_it(act: Callable[[Path], Any]) -> None:
-        def act_and_verify(self: Checkpoints, step: int) -> dict[str, Any]:
+        def act_and_verify(self: Checkpoints, step: int) -> Any:
             act(self.directory / str(step))
             return verify(self, step)
 
-        monkeypatch.setattr(Checkpoints, "verify", act_and_verify)
+        monkeypatch.setattr(Checkpoints, "read", act_and_verify)
 
     return set_it
 

@@ -75,7 +75,7 @@ def _same(
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
-    """Draw a window; its distribution is that of `images.random_window`."""
+    """Draw a window; its distribution is that of `random_window`."""
     draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
     (least, most), ratio = window.scale, jnp.log(np.array(window.ratio, np.float32))
     area = height * width * (least + (most - least) * draws[2::2])
