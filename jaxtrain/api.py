@@ -11,12 +11,12 @@ from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
 from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
-from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
 from jaxtrain.processes.hooks import make_hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run
+from jaxtrain.weights.trust import trust_pretrained
 
 
 def train(

@@ -69,12 +69,12 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         import jax
 
         from jaxtrain.checkpoints.folder import newest_step
-        from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.processes import distributed
         from jaxtrain.processes.hooks import make_hooks
         from jaxtrain.records.workdir import CHECKPOINTS, follow
         from jaxtrain.trainer.train import train
+        from jaxtrain.weights.trust import trust_recipe
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds

@@ -14,11 +14,11 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.trainer.clock import Clock
-from jaxtrain.trainer.pretrained import Start
 from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.state import TrainState
+from jaxtrain.weights.adapt import Transfer
 
 # Figures of a process and its devices, by name.
 Telemetry = dict[str, float]
@@ -33,7 +33,7 @@ class Job:
     """
 
     setup: Setup
-    start: Start | None
+    start: Transfer | None
     programs: Programs
     workdir: Path
     versions: dict[str, str]

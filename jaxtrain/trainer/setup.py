@@ -20,7 +20,6 @@ from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
-from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
@@ -48,6 +47,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
+from jaxtrain.weights.stored import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Setup:
 
     config: Config
     recipe: Config
-    trained: Trained | None
+    trained: Weights | None
     layout: Layout
     execution: Execution
     policy: Policy

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 
 import jaxtrain
-from jaxtrain.inference.description import Description
 from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.tasks.base import Values
 from jaxtrain.trainer.attempt import Attempt
@@ -15,6 +14,7 @@ from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.trainer.telemetry import flop_utilization
 from jaxtrain.training.state import num_params
+from jaxtrain.weights.description import Description
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 

@@ -11,7 +11,6 @@ from jaxtrain import starting
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
-from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
 from jaxtrain.processes.hooks import Hooks
@@ -40,6 +39,7 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.trainer.summary import describe_data, describe_model, versions
 from jaxtrain.trainer.tables import describe, describe_result
 from jaxtrain.training.state import TrainState, as_dict
+from jaxtrain.weights.description import MODEL
 
 
 def train(

@@ -11,18 +11,18 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.weights.names import OWN
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.checks import check_outputs
 from jaxtrain.trainer.pretrained import plan_start
 from jaxtrain.training.state import split_model
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN
+from jaxtrain.weights.stored import Weights, shapes_of
 from tests.helpers import described
 
 HERE = "tests.models.test_output_spec"
@@ -138,6 +138,6 @@ def test_classes_of_other_names_get_new_heads(same: bool):
         abstract_state=SimpleNamespace(params=params, model_state=model_state),
         task=SimpleNamespace(class_names=names if same else names[::-1], settled={}),
     )
-    start = plan_start(setup, Trained("here", about, stored, str, dict))
+    start = plan_start(setup, Weights("here", about, stored, str, dict))
     assert start is not None
     assert start.kept == (set() if same else shapes.keys())

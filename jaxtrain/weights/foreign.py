@@ -9,31 +9,30 @@ import numpy as np
 
 from jaxtrain import tasks
 from jaxtrain.config import ModelConfig
-from jaxtrain.config.recipe import WEIGHTS
+from jaxtrain.config.recipe import CONFIG, WEIGHTS
 from jaxtrain.data.images import FILTERS
 from jaxtrain.errors import UserError, counted
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained
 from jaxtrain.json_files.read import read_object
-from jaxtrain.models.weights import files
-from jaxtrain.models.weights.channels import statistics
-from jaxtrain.models.weights.identify import (
+from jaxtrain.weights import files
+from jaxtrain.weights.channels import statistics
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.identify import (
     Identified,
-    Reference,
     find_by_file,
     find_named,
     identify,
 )
-from jaxtrain.models.weights.sources import Library
+from jaxtrain.weights.sources import Library
+from jaxtrain.weights.spec import Reference
+from jaxtrain.weights.stored import Weights
 
-CONFIG = "config.json"
 # Arguments of timm's models that the arrays of a file tell, and the default of another.
 TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
 def open_folder(
     folder: Path, config: Mapping[str, Any], weights: tuple[str, ...] = WEIGHTS
-) -> Trained:
+) -> Weights:
     """Open a folder in timm's form, whose config.json was read already.
 
     Args:
@@ -75,7 +74,7 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
 
 def open_file(
     path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
-) -> Trained:
+) -> Weights:
     """Open a file of weights whose model the user, its name or a recipe names.
 
     Args:
@@ -109,9 +108,9 @@ def _trained(
     about: Mapping[str, Any],
     labels: Any,
     where: str,
-) -> Trained:
+) -> Weights:
     stored = found.source.names.renamed(stored)
-    return Trained(
+    return Weights(
         where=str(path),
         about=_describe(found, about, labels, where),
         shapes=_shapes(stored),

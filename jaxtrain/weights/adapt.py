@@ -1,0 +1,292 @@
+"""Transfer of trained weights into a model of other outputs, channels or layers."""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError, counted
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.parallel.placed import put_like
+from jaxtrain.tasks.outputs import is_shape
+from jaxtrain.training.state import split_model
+from jaxtrain.trees import path_name
+from jaxtrain.weights.channels import convert
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import Weights, ours, shapes_of
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Report of the arrays that a model takes from trained weights.
+
+    Attributes:
+      weights: Trained weights.
+      kept: Paths of arrays that keep the model's own values: of the last layer, for
+        other classes, or of layers behind a backbone, auxiliary heads and a transform
+        that the weights do not have.
+      converted: Paths of arrays of first layers, for images of other channels.
+      rows: Rows of the start table on both.
+    """
+
+    weights: Weights
+    kept: frozenset[str] = frozenset()
+    converted: frozenset[str] = frozenset()
+    rows: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rows = {"weights": self.weights.where, **self.rows}
+        return "\n".join(f"{name}: {text}" for name, text in rows.items())
+
+    def fill(
+        self,
+        values: Any,
+        put: Callable[[Any, Any], Any] = put_like,
+        *,
+        check_finite: bool = True,
+    ) -> Any:
+        """Put the trained weights in the place of others, one array at a time.
+
+        Args:
+          values: Parameters and other state, or their shapes, dtypes and places.
+          put: Function that places an array as a value of the model is placed.
+          check_finite: Whether to refuse arrays that are not finite.
+
+        Raises:
+          UserError: An array is not finite.
+        """
+        paths, tree = jax.tree_util.tree_flatten_with_path(values)
+        stored, found = self.weights.read(), []
+        for path, x in paths:
+            here = ours(path_name(path))
+            if here not in self.kept:
+                array = self._take(stored, here, check_finite)
+                if here in self.converted:
+                    array = convert(array, x.shape[-2])
+                x = put(array, x)
+            found.append(x)
+        return tree.unflatten(found)
+
+    def _take(
+        self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
+    ) -> np.ndarray:
+        """Return an array in our layout, as a view of the stored one."""
+        names = self.weights.names
+        name = names.name(path)
+        if check_finite and not np.isfinite(stored[name]).all():
+            raise UserError(
+                f"{self.weights.where}: {name} is not finite, and nor is what a model "
+                "makes of it: give other weights, such as an older checkpoint"
+            )
+        return names.layout(path).from_torch(stored[name])
+
+
+def transfer(
+    weights: Weights, blueprint: Blueprint, seed: int = 0
+) -> tuple[tuple[Any, Any], Transfer]:
+    """Begin a model with trained weights.
+
+    Args:
+      weights: Weights that `load` has found.
+      blueprint: Model; `weights.about.blueprint()` builds the one that they are of.
+      seed: Seed of the arrays that the weights do not have.
+
+    Returns:
+      Parameters and other state of the model, and the report.
+
+    Raises:
+      UserError: The weights do not fit, or are damaged.
+    """
+    report = compare(weights, blueprint)
+    model = blueprint.build(initial_rngs(jax.random.key(seed)))
+    return report.fill(split_model(model)[1:]), report
+
+
+def compare(
+    weights: Weights,
+    blueprint: Blueprint,
+    values: Any = None,
+    *,
+    class_names: tuple[str, ...] | None = None,
+    column_names: tuple[str, ...] | None = None,
+    settled: Mapping[str, Any] | None = None,
+) -> Transfer:
+    """Compare trained weights with a model, without reading them.
+
+    Args:
+      weights: Trained weights.
+      blueprint: Model that begins with them.
+      values: Its parameters and other state, abstract; None: those of the blueprint.
+      class_names: Its classes, if they have names.
+      column_names: Names of the numbers that it predicts, likewise.
+      settled: Options that its task has taken from the training targets.
+
+    Raises:
+      UserError: They do not fit.
+    """
+    about, config = weights.about, blueprint.config
+    named = (
+        f"model.pretrained = {config.pretrained!r}"
+        if config.pretrained
+        else (weights.where)
+    )
+    about.check_is_one(named)
+    own = _shapes(blueprint) if values is None else shapes_of(values)
+    blueprint, added = _without_changes(blueprint, about, named)
+    backbone_layers = None
+    if blueprint.backbone is not None and about.model.name == (
+        blueprint.backbone.config.name
+    ):
+        backbone_layers = blueprint.abstract().backbone_layers
+    as_trained = _as_trained(blueprint, about, backbone_layers is not None)
+    shapes = _shapes(as_trained)
+    differences = weights.differences(shapes)
+    if differences:
+        raise UserError(
+            f"{named} does not fit model.name = {config.name!r}: {differences}; give "
+            f"the model and the options that it was trained with, {_shown(about.model)}"
+        )
+    behind = _outside(own.keys() - added, backbone_layers)
+    # Such as the centres of classes, of weights that were trained without.
+    behind |= own.keys() - added - shapes.keys()
+    # Without the dim of the groups of batch norm.
+    own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
+    own = {p: x for p, x in own.items() if p not in behind}
+    # Kernels (rows, columns, in, out) that differ in their input channels.
+    first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
+    heads = {p for p in own if weights.has_no_head(p)}
+    classes = {p for p in own if own[p] != shapes[p]} - first - heads
+    others = _are_others(
+        class_names or column_names, about.class_names or about.column_names
+    )
+    # Outputs are in units of what the task has taken from the training targets.
+    given = (settled or {}).items()
+    rescaled = [name for name, x in given if about.task_options.get(name) != x]
+    if not classes and (others or rescaled):
+        larger = _shapes(_with_more_features(as_trained))
+        classes = {p for p in own if shapes[p] != larger[p]} - heads
+    rows = {}
+    if classes:
+        why = f"had {about.num_outputs} outputs"
+        if others and about.num_outputs == blueprint.num_outputs:
+            why += f" of other {'classes' if class_names else 'columns'}"
+        elif rescaled and about.num_outputs == blueprint.num_outputs:
+            why += f" of another {' and '.join(rescaled)}"
+        rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
+    if heads:
+        rows["new heads"] = f"not in the weights: {_layers(heads)}"
+    if behind:
+        rows["new layers"] = f"behind the backbone: {_layers(behind)}"
+    if added:
+        of = config.transform or f"model.quantize = {config.quantize!r}"
+        rows["new state"] = f"of {of}: {_layers(added)}"
+    if first:
+        channels = about.image_shape[2], blueprint.image_shape[2]
+        layer = f"{_layers(first)}, made for {counted(channels[0], 'channel')}"
+        rows["converted"] = f"{layer}, for {channels[1]}"
+    kept = frozenset(classes | heads | behind | added)
+    return Transfer(weights, kept, frozenset(first), rows)
+
+
+def _as_trained(
+    blueprint: Blueprint, about: Description, of_backbone: bool
+) -> Blueprint:
+    """Return a model, or its backbone, with the inputs and outputs of its weights."""
+    size = blueprint.image_shape[:2]
+    if of_backbone:
+        backbone = blueprint.backbone
+        assert backbone is not None
+        # The backbone has none of the auxiliary heads that the weights may have, and
+        # the channels that the whole model is left with.
+        trained_with = replace(
+            backbone.config,
+            aux_weight=about.model.aux_weight,
+            channels=about.model.channels,
+        )
+        blueprint, size = replace(backbone, config=trained_with), about.image_shape[:2]
+    return replace(
+        blueprint,
+        image_shape=(*size, about.image_shape[2]),
+        num_outputs=about.num_outputs,
+        output_spec=about.output_spec,
+        norm_groups=1,
+        num_centres=about.num_centres,
+        projection=about.projection,
+    )
+
+
+def _without_changes(
+    blueprint: Blueprint, about: Description, named: str
+) -> tuple[Blueprint, set[str]]:
+    """Return a model without its new transforms, and the paths that these add.
+
+    Raises:
+      UserError: A transform that the weights have not seen changes their arrays.
+    """
+    config = blueprint.config
+    changes = ("transform", "quantize")
+    new = [
+        c for c in changes if getattr(config, c) not in (None, getattr(about.model, c))
+    ]
+    if not new:
+        return blueprint, set()
+    plain = replace(blueprint, config=replace(config, **dict.fromkeys(new)))
+    before, after = _shapes(plain), _shapes(blueprint)
+    changed = sorted(path for path in before if after.get(path) != before[path])
+    if changed:
+        raise UserError(
+            f"model.transform = {config.transform!r} with {named}: it changes the "
+            f"paths or shapes of arrays, such as {changed[0]}, so that weights trained "
+            "without it do not fit; keep them, or begin with weights that were trained "
+            "with it"
+        )
+    return plain, after.keys() - before.keys()
+
+
+def _with_more_features(blueprint: Blueprint) -> Blueprint:
+    """Return a model with one feature more in each of its outputs."""
+
+    def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
+        if isinstance(spec, dict):
+            return {name: more(one) for name, one in spec.items()}
+        if is_shape(spec):
+            return (*spec[:-1], spec[-1] + 1) if spec else spec
+        return tuple(map(more, spec))
+
+    spec = blueprint.output_spec
+    shapes = [()] if spec is None else jax.tree.leaves(spec, is_leaf=is_shape)
+    return replace(
+        blueprint,
+        num_outputs=blueprint.num_outputs + len(shapes),
+        output_spec=None if spec is None else more(spec),
+    )
+
+
+def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
+    """Return the paths of arrays in other layers; None stands for all layers."""
+    if layers is None:
+        return set()
+    return {path for path in paths if path.partition("/")[0] not in layers}
+
+
+def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
+    return shapes_of(split_model(blueprint.abstract())[1:])
+
+
+def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
+    """Whether the classes are known to differ; unnamed ones never are."""
+    if names is None or trained is None or names == trained:
+        return False
+    return tuple(map(str, range(len(names)))) not in (names, trained)
+
+
+def _layers(paths: set[str]) -> str:
+    return ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
+
+
+def _shown(config: ModelConfig) -> str:
+    values = {k: v for k, v in vars(config).items() if v not in (None, {})}
+    return ", ".join(f"model.{k} = {v!r}" for k, v in values.items())
