@@ -22,14 +22,13 @@ from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
-from jaxtrain.training.methods import weights_options
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.weights.channels import statistics
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.resolve import NUM_SHOWN, load_named
 from jaxtrain.weights.sources import IN_TRAINING, lasting_options
-from jaxtrain.weights.spec import path_of
+from jaxtrain.weights.spec import named_by, path_of
 from jaxtrain.weights.stored import Weights
 
 # Of the section `data`.
@@ -168,14 +167,8 @@ def check_kept(config: Config, workdir: Path) -> None:
     Raises:
       UserError: They lie in the folder.
     """
-    options = config.train.method_options
-    named: dict[str, Any] = {"model.pretrained": config.model.pretrained}
-    for name in weights_options():
-        named[f"train.method_options: {name}"] = options.get(name)
-    for field, path in named.items():
-        if path is None:
-            continue
-        if path_of(str(path)).resolve().is_relative_to(workdir.resolve()):
+    for field, path in named_by(config).items():
+        if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
                 f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
                 "it: choose another --workdir"

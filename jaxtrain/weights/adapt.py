@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import ModelConfig
@@ -13,7 +14,7 @@ from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.tasks.outputs import is_shape
 from jaxtrain.training.state import split_model
-from jaxtrain.trees import path_name
+from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights.channels import convert
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import Weights, ours, shapes_of
@@ -101,8 +102,23 @@ def transfer(
       UserError: The weights do not fit, or are damaged.
     """
     report = compare(weights, blueprint)
-    model = blueprint.build(initial_rngs(jax.random.key(seed)))
-    return report.fill(split_model(model)[1:]), report
+
+    def build() -> Any:
+        return split_model(blueprint.build(initial_rngs(jax.random.key(seed))))[1:]
+
+    def new() -> dict[str, jax.Array]:
+        return {p: x for p, x in by_path(build()).items() if ours(p) in report.kept}
+
+    # The weights replace all others, which need no time then.
+    kept = jax.jit(new)()
+    values = jax.tree_util.tree_map_with_path(
+        lambda path, x: kept.get(path_name(path), x), jax.eval_shape(build)
+    )
+
+    def put(array: np.ndarray, x: Any) -> jax.Array:
+        return jnp.array(np.broadcast_to(array, x.shape), x.dtype)
+
+    return report.fill(values, put), report
 
 
 def compare(

@@ -5,11 +5,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import METRICS
+from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import files, hub
 from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.sources import Library
@@ -85,6 +87,14 @@ def path_of(text: str) -> Path:
     """Return the path in a spec, which may be that of nothing."""
     reference = parse_reference(text)
     return Path(text) if reference is None else reference.file
+
+
+def named_by(config: Config) -> dict[str, str]:
+    """Return the specs of weights that a config names, by their fields."""
+    options = config.train.method_options
+    found = {"model.pretrained": config.model.pretrained}
+    found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
+    return {field: str(text) for field, text in found.items() if text is not None}
 
 
 def find(text: str) -> Spec:

@@ -9,7 +9,6 @@ import os
 import py_compile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import Config, own_references
@@ -57,14 +56,8 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     if recipe is None or not is_saved(recipe):
         trust_pretrained(config)
         return
-    for path in (recipe.parent, *_begun_with(config)):
+    for path in (recipe.parent, *spec.named_by(config).values()):
         trust(path)
-
-
-def _begun_with(config: Config) -> list[Any]:
-    options = config.train.method_options
-    paths = [config.model.pretrained, *map(options.get, weights_options())]
-    return [path for path in paths if path is not None]
 
 
 def trust_pretrained(config: Config) -> None:
@@ -73,7 +66,7 @@ def trust_pretrained(config: Config) -> None:
     Raises:
       UserError: There are none.
     """
-    paths = _begun_with(config)
+    paths = spec.named_by(config).values()
     if not paths:
         fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(
@@ -81,7 +74,7 @@ def trust_pretrained(config: Config) -> None:
             "recipe and the command line name is loaded in any case; leave it out"
         )
     for path in paths:
-        trust(str(path))
+        trust(path)
 
 
 def _named(found: spec.Spec) -> Named:
