@@ -20,10 +20,10 @@ from pairs import compare, take_turns, tell, timed
 from safetensors.numpy import save_file
 
 from jaxtrain.parallel import devices
-from jaxtrain.weights.adapt import Transfer
 from jaxtrain.weights.foreign import open_file
 from jaxtrain.weights.identify import shapes_there
 from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import Transfer
 
 PAIRS = 21
 NAME, NUM_CLASSES = "resnet50", 1000

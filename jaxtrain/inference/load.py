@@ -6,10 +6,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import ensemble
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.weights import trust as trust_lib
-from jaxtrain.weights.adapt import Transfer
 from jaxtrain.weights.resolve import load, with_checkpoint
 from jaxtrain.weights.spec import find
-from jaxtrain.weights.stored import Weights, abstract_members
+from jaxtrain.weights.stored import Transfer, Weights, abstract_members
 
 
 def load_model(

@@ -18,7 +18,7 @@ from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.state import TrainState
-from jaxtrain.weights.adapt import Transfer
+from jaxtrain.weights.stored import Transfer
 
 # Figures of a process and its devices, by name.
 Telemetry = dict[str, float]

@@ -7,8 +7,8 @@ from jaxtrain.trainer.fitted import fit_kernels
 from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
-from jaxtrain.weights.adapt import Transfer, compare
-from jaxtrain.weights.stored import Weights
+from jaxtrain.weights.adapt import compare
+from jaxtrain.weights.stored import Transfer, Weights
 
 
 def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:

@@ -1,7 +1,7 @@
 """Transfer of trained weights into a model of other outputs, channels or layers."""
 
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,78 +11,11 @@ import numpy as np
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
-from jaxtrain.parallel.placed import put_like
 from jaxtrain.tasks.outputs import is_shape
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
-from jaxtrain.weights.channels import convert
 from jaxtrain.weights.description import Description
-from jaxtrain.weights.stored import Weights, ours, shapes_of
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Report of the arrays that a model takes from trained weights.
-
-    Attributes:
-      weights: Trained weights.
-      kept: Paths of arrays that keep the model's own values: of the last layer, for
-        other classes, or of layers behind a backbone, auxiliary heads and a transform
-        that the weights do not have.
-      converted: Paths of arrays of first layers, for images of other channels.
-      rows: Rows of the start table on both.
-    """
-
-    weights: Weights
-    kept: frozenset[str] = frozenset()
-    converted: frozenset[str] = frozenset()
-    rows: dict[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        rows = {"weights": self.weights.where, **self.rows}
-        return "\n".join(f"{name}: {text}" for name, text in rows.items())
-
-    def fill(
-        self,
-        values: Any,
-        put: Callable[[Any, Any], Any] = put_like,
-        *,
-        check_finite: bool = True,
-    ) -> Any:
-        """Put the trained weights in the place of others, one array at a time.
-
-        Args:
-          values: Parameters and other state, or their shapes, dtypes and places.
-          put: Function that places an array as a value of the model is placed.
-          check_finite: Whether to refuse arrays that are not finite.
-
-        Raises:
-          UserError: An array is not finite.
-        """
-        paths, tree = jax.tree_util.tree_flatten_with_path(values)
-        stored, found = self.weights.read(), []
-        for path, x in paths:
-            here = ours(path_name(path))
-            if here not in self.kept:
-                array = self._take(stored, here, check_finite)
-                if here in self.converted:
-                    array = convert(array, x.shape[-2])
-                x = put(array, x)
-            found.append(x)
-        return tree.unflatten(found)
-
-    def _take(
-        self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
-    ) -> np.ndarray:
-        """Return an array in our layout, as a view of the stored one."""
-        names = self.weights.names
-        name = names.name(path)
-        if check_finite and not np.isfinite(stored[name]).all():
-            raise UserError(
-                f"{self.weights.where}: {name} is not finite, and nor is what a model "
-                "makes of it: give other weights, such as an older checkpoint"
-            )
-        return names.layout(path).from_torch(stored[name])
+from jaxtrain.weights.stored import Transfer, Weights, ours, shapes_of
 
 
 def transfer(
@@ -133,7 +66,7 @@ def compare(
     """Compare trained weights with a model, without reading them.
 
     Args:
-      weights: Trained weights.
+      weights: Weights that were found.
       blueprint: Model that begins with them.
       values: Its parameters and other state, abstract; None: those of the blueprint.
       class_names: Its classes, if they have names.
@@ -144,18 +77,14 @@ def compare(
       UserError: They do not fit.
     """
     about, config = weights.about, blueprint.config
-    named = (
-        f"model.pretrained = {config.pretrained!r}"
-        if config.pretrained
-        else (weights.where)
-    )
+    named = weights.where
+    if config.pretrained is not None:
+        named = f"model.pretrained = {config.pretrained!r}"
     about.check_is_one(named)
     own = _shapes(blueprint) if values is None else shapes_of(values)
     blueprint, added = _without_changes(blueprint, about, named)
-    backbone_layers = None
-    if blueprint.backbone is not None and about.model.name == (
-        blueprint.backbone.config.name
-    ):
+    backbone, backbone_layers = blueprint.backbone, None
+    if backbone is not None and about.model.name == backbone.config.name:
         backbone_layers = blueprint.abstract().backbone_layers
     as_trained = _as_trained(blueprint, about, backbone_layers is not None)
     shapes = _shapes(as_trained)
@@ -175,54 +104,48 @@ def compare(
     first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
     heads = {p for p in own if weights.has_no_head(p)}
     classes = {p for p in own if own[p] != shapes[p]} - first - heads
-    others = _are_others(
+    renamed = _are_others(
         class_names or column_names, about.class_names or about.column_names
     )
     # Outputs are in units of what the task has taken from the training targets.
     given = (settled or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
-    if not classes and (others or rescaled):
+    if not classes and (renamed or rescaled):
         larger = _shapes(_with_more_features(as_trained))
         classes = {p for p in own if shapes[p] != larger[p]} - heads
-    rows = {}
-    if classes:
-        why = f"had {about.num_outputs} outputs"
-        if others and about.num_outputs == blueprint.num_outputs:
-            why += f" of other {'classes' if class_names else 'columns'}"
-        elif rescaled and about.num_outputs == blueprint.num_outputs:
-            why += f" of another {' and '.join(rescaled)}"
-        rows["new"] = f"the last layer, which {why}: {_layers(classes)}"
-    if heads:
-        rows["new heads"] = f"not in the weights: {_layers(heads)}"
-    if behind:
-        rows["new layers"] = f"behind the backbone: {_layers(behind)}"
-    if added:
-        of = config.transform or f"model.quantize = {config.quantize!r}"
-        rows["new state"] = f"of {of}: {_layers(added)}"
-    if first:
-        channels = about.image_shape[2], blueprint.image_shape[2]
-        layer = f"{_layers(first)}, made for {counted(channels[0], 'channel')}"
-        rows["converted"] = f"{layer}, for {channels[1]}"
-    kept = frozenset(classes | heads | behind | added)
-    return Transfer(weights, kept, frozenset(first), rows)
+    why = f"had {about.num_outputs} outputs"
+    if about.num_outputs == blueprint.num_outputs and renamed:
+        why += f" of other {'classes' if class_names else 'columns'}"
+    elif about.num_outputs == blueprint.num_outputs and rescaled:
+        why += f" of another {' and '.join(rescaled)}"
+    changed = config.transform or f"model.quantize = {config.quantize!r}"
+    channels = counted(about.image_shape[2], "channel"), blueprint.image_shape[2]
+    rows = {
+        "new": (f"the last layer, which {why}: %s", classes),
+        "new heads": ("not in the weights: %s", heads),
+        "new layers": ("behind the backbone: %s", behind),
+        "new state": (f"of {changed}: %s", added),
+        "converted": (f"%s, made for {channels[0]}, for {channels[1]}", first),
+    }
+    return Transfer(
+        weights,
+        frozenset(classes | heads | behind | added),
+        frozenset(first),
+        {n: text.replace("%s", _layers(x)) for n, (text, x) in rows.items() if x},
+    )
 
 
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
     """Return a model, or its backbone, with the inputs and outputs of its weights."""
-    size = blueprint.image_shape[:2]
-    if of_backbone:
-        backbone = blueprint.backbone
-        assert backbone is not None
+    size, backbone = blueprint.image_shape[:2], blueprint.backbone
+    if of_backbone and backbone is not None:
         # The backbone has none of the auxiliary heads that the weights may have, and
         # the channels that the whole model is left with.
-        trained_with = replace(
-            backbone.config,
-            aux_weight=about.model.aux_weight,
-            channels=about.model.channels,
-        )
-        blueprint, size = replace(backbone, config=trained_with), about.image_shape[:2]
+        theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
+        blueprint = replace(backbone, config=replace(backbone.config, **theirs))
+        size = about.image_shape[:2]
     return replace(
         blueprint,
         image_shape=(*size, about.image_shape[2]),

@@ -1,7 +1,7 @@
 """Trained weights: the model that they belong to, and its arrays by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -9,8 +9,10 @@ import numpy as np
 
 from jaxtrain import own, tasks
 from jaxtrain.errors import UserError
+from jaxtrain.parallel.placed import put_like
 from jaxtrain.training.state import split_model
-from jaxtrain.trees import by_path
+from jaxtrain.trees import by_path, path_name
+from jaxtrain.weights.channels import convert
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames, Differences, Shapes
 
@@ -68,6 +70,71 @@ class Weights:
                 f"{complaint}: {differences}; the code of the model, or the file, is "
                 "another"
             )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Report of the arrays that a model takes from trained weights.
+
+    Attributes:
+      weights: Weights that were found.
+      kept: Paths of arrays that keep the model's own values: of the last layer, for
+        other classes, or of layers behind a backbone, auxiliary heads and a transform
+        that the weights do not have.
+      converted: Paths of arrays of first layers, for images of other channels.
+      rows: Rows of the start table on both.
+    """
+
+    weights: Weights
+    kept: frozenset[str] = frozenset()
+    converted: frozenset[str] = frozenset()
+    rows: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rows = {"weights": self.weights.where, **self.rows}
+        return "\n".join(f"{name}: {text}" for name, text in rows.items())
+
+    def fill(
+        self,
+        values: Any,
+        put: Callable[[Any, Any], Any] = put_like,
+        *,
+        check_finite: bool = True,
+    ) -> Any:
+        """Put the trained weights in the place of others, one array at a time.
+
+        Args:
+          values: Parameters and other state, or their shapes, dtypes and places.
+          put: Function that places an array as a value of the model is placed.
+          check_finite: Whether to refuse arrays that are not finite.
+
+        Raises:
+          UserError: An array is not finite.
+        """
+        paths, tree = jax.tree_util.tree_flatten_with_path(values)
+        stored, found = self.weights.read(), []
+        for path, x in paths:
+            here = ours(path_name(path))
+            if here not in self.kept:
+                array = self._take(stored, here, check_finite)
+                if here in self.converted:
+                    array = convert(array, x.shape[-2])
+                x = put(array, x)
+            found.append(x)
+        return tree.unflatten(found)
+
+    def _take(
+        self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
+    ) -> np.ndarray:
+        """Return an array in our layout, as a view of the stored one."""
+        names = self.weights.names
+        name = names.name(path)
+        if check_finite and not np.isfinite(stored[name]).all():
+            raise UserError(
+                f"{self.weights.where}: {name} is not finite, and nor is what a model "
+                "makes of it: give other weights, such as an older checkpoint"
+            )
+        return names.layout(path).from_torch(stored[name])
 
 
 def abstract_weights(about: Description) -> tuple[Any, Any]:

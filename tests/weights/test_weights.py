@@ -24,10 +24,9 @@ from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.settle import check_kept
 from jaxtrain.weights import channels, files
-from jaxtrain.weights.adapt import Transfer
 from jaxtrain.weights.foreign import open_file
 from jaxtrain.weights.sources import SOURCES
-from jaxtrain.weights.stored import abstract_weights
+from jaxtrain.weights.stored import Transfer, abstract_weights
 from tests.helpers import fake_torch, tiny
 from tests.helpers.command import with_devices
 from tests.helpers.damage import read_weights

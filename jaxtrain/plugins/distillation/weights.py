@@ -30,10 +30,9 @@ from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
 from jaxtrain.training.step import predict, prepare_plain
 from jaxtrain.trees import num_bytes
-from jaxtrain.weights.adapt import Transfer
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.resolve import NUM_SHOWN
-from jaxtrain.weights.stored import Weights, abstract_weights
+from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
 # Classes that a message names.
 MAX_NAMED = 3

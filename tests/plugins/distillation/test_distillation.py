@@ -46,10 +46,9 @@ from jaxtrain.training.methods.inputs import MethodContext
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step, predict
 from jaxtrain.weights import resolve, trust
-from jaxtrain.weights.adapt import Transfer
 from jaxtrain.weights.names import OWN
 from jaxtrain.weights.sources import SOURCES
-from jaxtrain.weights.stored import Weights, abstract_weights, shapes_of
+from jaxtrain.weights.stored import Transfer, Weights, abstract_weights, shapes_of
 from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import layered, take_steps
