@@ -16,7 +16,7 @@ from jaxtrain.processes.hooks import make_hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run
-from jaxtrain.weights.trust import trust_pretrained
+from jaxtrain.weights.trust import trust_recipe
 
 
 def train(
@@ -55,7 +55,7 @@ def train(
     began = time.perf_counter()
     allow_own(config)
     if trust:
-        trust_pretrained(config)
+        trust_recipe(None, config)
     parallel, hooks = config.parallel, make_hooks(config)
     devices.start(
         "auto",

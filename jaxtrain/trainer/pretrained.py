@@ -1,14 +1,23 @@
-"""The first weights of a run that begins with trained ones."""
+"""The first weights of a run: new, fitted to training images, or trained ones."""
 
+import math
 from typing import Any
 
+import jax
+import numpy as np
+
 from jaxtrain import keys
-from jaxtrain.trainer.fitted import fit_kernels
-from jaxtrain.trainer.programs import Programs
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.placed import put_like
+from jaxtrain.processes import peers
+from jaxtrain.trainer.programs import Programs, unaugmented
 from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.weights.adapt import compare
 from jaxtrain.weights.stored import Transfer, Weights
+
+# Pixels of the images that are read: those of 5,000 of 32x32, as in airbench94.
+MAX_PIXELS = 5000 * 32 * 32
 
 
 def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
@@ -53,10 +62,67 @@ def first_weights(
     config = setup.config
     weights = programs.weights(keys.root_key(config.seed))
     if config.model.pretrained is None:
-        return fit_kernels(setup, programs, weights), None
+        return _fit_kernels(setup, programs, weights), None
     start = start or plan_start(setup, open_weights(config.model))
     assert start is not None
     text = f"begins with the weights of {start.weights.where}"
     if "new" in start.rows:
         text += ", but for " + start.rows["new"].partition(":")[0]
     return start.fill(weights), text
+
+
+def _fit_kernels(
+    setup: Setup, programs: Programs, weights: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """Return the first weights with the kernels of `Model.kernels_from_images`.
+
+    Args:
+      setup: Setup of the run.
+      programs: Programs of the run, with its training split and its normalisation.
+      weights: Parameters and other state, on the devices.
+
+    Raises:
+      UserError: `model.transform` has taken such a kernel away.
+    """
+    blueprint = setup.create.blueprint
+    fits = blueprint.model_class.kernels_from_images
+    if blueprint.backbone is not None:
+        fits = {**blueprint.backbone.model_class.kernels_from_images, **fits}
+    if not fits:
+        return weights
+    params, images = dict(weights[0]), _read_images(setup, programs)
+    for layer, fit in fits.items():
+        first = params.get(layer, {}).get("kernel")
+        if first is None:
+            raise UserError(
+                f"model.transform: the model has no {layer}/kernel any more, which "
+                f"{setup.config.model.name} computes from training images; leave that "
+                "layer as it is"
+            )
+        # Another CPU may round another way: all processes take that of the first.
+        kernel = peers.gather(fit(images, first.shape).tolist())[0]
+        params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}
+    return params, weights[1]
+
+
+def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
+    """Return normalised training images, evenly spaced, [N, H, W, C].
+
+    Of images that evaluations see in windows they are windows.
+    """
+    source, grid = programs.train_set.source, setup.grid
+    most = max(1, MAX_PIXELS // math.prod(grid.window))
+    num = min(len(source), most)
+    image, window = grid.choose(num, most)
+    indices = (np.arange(num) * len(source) // num)[image]
+    prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
+    # Whole images of all windows might not fit the memory.
+    size = max(1, MAX_PIXELS // math.prod(grid.whole))
+    parts = []
+    for start in range(0, len(indices), size):
+        some = indices[start : start + size]
+        batch = {**source.read_filled(some), "index": some}
+        root = keys.root_key(setup.config.seed)
+        images = prepare({}, batch, root, jax.numpy.int32(0))["image"]
+        parts.append(np.asarray(grid.cut(images, window[start : start + size])))
+    return np.concatenate(parts)

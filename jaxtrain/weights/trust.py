@@ -44,29 +44,18 @@ def trust(path: str | os.PathLike[str]) -> None:
 
 
 def trust_recipe(recipe: Path | None, config: Config) -> None:
-    """Do what `trust` does with all that a recipe takes from saved runs and models.
+    """Do what `trust` does with the runs and models that a recipe begins with.
 
     Args:
       recipe: Path of the recipe; of a run's config.json, its run is trusted, too.
       config: Config of the recipe.
 
     Raises:
-      UserError: There is nothing.
-    """
-    if recipe is None or not is_saved(recipe):
-        trust_pretrained(config)
-        return
-    for path in (recipe.parent, *spec.named_by(config).values()):
-        trust(path)
-
-
-def trust_pretrained(config: Config) -> None:
-    """Do what `trust` does with the models that a recipe begins with, and asks.
-
-    Raises:
       UserError: There are none.
     """
-    paths = spec.named_by(config).values()
+    paths = [*spec.named_by(config).values()]
+    if recipe is not None and is_saved(recipe):
+        paths.insert(0, str(recipe.parent))
     if not paths:
         fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(

@@ -374,10 +374,10 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
 def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPatch):
     shown: list[str] = []
     monkeypatch.setattr(trust, "trust", shown.append)
-    trust.trust_pretrained(config_of("runs/teacher"))
+    trust.trust_recipe(None, config_of("runs/teacher"))
     assert shown == ["runs/teacher"]
     with pytest.raises(UserError, match="or a teacher: what the recipe"):
-        trust.trust_pretrained(Config())
+        trust.trust_recipe(None, Config())
 
 
 def opened(settled: Settled) -> Weights:
