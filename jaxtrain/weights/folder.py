@@ -4,9 +4,9 @@ timm itself reads the folder where it has the model (see `weights/sources.py`): 
 then have its names and layouts, and otherwise ours.
 """
 
-import functools
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -56,25 +56,18 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
     """
     place = str(folder / CONFIG)
     described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")
-    origin = described["origin"]
     about = Description.from_dict(described["model"], place)
     path, theirs = folder / WEIGHTS, timm_source(about)
     stored = files.read(path)
+    origin = {"step": None, "run": None, **described["origin"]}
+    weights = Weights.of_file(path, about, stored, theirs.names if theirs else OWN)
 
     def read() -> Mapping[str, np.ndarray]:
         if digest(stored) != origin["weights"]:
             raise UserError(f"{path} is not what {place} was written with")
         return stored
 
-    return Weights(
-        where=str(folder),
-        about=about,
-        shapes={name: x.shape for name, x in stored.items()},
-        digest=functools.cache(lambda: files.digest(path)),
-        read=read,
-        names=theirs.names if theirs else OWN,
-        origin={"step": None, "run": None, **origin},
-    )
+    return replace(weights, where=str(folder), read=read, origin=origin)
 
 
 def timm_source(about: Description) -> WeightsSource | None:

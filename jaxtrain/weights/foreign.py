@@ -1,11 +1,8 @@
 """Weights of other libraries: a folder in timm's form, or a file alone."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from jaxtrain import tasks
 from jaxtrain.config import ModelConfig
@@ -18,6 +15,7 @@ from jaxtrain.weights.channels import statistics
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.identify import (
     Identified,
+    Row,
     find_by_file,
     find_named,
     identify,
@@ -53,9 +51,7 @@ def open_folder(
     if path is None:
         raise UserError(f"{folder} has neither of {' and '.join(weights)}: add one")
     rows = find_named(architecture, where)
-    stored = files.read(path)
-    found = identify(_shapes(stored), str(path), rows, "timm")
-    return _trained(path, stored, found, about, config.get("label_names"), where)
+    return _open(path, rows, "timm", about, config.get("label_names"), where)
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
@@ -92,32 +88,23 @@ def open_file(
     else:
         library = reference.library
         rows = find_named(reference.architecture, str(path), library)
-    stored = files.read(path)
-    found = identify(_shapes(stored), str(path), rows, library)
-    return _trained(path, stored, found, {}, None, str(path))
+    return _open(path, rows, library, {}, None, str(path))
 
 
-def _shapes(stored: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: x.shape for name, x in stored.items()}
-
-
-def _trained(
+def _open(
     path: Path,
-    stored: Mapping[str, np.ndarray],
-    found: Identified,
+    rows: Sequence[Row],
+    library: Library,
     about: Mapping[str, Any],
     labels: Any,
     where: str,
 ) -> Weights:
-    stored = found.source.names.renamed(stored)
-    return Weights(
-        where=str(path),
-        about=_describe(found, about, labels, where),
-        shapes=_shapes(stored),
-        digest=functools.cache(lambda: files.digest(path)),
-        read=lambda: stored,
-        names=found.source.names,
-    )
+    stored = files.read(path)
+    shapes = {name: x.shape for name, x in stored.items()}
+    found = identify(shapes, str(path), rows, library)
+    names = found.source.names
+    described = _describe(found, about, labels, where)
+    return Weights.of_file(path, described, names.renamed(stored), names)
 
 
 def _describe(

@@ -1,7 +1,9 @@
 """Trained weights: the model that they belong to, and its arrays by name."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +14,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
+from jaxtrain.weights import files
 from jaxtrain.weights.channels import convert
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames, Differences, Shapes
@@ -40,6 +43,19 @@ class Weights:
     read: Callable[[], Mapping[str, np.ndarray]]
     names: ArrayNames = OWN
     origin: dict[str, Any] | None = None
+
+    @classmethod
+    def of_file(
+        cls,
+        path: Path,
+        about: Description,
+        stored: Mapping[str, np.ndarray],
+        names: ArrayNames,
+    ) -> "Weights":
+        """Return the weights of a file, whose arrays may be views of it."""
+        shapes = {name: x.shape for name, x in stored.items()}
+        digest = functools.cache(lambda: files.digest(path))
+        return cls(str(path), about, shapes, digest, lambda: stored, names)
 
     def has_no_head(self, path: str) -> bool:
         """Whether an array is of an auxiliary head that the weights do without."""
