@@ -16,7 +16,7 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
-from jaxtrain.trainer.checks import check_outputs
+from jaxtrain.trainer.model_checks import check_outputs
 from jaxtrain.training.state import split_model
 from jaxtrain.weights.adapt import compare
 from jaxtrain.weights.description import Description

@@ -16,8 +16,8 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights.identify import find_by_file, find_named
 from jaxtrain.weights.names import ArrayNames

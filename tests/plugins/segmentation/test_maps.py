@@ -18,8 +18,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.plugins.segmentation import voc
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights import load
 from jaxtrain.weights.names import ArrayNames
