@@ -37,7 +37,7 @@ from jaxtrain.config import (
 from jaxtrain.errors import UserError
 from jaxtrain.own import allow
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
 from jaxtrain.weights.names import LEAVES

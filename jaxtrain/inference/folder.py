@@ -14,8 +14,8 @@ from jaxtrain import own
 from jaxtrain.config import own_references
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.records.workdir import write_digested
 from jaxtrain.trees import by_path
 from jaxtrain.weights.folder import OURS, OWN_PARTS, WEIGHTS, digest, timm_source
 from jaxtrain.weights.names import OWN

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
-from jaxtrain.config.data import CROP_MODE
+from jaxtrain.config.data_combinations import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models import CLASSIFIERS, MODELS, NO_OPTIONS

@@ -23,8 +23,9 @@ from jaxtrain.export import run_saved
 from jaxtrain.inference import folder, temperature
 from jaxtrain.inference.model import make_model
 from jaxtrain.json_files.run_id import RunId
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
+from jaxtrain.records.workdir import open_workdir, read_summary
 from jaxtrain.weights import description
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.sources import SOURCES

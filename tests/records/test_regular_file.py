@@ -15,7 +15,8 @@ from jaxtrain.config import Config, ModelConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records.workdir import open_workdir, read_summary, write_json
+from jaxtrain.json_files.write import write_json
+from jaxtrain.records.workdir import open_workdir, read_summary
 from jaxtrain.weights import folder
 from jaxtrain.weights.description import Description
 from tests.helpers.waiting import PATIENCE

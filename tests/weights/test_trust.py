@@ -20,12 +20,8 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, from_json, to_json
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records.workdir import (
-    OWN_PARTS,
-    open_workdir,
-    read_own_parts,
-    write_json,
-)
+from jaxtrain.json_files.write import write_json
+from jaxtrain.records.workdir import OWN_PARTS, open_workdir, read_own_parts
 from jaxtrain.weights import folder, hub
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.trust import trust
