@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.models.weights.names import USUAL, TorchLayout, after_flatten
+from jaxtrain.weights.names import USUAL, TorchLayout, after_flatten
 
 BLOCKS = Path(__file__).resolve().parent / "blocks.py"
 

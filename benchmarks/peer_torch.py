@@ -35,12 +35,12 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.models.weights.names import LEAVES
 from jaxtrain.own import allow
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
+from jaxtrain.weights.names import LEAVES
 
 RATE, MEAN, STD = 0.01, 0.5, 0.25
 # Steps that must agree; largest relative difference of a loss, and of a norm of

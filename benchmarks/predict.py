@@ -34,15 +34,12 @@ from jaxtrain.data import ahead
 from jaxtrain.evaluation.evaluate import Asked, evaluate
 from jaxtrain.evaluation.subject import config_of
 from jaxtrain.inference import predict, sinks
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.found import find
-from jaxtrain.inference.model import (
-    TrainedModel,
-    abstract_weights,
-    make_model,
-)
+from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.parallel import devices
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import abstract_weights
 
 SIDE, BATCH, NUM_CLASSES = 224, 64, 2
 PAIRS = 5

@@ -19,11 +19,11 @@ import numpy as np
 from pairs import compare, take_turns, tell, timed
 from safetensors.numpy import save_file
 
-from jaxtrain.inference.foreign import open_file
-from jaxtrain.models.weights.identify import shapes_there
-from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
-from jaxtrain.trainer.pretrained import Start, replace_weights
+from jaxtrain.weights.foreign import open_file
+from jaxtrain.weights.identify import shapes_there
+from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import Transfer
 
 PAIRS = 21
 NAME, NUM_CLASSES = "resnet50", 1000
@@ -38,14 +38,12 @@ def write(path: Path) -> None:
 
 def make_load(path: Path) -> Callable[[], Any]:
     """Return what reads the file onto the first device, as a run that begins does."""
-    from jaxtrain.inference.model import abstract_weights
+    from jaxtrain.weights.stored import abstract_weights
 
     where = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
     def load() -> Any:
-        trained = open_file(path)
-        start = Start(trained, frozenset(), frozenset(), {})
-        return jax.block_until_ready(replace_weights(own, start))
+        return jax.block_until_ready(Transfer(open_file(path)).fill(own))
 
     own = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),

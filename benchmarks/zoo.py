@@ -75,7 +75,7 @@ def count(name: str) -> dict[str, int]:
 
 
 def weights_of(name: str) -> tuple[MatchingWeights, ...]:
-    from jaxtrain.models.weights.sources import sources_of
+    from jaxtrain.weights.sources import sources_of
 
     return tuple(
         MatchingWeights(source.library, source.architecture, dict(source.options))

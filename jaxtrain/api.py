@@ -12,13 +12,13 @@ from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
 from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
-from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
 from jaxtrain.trainer.trainer import Trainer
+from jaxtrain.weights.trust import trust_recipe
 
 
 def train(
@@ -58,7 +58,7 @@ def train(
     began = time.perf_counter()
     allow_own(config)
     if trust:
-        trust_pretrained(config)
+        trust_recipe(None, config)
     every = Callbacks([make_callbacks(config), *callbacks])
     _start_devices(config, profiles=every.profiles)
     folder = Path(workdir)

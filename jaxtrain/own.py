@@ -3,7 +3,7 @@
 To load a part is to run code. A folder of a run or of a model may come from anybody,
 and names parts, too: so only those are loaded that were allowed in this process. The
 command line allows what the user names (the recipe and the options), `--trust` what a
-loaded folder names (see `inference/trust.py`).
+loaded folder names (see `weights/trust.py`).
 """
 
 import contextlib

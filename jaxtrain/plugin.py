@@ -46,7 +46,7 @@ class Plugin:
       model_changes: Field of the section `model` -> "module:function" that changes a
         built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
       weights: Model -> "module:NAME" of the models of other libraries that compute the
-        same, a tuple of `jaxtrain.models.weights.sources.WeightsSource`.
+        same, a tuple of `jaxtrain.weights.sources.WeightsSource`.
       convolutions: "cpu" -> "module:function" that gives a model other convolutions
         (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens

@@ -90,9 +90,9 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 def _verify_json(workdir: Path) -> dict[str, str]:
     """Return `GOOD`, `UNKNOWN` or the damage of each file that others depend on."""
-    from jaxtrain.inference.description import MODEL
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
+    from jaxtrain.weights.description import MODEL
 
     names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
     names += (TEMPERATURE, files.EVALUATION)
@@ -108,12 +108,12 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 def _verify_model(folder: Path) -> dict[str, str]:
     """Return the same of the files of a model in a folder, weights included."""
-    from jaxtrain.inference import load
+    from jaxtrain import weights as weights_lib
 
     found = {CONFIG: _verify_file(folder / CONFIG)}
     weights = next((name for name in WEIGHTS if (folder / name).is_file()), WEIGHTS[0])
     try:
-        trained = load.find(str(folder))
+        trained = weights_lib.load(str(folder))
         trained.read()
         found[weights] = UNKNOWN if trained.origin is None else GOOD
     except UserError as error:

@@ -41,10 +41,10 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
         from jaxtrain.tools.ensemble import ensemble, read_end, save
+        from jaxtrain.weights.trust import trust
 
     places = [Path(text) for text in arguments.runs]
     if len(places) < 2:

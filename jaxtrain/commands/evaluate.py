@@ -65,11 +65,11 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         from jaxtrain.config.recipe import is_run, read_run
         from jaxtrain.evaluation.evaluate import Asked, evaluate
         from jaxtrain.evaluation.subject import config_of
-        from jaxtrain.inference.mistaken import check_is_model
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
         from jaxtrain.training.sparsity import describe_sparsity
+        from jaxtrain.weights.spec import check_is_model
+        from jaxtrain.weights.trust import trust
 
     workdir, data = arguments.workdir, arguments.data
     check_is_model(str(workdir))

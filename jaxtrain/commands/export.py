@@ -72,10 +72,10 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
     batch = _batch(arguments.batch)
     from jaxtrain import load_model
     from jaxtrain.export.export import check_format, check_out
-    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.training.sparsity import sparsity_of
+    from jaxtrain.weights.trust import trust
 
     check_out(arguments.out)
     if arguments.format != "safetensors":

@@ -83,8 +83,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         from jaxtrain.inference import predict, temperature
         from jaxtrain.inference.found import find
         from jaxtrain.inference.load import load_model
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
+        from jaxtrain.weights.trust import trust
 
     if arguments.trust:
         trust(arguments.workdir)

@@ -84,11 +84,11 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
     import jax
 
     from jaxtrain.checkpoints.folder import newest_step
-    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
     from jaxtrain.records.workdir import CHECKPOINTS, follow
     from jaxtrain.trainer.callback import make_callbacks
+    from jaxtrain.weights.trust import trust_recipe
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds

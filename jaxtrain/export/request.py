@@ -13,8 +13,8 @@ from jax import export
 
 from jaxtrain.data.window_grid import OVERLAP
 from jaxtrain.export import Precision
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.weights.description import Description
 
 # Images as the file takes them -> its outputs.
 Runner = Callable[[np.ndarray], np.ndarray]

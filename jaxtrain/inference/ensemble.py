@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.weights.description import Description
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +58,6 @@ def join(models: Sequence[TrainedModel]) -> Ensemble:
     about = dataclasses.replace(models[0].description, members=len(models), chosen={})
     step = max(model.origin["step"] for model in models)
     return _ensemble(about, models, {"step": step, "run": None})
-
-
-def abstract(about: Description) -> tuple[Any, Any]:
-    """Return shapes and dtypes of the weights of a model, or of an ensemble."""
-    weights = abstract_weights(about)
-    if about.members == 1:
-        return weights
-    params, model_state = (dict.fromkeys(_names(about), x) for x in weights)
-    return params, model_state
 
 
 def make(

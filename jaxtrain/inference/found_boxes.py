@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.tables import Columns, Row
 from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
+from jaxtrain.weights.description import Description
 
 # Of the table of predictions.
 COLUMNS: Columns = {"num_boxes": int, "labels": str}

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain import own, tasks
+from jaxtrain import tasks
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.file_kind import FileKind
 from jaxtrain.data.preprocess import normalize
@@ -18,7 +18,6 @@ from jaxtrain.dtypes import widen
 from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
 from jaxtrain.inference.pixels import as_sequence, size_of
 from jaxtrain.models import folding
@@ -30,9 +29,9 @@ from jaxtrain.tasks.outputs import Finder, Readout
 from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.state import split_model
 from jaxtrain.training.views import View, plain, sliding_windows
-from jaxtrain.trees import by_path
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import fit_arrays
 
 # Images that a program takes at once; of fewer, the next power of two.
 MAX_BATCH = 64
@@ -433,11 +432,6 @@ class TrainedModel:
         return {name: self.compiled(f) for name, f in self._functions.items()}
 
 
-def abstract_weights(description: Description) -> tuple[Any, Any]:
-    """Return shapes and dtypes of the parameters and the other state of a model."""
-    return split_model(description.abstract)[1:]
-
-
 def make_model(
     about: Description,
     params: Any,
@@ -453,28 +447,5 @@ def make_model(
     Raises:
       UserError: they are of another model, or its task is of a plug-in that is missing.
     """
-    if about.task not in tasks.TASKS and not own.is_own(about.task):
-        raise UserError(
-            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
-            "install the package whose plug-in has it"
-        )
-    wanted = abstract_weights(about)
-    found, kinds = by_path((params, model_state)), by_path(wanted)
-    fitted = {}
-    for path in kinds.keys() & found.keys():
-        array, kind = np.asarray(found[path]), kinds[path]
-        if array.ndim == kind.ndim + 1 and path.startswith("1/"):
-            array = array.mean(-2, dtype=np.promote_types(array.dtype, np.float32))
-        if array.shape == kind.shape:
-            fitted[path] = array.astype(kind.dtype)
-    differing = sorted((kinds.keys() | found.keys()) - fitted.keys())
-    if differing:
-        first = differing[0].partition("/")[2]
-        raise UserError(
-            f"{where} does not fit model.name = {about.model.name!r}: {first} and "
-            f"{len(differing) - 1} more arrays are missing or have other shapes; the "
-            "code of the model has changed since it was trained"
-        )
-    tree = jax.tree.structure(wanted)
-    fitted_params, fitted_state = tree.unflatten(fitted[path] for path in kinds)
-    return TrainedModel(about, fitted_params, fitted_state, origin)
+    fitted = fit_arrays(about, params, model_state, where)
+    return TrainedModel(about, *fitted, origin)

@@ -15,8 +15,8 @@ from jaxtrain.data.image_files import shown
 from jaxtrain.engine import passes
 from jaxtrain.engine.finite import NOT_FINITE, Checked
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import AnyImage, to_pixels
+from jaxtrain.weights.description import Description
 
 # Images that a thread reads at once: all threads have a part of the first batch.
 UNIT = 8

@@ -21,7 +21,6 @@ from jaxtrain.config import Config, own_parts
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, PassResult
 from jaxtrain.evaluation.subject import open_subject
-from jaxtrain.inference.description import MODEL
 from jaxtrain.inference.ensemble import join
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.run_id import RunId, read_of_run
@@ -32,6 +31,7 @@ from jaxtrain.tools.joinable import check_alike, find_validation
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import versions
 from jaxtrain.training.state import num_params
+from jaxtrain.weights.description import MODEL
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from importlib import metadata
 from typing import Any
 
 import jaxtrain
-from jaxtrain.inference.description import Description
 from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.setup import Setup
+from jaxtrain.weights.description import Description
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 

@@ -7,38 +7,33 @@ the weights, so that a run that goes on needs them no more.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.data_combinations import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
-from jaxtrain.errors import CheckpointError, UserError, counted
-from jaxtrain.inference import load
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained
+from jaxtrain.errors import UserError, counted
 from jaxtrain.models import CLASSIFIERS, MODELS, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
-from jaxtrain.models.weights.channels import statistics
-from jaxtrain.models.weights.identify import parse_reference
-from jaxtrain.models.weights.sources import IN_TRAINING, lasting_options
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
-from jaxtrain.training.methods import weights_options
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
+from jaxtrain.weights.channels import statistics
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.resolve import NUM_SHOWN, load_named
+from jaxtrain.weights.sources import IN_TRAINING, lasting_options
+from jaxtrain.weights.spec import named_by, path_of
+from jaxtrain.weights.stored import Weights
 
 # Of the section `data`.
 RESIZING = ("interpolation", "crop_pct", "crop_mode")
 PREPARED = (*RESIZING, "mean", "std")
-# Digits of a digest that are shown.
-NUM_SHOWN = 12
 
 
 class Settled(NamedTuple):
@@ -53,7 +48,7 @@ class Settled(NamedTuple):
     """
 
     config: Config
-    trained: Trained | None
+    trained: Weights | None
     method: Method
 
 
@@ -81,8 +76,6 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     else:
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
-        field = f"model.pretrained = {model.pretrained!r}"
-        check_agree(digest, field)
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
@@ -168,110 +161,35 @@ def _options(model: ModelConfig) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v not in (None, {})}
 
 
-def check_agree(digest: str, field: str) -> None:
-    """Check that all processes of a run have found the same weights.
-
-    Args:
-      digest: SHA-256 of those of this process.
-      field: Field that names them, for messages.
-
-    Raises:
-      UserError: They differ.
-    """
-    digests = peers.gather(digest)
-    for process, digest in enumerate(digests):
-        if digest != digests[0]:
-            raise UserError(
-                f"{field} is {digest[:NUM_SHOWN]} for "
-                f"process {process} and {digests[0][:NUM_SHOWN]} for process 0 "
-                "(sha256): give all of them the same file"
-            )
-
-
 def check_kept(config: Config, workdir: Path) -> None:
     """Refuse to move aside the run whose weights another is to begin with, or asks.
 
     Raises:
       UserError: They lie in the folder.
     """
-    options = config.train.method_options
-    named: dict[str, Any] = {"model.pretrained": config.model.pretrained}
-    for name in weights_options():
-        named[f"train.method_options: {name}"] = options.get(name)
-    for field, path in named.items():
-        if path is None:
-            continue
-        reference = parse_reference(str(path))
-        place = Path(str(path)) if reference is None else reference.file
-        if place.resolve().is_relative_to(workdir.resolve()):
+    for field, path in named_by(config).items():
+        if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
                 f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
                 "it: choose another --workdir"
             )
 
 
-def open_weights(model: ModelConfig) -> Trained:
-    """Open the weights that a config names.
+def open_weights(model: ModelConfig) -> Weights:
+    """Load the weights that a config names, the same in all processes.
 
     Raises:
       UserError: They are not there, or not those of `model.pretrained_digest`.
     """
     assert model.pretrained is not None
-    field = f"model.pretrained = {model.pretrained!r}"
     backbone = backbone_config(model)
     models = (model,) if backbone is None else (model, backbone)
-    trained = find_weights(model.pretrained, field, models)
-    check_meant(trained, model.pretrained_digest, "model.pretrained_digest")
-    return trained
+    return load_named(
+        model.pretrained, "model.pretrained", model.pretrained_digest, models
+    )
 
 
-def check_meant(trained: Trained, digest: str | None, field: str) -> None:
-    """Check that weights have the digest that was given.
-
-    Args:
-      trained: Weights that were found.
-      digest: First digits of their SHA-256; None: any.
-      field: Field that gives it, for messages.
-
-    Raises:
-      UserError: They are others.
-    """
-    if not trained.digest().startswith(digest or ""):
-        raise UserError(
-            f"{field} = {digest!r}, and that of {trained.where} is "
-            f"{trained.digest()}: these are other weights than were meant"
-        )
-
-
-def find_weights(place: str, field: str, models: Sequence[ModelConfig] = ()) -> Trained:
-    """Find the weights that a field of the config names.
-
-    Their arrays are read later, when the run starts.
-
-    Raises:
-      UserError: They are not there, or damaged.
-    """
-
-    def damaged(error: CheckpointError) -> UserError:
-        return UserError(
-            f"{field}: {error}; restore it from a copy, or give other weights"
-        )
-
-    try:
-        trained = load.find(place, models)
-    except CheckpointError as error:
-        raise damaged(error) from None
-
-    def read() -> Mapping[str, np.ndarray]:
-        try:
-            return trained.read()
-        except CheckpointError as error:
-            raise damaged(error) from None
-
-    return dataclasses.replace(trained, read=read)
-
-
-def settle_statistics(config: Config, trained: Trained | None, channels: int) -> Config:
+def settle_statistics(config: Config, trained: Weights | None, channels: int) -> Config:
     """Fill in mean and deviation of images of so many channels, likewise."""
     if trained is None or config.data.mean is not None:
         return config
@@ -287,7 +205,7 @@ def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
 
 
 def describe_settled(
-    recipe: Config, config: Config, trained: Trained | None
+    recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
     """Return rows of the start table: what weights, and what was taken from them."""
     model = config.model
@@ -311,7 +229,7 @@ def describe_settled(
     return {name: text for name, text in rows.items() if text}
 
 
-def _theirs(trained: Trained, config: Config) -> dict[str, Any]:
+def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
     """Return what the weights were trained with, by the paths of the fields."""
     about = trained.about
     found: dict[str, Any] = {}

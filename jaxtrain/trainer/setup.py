@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
-from jaxtrain.inference.trained import Trained
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
@@ -43,6 +42,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
+from jaxtrain.weights.stored import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Setup:
 
     config: Config
     recipe: Config
-    trained: Trained | None
+    trained: Weights | None
     layout: Layout
     execution: Execution
     policy: Policy

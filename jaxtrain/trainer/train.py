@@ -13,7 +13,6 @@ from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
 from jaxtrain.errors import CheckpointError, Interrupted
-from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
 from jaxtrain.processes.signals import StopSignals
@@ -45,6 +44,7 @@ from jaxtrain.trainer.summary import summarize
 from jaxtrain.trainer.tables import describe, describe_result
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.state import TrainState, as_dict
+from jaxtrain.weights.description import MODEL
 
 
 def train(

@@ -22,12 +22,13 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.trainer.features import with_features
-from jaxtrain.trainer.pretrained import Start, first_weights, plan_start
+from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.base import Metrics
+from jaxtrain.weights.stored import Transfer
 
 
 class StepBatch(NamedTuple):
@@ -90,7 +91,7 @@ class Trainer(Setup):
         return make_programs(self)
 
     @cached_property
-    def pretrained(self) -> Start | None:
+    def pretrained(self) -> Transfer | None:
         """Trained weights to begin with, compared with the model; None: there are none.
 
         Raises:

@@ -20,8 +20,8 @@ from jaxtrain.data.input_kind import INPUT, PICTURES, InputKind
 from jaxtrain.data.opening import complete
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.weights.description import Description
 from tests.helpers import taught
 
 SHAPE = (4, 4, 1)

@@ -27,7 +27,8 @@ from jaxtrain.export import export as export_lib
 from jaxtrain.export.check import padded
 from jaxtrain.export.exporter import EXPORTERS, find_exporter
 from jaxtrain.export.request import HALF, Request
-from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.digits import read_test
 from tests.helpers.rows import each_row
 from tests.helpers.untrained import untrained

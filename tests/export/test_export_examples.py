@@ -17,8 +17,9 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.inference import folder
-from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
 from tests.helpers.processes import ROOT
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.models.weights import files as weights
+from jaxtrain.weights import files as weights
 
 
 def files(folder: Path) -> list[Path]:

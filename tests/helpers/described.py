@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.inference.description import Description
+from jaxtrain.weights.description import Description
 
 
 def describe(model: ModelConfig | str, shape: Any, **fields: Any) -> Description:

@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import abstract_weights, make_model
+from jaxtrain.inference.model import make_model
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import abstract_weights
 
 # A small teacher of grey images, with what tests change.
 TEACHER: dict[str, Any] = {

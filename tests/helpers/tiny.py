@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.models.weights.names import ArrayNames, after_flatten
-from jaxtrain.models.weights.sources import WeightsSource
+from jaxtrain.weights.names import ArrayNames, after_flatten
+from jaxtrain.weights.sources import WeightsSource
 from tests.helpers import seeded
 
 STORED = Path(__file__).parents[1] / "stored" / "torch"

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
 
 

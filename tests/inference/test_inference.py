@@ -16,8 +16,9 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
 from tests.helpers.digits import read_test
 from tests.helpers.edited import edit

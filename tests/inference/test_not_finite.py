@@ -14,8 +14,9 @@ from jaxtrain.cli import main
 from jaxtrain.engine.finite import NOT_FINITE, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel, make_model
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
 from tests.helpers.images import encode
 from tests.helpers.rows import each_row

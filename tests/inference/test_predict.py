@@ -27,18 +27,12 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.inference import (
-    folder,
-    found,
-    gradcam,
-    predict,
-    sinks,
-    stream,
-)
+from jaxtrain.inference import folder, found, gradcam, predict, sinks, stream
 from jaxtrain.inference.cells import from_cell
 from jaxtrain.inference.gradcam import draw
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.training import forward
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers import command
 from tests.helpers.described import describe
 from tests.helpers.images import encode

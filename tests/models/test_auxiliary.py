@@ -15,9 +15,10 @@ from jaxtrain import models
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
-from jaxtrain.inference.model import TrainedModel, abstract_weights
+from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.build import build_task
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.described import describe
 from tests.helpers.numerics import close

@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain import own
 from jaxtrain.config import OptimizerConfig, TrainConfig
-from jaxtrain.inference.load import load_step
+from jaxtrain.inference.load import load_model
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import first_state
 from jaxtrain.training.optimizers import make_optimizer
@@ -97,7 +97,7 @@ def test_a_run_goes_on_on_other_devices_and_is_evaluated(cli: Cli):
     evals = [read_lines(w, "eval") for w in (whole, parts)]
     for one, other in zip(*evals, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=CLOSE["rtol"])
-    states = [load_step(w, 6).model_state for w in (whole, parts)]
+    states = [load_model(w, 6).model_state for w in (whole, parts)]
     assert states[0]["scale"]["count"] == 12
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **CLOSE), *states)
     cli.done("evaluate", "--workdir", "parts", "--trust")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -11,18 +10,18 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import plain_spec
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.models.weights.names import OWN
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.model_checks import check_outputs
-from jaxtrain.trainer.pretrained import plan_start
 from jaxtrain.training.state import split_model
+from jaxtrain.weights.adapt import compare
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN
+from jaxtrain.weights.stored import Weights, shapes_of
 from tests.helpers import described
 
 HERE = "tests.models.test_output_spec"
@@ -132,12 +131,7 @@ def test_classes_of_other_names_get_new_heads(same: bool):
     params, model_state = split_model(about.blueprint().abstract())[1:]
     shapes = shapes_of((params, model_state))
     stored = {OWN.name(path): shape for path, shape in shapes.items()}
-    setup: Any = SimpleNamespace(
-        config=SimpleNamespace(model=about.model),
-        create=SimpleNamespace(blueprint=about.blueprint()),
-        abstract_state=SimpleNamespace(params=params, model_state=model_state),
-        task=SimpleNamespace(class_names=names if same else names[::-1], settled={}),
-    )
-    start = plan_start(setup, Trained("here", about, stored, str, dict))
-    assert start is not None
+    weights = Weights("here", about, stored, str, dict)
+    mine = names if same else names[::-1]
+    start = compare(weights, about.blueprint(), class_names=mine)
     assert start.kept == (set() if same else shapes.keys())

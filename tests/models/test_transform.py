@@ -11,11 +11,11 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference.load import load_step
+from jaxtrain.inference.load import load_model
 from jaxtrain.models.blueprint import MODEL_CHANGES, Blueprint
 from jaxtrain.models.copied import copied_paths
-from jaxtrain.models.weights import sources
 from jaxtrain.training.state import split_model
+from jaxtrain.weights import sources
 from tests.helpers import transforms
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import Cli
@@ -110,7 +110,7 @@ def test_it_begins_with_weights_that_were_trained_without(cli: Cli):
     assert run("plain", None).code == 0
     start = ("--model.pretrained", "plain", "--seed", 1)
     assert run("tuned", "scaled", *start).code == 0
-    plain, tuned = (load_step(cli.directory / n, 2) for n in ("plain", "tuned"))
+    plain, tuned = (load_model(cli.directory / n, 2) for n in ("plain", "tuned"))
     for one, other in zip(
         *map(jax.tree.leaves, (plain.params, tuned.params)), strict=True
     ):

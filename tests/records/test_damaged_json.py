@@ -14,19 +14,22 @@ import jax
 import numpy as np
 import pytest
 
+from jaxtrain import weights
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.export import run_saved
-from jaxtrain.inference import description, folder, load, temperature
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import abstract_weights, make_model
+from jaxtrain.inference import folder, temperature
+from jaxtrain.inference.model import make_model
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.json_files.write import write_digested
-from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, read_summary
+from jaxtrain.weights import description
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers import tiny
 from tests.helpers.edited import edit
 from tests.helpers.logged import logged_run
@@ -115,7 +118,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def read_exported(root: Path) -> Any:
-    found = load.find(str(root / "model"))
+    found = weights.load(str(root / "model"))
     return found.about, found.origin, sorted(found.read())
 
 
@@ -361,7 +364,7 @@ def test_a_config_of_others_with_other_values_is_told_or_taken(
         values["pretrained_cfg"]["interpolation"] = {} if i == 0 else "bilinear"
         path.write_bytes(change(draw, json.dumps(values).encode()))
         try:
-            load.find(str(path.parent)).read()
+            weights.load(str(path.parent)).read()
         except UserError as error:
             assert len(str(error)) < 1500
             found += 1

@@ -13,11 +13,12 @@ from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, to_json
 from jaxtrain.errors import UserError
-from jaxtrain.inference import folder, temperature
-from jaxtrain.inference.description import Description
+from jaxtrain.inference import temperature
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.json_files.write import write_json
 from jaxtrain.records.workdir import open_workdir, read_summary
+from jaxtrain.weights import folder
+from jaxtrain.weights.description import Description
 from tests.helpers.waiting import PATIENCE
 
 DESCRIPTION = Description(

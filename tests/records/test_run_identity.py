@@ -23,14 +23,14 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import OtherRunError, UserError
-from jaxtrain.inference.description import MODEL, Description
-from jaxtrain.inference.model import abstract_weights
 from jaxtrain.json_files.run_id import FIELD, NUM_SHOWN, RunId
 from jaxtrain.json_files.write import write_digested
 from jaxtrain.records.workdir import SUMMARY, open_workdir, read_summary
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trainer.summary import describe_data
+from jaxtrain.weights.description import MODEL, Description
+from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.edited import edit
 from tests.helpers.installed import installed
 from tests.helpers.recipes import recipe, write_recipe

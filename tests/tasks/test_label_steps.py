@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxtrain.models.weights.sources import SOURCES
+from jaxtrain.weights.sources import SOURCES
 from tests.helpers import labelled, tiny
 from tests.helpers.numerics import FP64
 from tests.helpers.processes import Cli

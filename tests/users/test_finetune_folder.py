@@ -8,9 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from jaxtrain.cli import main
-from jaxtrain.models.weights.families import RESNET
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
+from jaxtrain.weights.families import RESNET
 from tests.helpers import seeded
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.images import encode

@@ -5,8 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from jaxtrain.weights.identify import shapes_there
+from jaxtrain.weights.sources import SOURCES
 from tests.helpers.processes import ROOT
 
 TEXT = (ROOT / "docs" / "python.md").read_text()
@@ -34,11 +38,15 @@ def test_examples_give_what_the_page_says(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
+    row = SOURCES["resnet18"][1]
+    shapes = shapes_there(row, "resnet18", 3, 1000)
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    save_file(arrays, "resnet18.safetensors")
     names: dict[str, Any] = {}
     examples = [
         x for text in BLOCKS for x in doctest.DocTestParser().get_examples(text)
     ]
-    assert len(BLOCKS) == 9 and sum(bool(x.want) for x in examples) >= 10
+    assert len(BLOCKS) == 10 and sum(bool(x.want) for x in examples) >= 10
     for example in examples:
         found = run(example, names)
         expected = example.exc_msg or example.want

@@ -50,11 +50,11 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
         from jaxtrain.inference import folder
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.plugins.averaging.average import average
         from jaxtrain.records.run_log import show_table
         from jaxtrain.tools.joinable import find_validation
+        from jaxtrain.weights.trust import trust
 
     places = [Path(text) for text in arguments.models]
     if not places or not is_run(places[0]):

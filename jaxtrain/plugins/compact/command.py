@@ -54,11 +54,11 @@ def run(arguments: CompactArguments, signals: StopSignals) -> None:
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.inference import folder
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.plugins.compact.compact import Limits, compact, open_channels
         from jaxtrain.plugins.compact.onnx_times import onnx_times
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.weights.trust import trust
 
     if arguments.trust:
         trust(arguments.workdir)

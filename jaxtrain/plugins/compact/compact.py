@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.plugins.compact.channels.cut import take
 from jaxtrain.plugins.compact.channels.groups import NUM_IMAGES, ChannelMap, channels_of
@@ -22,6 +21,7 @@ from jaxtrain.plugins.compact.importance import Importance
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import path_name
+from jaxtrain.weights.description import Description
 
 # Numbers of the units of groups that stay, ascending.
 Kept = Mapping[str, np.ndarray]

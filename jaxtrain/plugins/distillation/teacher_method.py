@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxtrain.errors import UserError
-from jaxtrain.inference.trained import Trained
 from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import (
-    NUM_SHOWN,
     TeacherWeights,
     plan_teacher,
 )
 from jaxtrain.tasks.base import Task
-from jaxtrain.trainer.settle import check_agree, check_meant, find_weights
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
+from jaxtrain.weights.resolve import NUM_SHOWN, load_named
+from jaxtrain.weights.stored import Weights
 
 
 class TeacherMethod(Method):
@@ -36,7 +35,7 @@ class TeacherMethod(Method):
     teacher_digest: str | None = None
     teacher_precision: str | None = None
     caches_teacher: bool = False
-    trained: Trained | None = None
+    trained: Weights | None = None
 
     def taught_by(
         self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
@@ -61,17 +60,14 @@ class TeacherMethod(Method):
     ) -> tuple[Method, dict[str, Any]]:
         if self.teacher is None:
             return self, {**options}
-        field = f"train.method_options: teacher = {self.teacher!r}"
-        trained = find_weights(self.teacher, field)
+        field = "train.method_options: teacher"
+        trained = load_named(self.teacher, field, self.teacher_digest)
         found = trained.digest()
-        check_agree(found, field)
-        digest = "train.method_options: teacher_digest"
-        check_meant(trained, self.teacher_digest, digest)
         taught = begun.get("teacher_digest", found)
         if begun.get("teacher") == self.teacher and taught != found:
             raise UserError(
-                f"{field} has changed since the run began: its sha256 was "
-                f"{str(taught)[:NUM_SHOWN]}, and that of {trained.where} is "
+                f"{field} = {self.teacher!r} has changed since the run began: its "
+                f"sha256 was {str(taught)[:NUM_SHOWN]}, and that of {trained.where} is "
                 f"{found[:NUM_SHOWN]}; restore it, or begin anew with --fresh or "
                 "another --workdir"
             )

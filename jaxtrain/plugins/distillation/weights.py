@@ -21,10 +21,6 @@ from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError, counted
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.model import abstract_weights
-from jaxtrain.inference.trained import Trained, ours, shapes_of
-from jaxtrain.parallel.placed import put_like
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
@@ -34,10 +30,13 @@ from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
-from jaxtrain.trees import num_bytes, path_name
+from jaxtrain.trees import num_bytes
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.resolve import NUM_SHOWN
+from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
-# Classes that a message names, and digits of a digest that are shown.
-MAX_NAMED, NUM_SHOWN = 3, 12
+# Classes that a message names.
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class TeacherWeights(MethodInputs):
       reason: Why it is; "" where the outputs are kept.
     """
 
-    trained: Trained
+    trained: Weights
     weights: tuple[Any, Any]
     asked: Teacher
     answers: Any = None
@@ -69,12 +68,7 @@ class TeacherWeights(MethodInputs):
         Raises:
           UserError: They are damaged.
         """
-        stored = self.trained.read()
-
-        def place(path: Any, x: Any) -> jax.Array:
-            return put_like(self.trained.take(stored, ours(path_name(path))), x)
-
-        return jax.tree_util.tree_map_with_path(place, self.weights)
+        return Transfer(self.trained).fill(self.weights)
 
     def load(
         self,
@@ -110,7 +104,7 @@ class TeacherWeights(MethodInputs):
 
 
 def plan_teacher(
-    trained: Trained,
+    trained: Weights,
     named: str,
     context: MethodContext,
     *,
@@ -137,12 +131,7 @@ def plan_teacher(
     _check_images(about, source.input, images.shape, named)
     about.check_is_one(named)
     weights = abstract_weights(about)
-    differences = trained.differences(shapes_of(weights))
-    if differences:
-        raise UserError(
-            f"{named} does not fit its own description: {differences}; the code of "
-            "the model, or the file, is another"
-        )
+    trained.check_whole(weights, f"{named} does not fit its own description")
     policy = parse(about.precision)
     # Paths of its arrays may be those of other arrays in the student.
     alone = dataclasses.replace(

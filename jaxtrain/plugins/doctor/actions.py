@@ -64,11 +64,11 @@ def preview(arguments: "DataArguments") -> None:
     """Draw the first training images of a recipe into a PNG file."""
     import jax
 
-    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
     from jaxtrain.plugins.report.preview import draw_preview
     from jaxtrain.records.whole import reported, whole
     from jaxtrain.trainer.setup import build_setup
+    from jaxtrain.weights.trust import trust_recipe
 
     if arguments.config is None:
         raise UserError("--preview: give the recipe, --config FILE")

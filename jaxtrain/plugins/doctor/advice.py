@@ -13,10 +13,10 @@ from jaxtrain import own, tasks
 from jaxtrain.config import DataConfig
 from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
-from jaxtrain.inference import load
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.weights import load
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Up to this size images are small: a small network, shifts of a few pixels.
@@ -69,7 +69,7 @@ def find_weights(pretrained: str) -> StartWeights:
       UntrustedError: They are of a model of the user's own, which was not allowed.
       UserError: There are none that this version reads.
     """
-    about = load.find(pretrained).about
+    about = load(pretrained).about
     # The recipe will name it, and what a recipe names is loaded.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape

@@ -58,7 +58,7 @@ def run(arguments: "DataArguments") -> None:
 
 def _trust(arguments: "DataArguments") -> None:
     """Allow the own parts of the run; without one nothing is opened that names any."""
-    from jaxtrain.inference.trust import trust, trust_recipe
+    from jaxtrain.weights.trust import trust, trust_recipe
 
     recipe, workdir = arguments.config, arguments.workdir
     of_run = recipe is not None and is_saved(recipe)

@@ -53,13 +53,13 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     """Look at the images, write the recipe, time some steps, and print all that."""
     from jaxtrain.config.recipe import load_config
     from jaxtrain.data.opening import complete
-    from jaxtrain.inference.trust import trust
     from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
     from jaxtrain.plugins.doctor.recipes import recipe_text
     from jaxtrain.plugins.doctor.survey import survey
     from jaxtrain.plugins.plan.estimate import estimate
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
+    from jaxtrain.weights.trust import trust
 
     out, source = arguments.out, complete(arguments.data)
     if out.suffix != ".py":

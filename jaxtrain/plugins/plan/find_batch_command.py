@@ -44,11 +44,11 @@ class FindBatchArguments:
 
 def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     """Find it, show what was tried, and write `find_batch.json`."""
-    from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.plugins.plan import find_batch
     from jaxtrain.plugins.plan.memory import parse_bytes
     from jaxtrain.plugins.plan.targets import parse_target
     from jaxtrain.records.workdir import folder_of_results
+    from jaxtrain.weights.trust import trust_recipe
 
     target = parse_target(arguments.target, arguments.nodes)
     memory = arguments.memory

@@ -53,9 +53,9 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
 
             target = parse_target(arguments.target, arguments.nodes)
             compiler.enter_context(gpu_compiler.ready(target))
-            from jaxtrain.inference.trust import trust_recipe
             from jaxtrain.plugins.plan import planning
             from jaxtrain.records.workdir import folder_of_results
+            from jaxtrain.weights.trust import trust_recipe
 
         if arguments.price is not None and arguments.price < 0:
             raise UserError(f"--price {arguments.price}: expected 0 or more")

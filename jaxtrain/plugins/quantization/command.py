@@ -57,7 +57,6 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
         from jaxtrain import load_model
         from jaxtrain.export import images
         from jaxtrain.inference import folder
-        from jaxtrain.inference.trust import trust
         from jaxtrain.parallel import devices
         from jaxtrain.plugins.quantization.quantize import check, quantize
         from jaxtrain.plugins.quantization.rounding_loss import (
@@ -66,6 +65,7 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
             rounding_loss,
         )
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.weights.trust import trust
 
     if arguments.trust:
         trust(arguments.workdir)

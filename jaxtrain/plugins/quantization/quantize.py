@@ -20,7 +20,7 @@ from flax import nnx
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.inference.agreement import class_agreement, pixel_agreement
-from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
+from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.layers import Conv, Linear
 from jaxtrain.parallel import sharding
@@ -29,6 +29,7 @@ from jaxtrain.plugins.quantization.range_search import Method, Seen, choose_rang
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
+from jaxtrain.weights.stored import abstract_weights
 
 # Images that are computed at once, and values of an activation that each such batch
 # gives to its sample.

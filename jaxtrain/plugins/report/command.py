@@ -35,11 +35,11 @@ class ReportArguments:
 def run(arguments: ReportArguments, signals: StopSignals) -> None:
     """Write the page."""
     from jaxtrain import atomic_file
-    from jaxtrain.inference.trust import trust
     from jaxtrain.plugins.report.history import read_history
     from jaxtrain.plugins.report.sweep import make_sweep_page
     from jaxtrain.plugins.report.sweep_file import read_sweep
     from jaxtrain.records.workdir import COMPARISON, REPORT
+    from jaxtrain.weights.trust import trust
 
     sweep = read_sweep(arguments.workdir) if arguments.workdir.is_dir() else None
     comparing = "--compare" if arguments.compare else "a sweep" if sweep else ""

@@ -12,8 +12,6 @@ from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import is_run
 from jaxtrain.errors import CheckpointError, OtherRunError, UserError, counted
-from jaxtrain.inference import mistaken
-from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.plugins.profiler.step_profile import PROFILE, StepProfile, read_profile
 from jaxtrain.plugins.report.pages.charts import Point
@@ -21,6 +19,8 @@ from jaxtrain.records.metrics_file import parse_line
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.training.sparsity import ModelSparsity
+from jaxtrain.weights import spec
+from jaxtrain.weights.description import MODEL
 
 T = TypeVar("T")
 
@@ -210,12 +210,12 @@ def read_history(workdir: Path) -> History:
     """
     has_any = any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY))
     if not has_any or not is_run(workdir):
-        found = mistaken.what_is(workdir)
+        found = spec.what_is(workdir)
         what = found.what if found else "a model without a run"
         it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(
             f"--workdir {workdir}: holds neither {CONFIG} nor {METRICS} of a run"
-            f"{it_is}: {mistaken.RUN}, as a report is about one"
+            f"{it_is}: {spec.RUN}, as a report is about one"
         )
     missing: list[str] = []
 

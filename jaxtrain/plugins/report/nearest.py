@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.engine.finite import check_finite, finite_rows
-from jaxtrain.inference.load import load_step
+from jaxtrain.inference.load import load_model
 from jaxtrain.plugins.report.examples import NearExample, Sample
 from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.sample import (
@@ -50,7 +50,7 @@ def find_nearest(
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
-    source, model = setup.splits.named()[split], load_step(workdir, step)
+    source, model = setup.splits.named()[split], load_model(workdir, step)
     readout = model.readout
     assert readout is not None
 

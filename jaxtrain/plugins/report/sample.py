@@ -21,7 +21,7 @@ from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.engine import passes
 from jaxtrain.engine.finite import check_finite, finite_rows
-from jaxtrain.inference.load import load_step
+from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.trainer.programs import unaugmented
@@ -83,7 +83,7 @@ def predict_some(
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
-    source, model = setup.splits.named()[split], load_step(workdir, step)
+    source, model = setup.splits.named()[split], load_model(workdir, step)
 
     def found(batch: Batch, outputs: Any) -> Any:
         chances = setup.task.probabilities(outputs)
@@ -125,7 +125,7 @@ def find_worst(
       UserError: The model is none that this version reads.
       CheckpointError: The checkpoint is damaged.
     """
-    source, model = setup.splits.named()[split], load_step(workdir, step)
+    source, model = setup.splits.named()[split], load_model(workdir, step)
     about, task = model.description, setup.task
 
     def found(batch: Batch, outputs: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from jaxtrain.models.weights.families import RESNET
-from jaxtrain.models.weights.names import POINTWISE, ArrayNames
+from jaxtrain.weights.families import RESNET
+from jaxtrain.weights.names import POINTWISE, ArrayNames
 
 _BACKBONE = {
     ours: f"backbone.{theirs}"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from jaxtrain.models.weights.names import ArrayNames
-from jaxtrain.models.weights.sources import Sources, WeightsSource
 from jaxtrain.plugins.segmentation import map_families, voc
+from jaxtrain.weights.names import ArrayNames
+from jaxtrain.weights.sources import Sources, WeightsSource
 
 
 def _maps(name: str, names: ArrayNames) -> Sources:

@@ -56,10 +56,10 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
     _check(arguments)
     from jaxtrain.inference import temperature
     from jaxtrain.inference.load import load_model
-    from jaxtrain.inference.trust import trust
     from jaxtrain.parallel import devices
     from jaxtrain.plugins.serve.limits import ServiceLimits, most_connections
     from jaxtrain.plugins.serve.server import listen, serve
+    from jaxtrain.weights.trust import trust
 
     with listen(arguments.host, arguments.port) as socket:
         if arguments.trust:

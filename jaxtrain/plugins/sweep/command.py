@@ -52,12 +52,12 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         raise UserError(f"sweep needs Optuna: {extras.install('sweep')}")
     _check(arguments)
     with collector.held_back():
-        from jaxtrain.inference.trust import trust_recipe
         from jaxtrain.parallel import devices
         from jaxtrain.plugins.sweep.results import finish
         from jaxtrain.plugins.sweep.study import reported
         from jaxtrain.plugins.sweep.work import SweepWorker
         from jaxtrain.records.workdir import folder_of_results, follow
+        from jaxtrain.weights.trust import trust_recipe
 
     config = arguments.overrides
     if arguments.trust:

@@ -27,11 +27,8 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import datasets, sources
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
-from jaxtrain.inference import folder, load, trust
+from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
-from jaxtrain.inference.trained import Trained, shapes_of
-from jaxtrain.models.weights.names import OWN
-from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
@@ -49,6 +46,10 @@ from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.step import make_train_step
+from jaxtrain.weights import resolve, trust
+from jaxtrain.weights.names import OWN
+from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import Transfer, Weights, abstract_weights, shapes_of
 from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import layered, take_steps
@@ -230,7 +231,7 @@ def planned(
     about = taught.describe(**changes)
     shapes = shapes_of(taught.weights(about))
     stored = {OWN.name(path): shape for path, shape in shapes.items()}
-    trained = Trained("here", about, stored, str, dict)
+    trained = Weights("here", about, stored, str, dict)
     options: dict[str, Any] = {"teacher": "runs/teacher"}
     train = TrainConfig(steps=1, method="distillation", method_options=options)
     images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
@@ -374,13 +375,13 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
 def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPatch):
     shown: list[str] = []
     monkeypatch.setattr(trust, "trust", shown.append)
-    trust.trust_pretrained(config_of("runs/teacher"))
+    trust.trust_recipe(None, config_of("runs/teacher"))
     assert shown == ["runs/teacher"]
     with pytest.raises(UserError, match="or a teacher: what the recipe"):
-        trust.trust_pretrained(Config())
+        trust.trust_recipe(None, Config())
 
 
-def opened(settled: Settled) -> Trained:
+def opened(settled: Settled) -> Weights:
     """Return the weights of the teacher of a run."""
     method = settled.method
     assert isinstance(method, Distillation) and method.trained is not None
@@ -412,14 +413,14 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     place = taught.write_teacher(tmp_path / "teacher")
-    trained = load.find(str(place))
+    trained = resolve.load(str(place))
 
     def fail(*_: Any) -> Any:
         raise DamagedError("step 8: params/conv1 is not what was saved")
 
     told = r"train.method_options: teacher = .*teacher': step 8: params/conv1 is not"
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
-        monkeypatch.setattr(load, "find", find)
+        monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):
             opened(settle(config_of(place))).read()
     model = ModelConfig(name="convnet", width=0.125, pretrained=str(place))
@@ -433,11 +434,12 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
     params["conv1"]["kernel"][0, 0, 0, 0] = np.nan
     origin = {"step": None, "run": None, "weights": ""}
     folder.write(make_model(about, params, model_state, origin, ""), tmp_path / "nan")
-    trained = load.find(str(tmp_path / "nan"))
-    stored = trained.read()
-    trained.take(stored, "norm1/scale")
+    trained = resolve.load(str(tmp_path / "nan"))
+    layers = abstract_weights(trained.about)[0]
+    put = Transfer(trained).fill
+    put(({"norm1": layers["norm1"]}, {}), lambda x, _: x)
     with pytest.raises(UserError, match=r"nan.*conv1.kernel is not finite"):
-        trained.take(stored, "conv1/kernel")
+        put((layers, {}), lambda x, _: x)
 
 
 @each_row(

@@ -15,15 +15,15 @@ from safetensors.numpy import save_file
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference.load import find
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights.names import ArrayNames
-from jaxtrain.models.weights.sources import WEIGHTS
 from jaxtrain.plugins.segmentation import voc
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import by_path, path_name
+from jaxtrain.weights import load
+from jaxtrain.weights.names import ArrayNames
+from jaxtrain.weights.sources import WEIGHTS
 from tests.helpers import seeded
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
@@ -177,7 +177,7 @@ def write_weights(path: Path, name: str, num_outputs: int, **options: Any) -> No
 def test_a_file_of_torchvision_is_known(tmp_path: Path):
     path = tmp_path / "fcn_resnet50_coco-1167a1af.safetensors"
     write_weights(path, "fcn_resnet50", 21)
-    about = find(str(path), ()).about
+    about = load(path).about
     assert about.model == ModelConfig(name="fcn_resnet50", aux_weight=0.0)
     assert about.task == "segmentation" and about.class_names == voc.LABELS
     assert about.output_spec == (520, 520, 21) and about.crop_pct == 1.0

@@ -13,8 +13,8 @@ from PIL import Image
 from jaxtrain import load_model
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.pixel_classes import IGNORED
-from jaxtrain.inference import trust
 from jaxtrain.plugins.plan import estimate
+from jaxtrain.weights import trust
 from tests.helpers.masked import NAMES, SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import Cli

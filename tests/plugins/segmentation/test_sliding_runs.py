@@ -11,8 +11,8 @@ from PIL import Image
 
 from jaxtrain import load_model
 from jaxtrain.data.window_grid import starts
-from jaxtrain.inference import trust
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.weights import trust
 from tests.helpers.masked import SIDE, mask_recipe, shapes, write_masks
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT, Cli

@@ -10,8 +10,8 @@ from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data.input_kind import PICTURES
 from jaxtrain.data.opening import complete, open_store
 from jaxtrain.errors import UserError
-from jaxtrain.inference.description import Description
 from jaxtrain.plugins.sound.sound_input import SoundInput
+from jaxtrain.weights.description import Description
 from tests.helpers import taught
 from tests.helpers.rows import each_row
 

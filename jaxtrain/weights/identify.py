@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jmp
 from flax import nnx
@@ -13,15 +13,15 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.invocation import command
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.weights.names import Differences, Shapes
-from jaxtrain.models.weights.sources import (
+from jaxtrain.trees import by_path
+from jaxtrain.weights.names import Differences, Shapes
+from jaxtrain.weights.sources import (
     Library,
     WeightsSource,
     all_sources,
     lasting_options,
     sources_of,
 )
-from jaxtrain.trees import by_path
 
 # Our name of a model, and the same model there.
 Row = tuple[str, WeightsSource]
@@ -31,14 +31,6 @@ FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 NUM_NEAREST = 3
 # Channels and outputs of a file without its first or its last layer.
 CHANNELS, NUM_OUTPUTS = 3, 1000
-
-
-class Reference(NamedTuple):
-    """A file whose architecture, such as `resnet50.a1_in1k`, the user names."""
-
-    library: Library
-    architecture: str
-    file: Path
 
 
 class Identified(NamedTuple):
@@ -55,24 +47,6 @@ class Identified(NamedTuple):
     source: WeightsSource
     channels: int
     num_outputs: int
-
-
-def parse_reference(text: str) -> Reference | None:
-    """Return the parts of LIBRARY:ARCHITECTURE=FILE; None: it is something else.
-
-    Raises:
-      UserError: It begins with a library, and has no architecture or no file.
-    """
-    library, colon, rest = text.partition(":")
-    if not colon or library not in get_args(Library):
-        return None
-    architecture, _, file = rest.partition("=")
-    if not architecture or not file:
-        raise UserError(
-            f"{text}: expected {library}:ARCHITECTURE=FILE, such as {library}:resnet50="
-            "weights.safetensors; a model of the hub is hf:OWNER/REPO"
-        )
-    return Reference(library, architecture, Path(file))  # type: ignore[arg-type]
 
 
 def find_named(

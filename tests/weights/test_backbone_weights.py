@@ -3,7 +3,6 @@
 import dataclasses
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained, shapes_of
-from jaxtrain.models.weights.names import OWN, ArrayNames
-from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.trainer.pretrained import Start, plan_start
 from jaxtrain.training.state import split_model
+from jaxtrain.weights.adapt import compare
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN, ArrayNames
+from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import Transfer, Weights, shapes_of
 from tests.helpers import described
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
 from tests.helpers.recipes import recipe, write_recipe
@@ -38,24 +37,16 @@ def weights_of(about: Description) -> dict[str, tuple[int, ...]]:
     return shapes_of(split_model(about.abstract)[1:])
 
 
-def plan(model: ModelConfig, trained: Description, names: ArrayNames = OWN) -> Start:
+def plan(model: ModelConfig, trained: Description, names: ArrayNames = OWN) -> Transfer:
     """Plan how a model for 33x35 pixels and 4 classes begins with some weights."""
     mine = describe(model, (33, 35, 3), 4)
-    params, model_state = split_model(mine.abstract)[1:]
-    setup: Any = SimpleNamespace(
-        config=SimpleNamespace(model=model),
-        create=SimpleNamespace(blueprint=mine.blueprint()),
-        abstract_state=SimpleNamespace(params=params, model_state=model_state),
-        task=SimpleNamespace(class_names=None, column_names=None, settled={}),
-    )
     stored = (
         names.shapes(weights_of(trained))
         if names is not OWN
         else {OWN.name(path): shape for path, shape in weights_of(trained).items()}
     )
-    start = plan_start(setup, Trained("here", trained, stored, str, dict, names))
-    assert start is not None
-    return start
+    weights = Weights("here", trained, stored, str, dict, names)
+    return compare(weights, mine.blueprint())
 
 
 # Classifier, its image, and the names of its arrays: of its own size, its number of

@@ -19,13 +19,12 @@ from jaxtrain import cli, own
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig, from_json, to_json
 from jaxtrain.errors import UntrustedError, UserError
-from jaxtrain.inference import folder
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trust import trust
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.json_files.write import write_json
-from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import OWN_PARTS, open_workdir, read_own_parts
+from jaxtrain.weights import folder, hub
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.trust import trust
 from tests.helpers import described
 from tests.helpers.installed import HAS_PLUGINS, installed
 from tests.helpers.recipes import recipe, write_recipe

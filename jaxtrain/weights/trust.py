@@ -9,18 +9,16 @@ import os
 import py_compile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import Config, own_references
-from jaxtrain.config.recipe import WEIGHTS, is_run, is_saved, read_run
+from jaxtrain.config.recipe import CONFIG, is_saved, read_run
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
-from jaxtrain.inference import description, folder, foreign, mistaken
-from jaxtrain.inference.description import Description
-from jaxtrain.models.weights import hub
 from jaxtrain.records.workdir import read_own_parts
 from jaxtrain.training.methods import weights_options
+from jaxtrain.weights import description, folder, foreign, spec
+from jaxtrain.weights.description import Description
 
 # Of a folder: the own parts that it names, by their fields; the recorded SHA-256 of
 # their files, by `own.place_of`; and how the user records the files as they are now.
@@ -37,8 +35,7 @@ def trust(path: str | os.PathLike[str]) -> None:
       UserError: There is no run and no model, or a file of it cannot be read.
     """
     text = os.fspath(path)
-    mistaken.check_is_model(text)
-    parts, digests, again = _named(text)
+    parts, digests, again = _named(spec.find(text))
     if not parts:
         tell(f"--trust: {text} names no parts of your own")
     for field, name in parts:
@@ -47,35 +44,18 @@ def trust(path: str | os.PathLike[str]) -> None:
 
 
 def trust_recipe(recipe: Path | None, config: Config) -> None:
-    """Do what `trust` does with all that a recipe takes from saved runs and models.
+    """Do what `trust` does with the runs and models that a recipe begins with.
 
     Args:
       recipe: Path of the recipe; of a run's config.json, its run is trusted, too.
       config: Config of the recipe.
 
     Raises:
-      UserError: There is nothing.
-    """
-    if recipe is None or not is_saved(recipe):
-        trust_pretrained(config)
-        return
-    for path in (recipe.parent, *_begun_with(config)):
-        trust(path)
-
-
-def _begun_with(config: Config) -> list[Any]:
-    options = config.train.method_options
-    paths = [config.model.pretrained, *map(options.get, weights_options())]
-    return [path for path in paths if path is not None]
-
-
-def trust_pretrained(config: Config) -> None:
-    """Do what `trust` does with the models that a recipe begins with, and asks.
-
-    Raises:
       UserError: There are none.
     """
-    paths = _begun_with(config)
+    paths = [*spec.named_by(config).values()]
+    if recipe is not None and is_saved(recipe):
+        paths.insert(0, str(recipe.parent))
     if not paths:
         fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(
@@ -83,22 +63,19 @@ def trust_pretrained(config: Config) -> None:
             "recipe and the command line name is loaded in any case; leave it out"
         )
     for path in paths:
-        trust(str(path))
+        trust(path)
 
 
-def _named(text: str) -> Named:
-    from_hub = text.startswith(hub.PREFIX)
-    place = hub.fetch(text, WEIGHTS) if from_hub else Path(text)
-    if is_run(place):
-        return _named_by_run(place)
-    if place.name in WEIGHTS:
-        place = place.parent
-    if not (place / foreign.CONFIG).is_file():
+def _named(found: spec.Spec) -> Named:
+    if found.is_run:
+        return _named_by_run(found.path)
+    path = found.path / CONFIG
+    if found.is_file or not path.is_file():
         return [], {}, ""
-    described = foreign.read_config(place / foreign.CONFIG).get(folder.OURS)
+    described = foreign.read_config(path).get(folder.OURS)
     if not isinstance(described, dict):
         return [], {}, ""
-    about = Description.from_dict(described.get("model"), str(place / foreign.CONFIG))
+    about = Description.from_dict(described.get("model"), str(path))
     digests = described.get(folder.OWN_PARTS)
     digests = digests if isinstance(digests, dict) else {}
     return _of_description(about), digests, "export the model again"

@@ -1,39 +1,36 @@
 """Weights of other libraries: a folder in timm's form, or a file alone."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxtrain import tasks
 from jaxtrain.config import ModelConfig
-from jaxtrain.config.recipe import WEIGHTS
+from jaxtrain.config.recipe import CONFIG, WEIGHTS
 from jaxtrain.data.images import FILTERS
 from jaxtrain.errors import UserError, counted
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.trained import Trained
 from jaxtrain.json_files.read import read_object
-from jaxtrain.models.weights import files
-from jaxtrain.models.weights.channels import statistics
-from jaxtrain.models.weights.identify import (
+from jaxtrain.weights import files
+from jaxtrain.weights.channels import statistics
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.identify import (
     Identified,
-    Reference,
+    Row,
     find_by_file,
     find_named,
     identify,
 )
-from jaxtrain.models.weights.sources import Library
+from jaxtrain.weights.sources import Library
+from jaxtrain.weights.spec import Reference
+from jaxtrain.weights.stored import Weights
 
-CONFIG = "config.json"
 # Arguments of timm's models that the arrays of a file tell, and the default of another.
 TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
 def open_folder(
     folder: Path, config: Mapping[str, Any], weights: tuple[str, ...] = WEIGHTS
-) -> Trained:
+) -> Weights:
     """Open a folder in timm's form, whose config.json was read already.
 
     Args:
@@ -54,9 +51,7 @@ def open_folder(
     if path is None:
         raise UserError(f"{folder} has neither of {' and '.join(weights)}: add one")
     rows = find_named(architecture, where)
-    stored = files.read(path)
-    found = identify(_shapes(stored), str(path), rows, "timm")
-    return _trained(path, stored, found, about, config.get("label_names"), where)
+    return _open(path, rows, "timm", about, config.get("label_names"), where)
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
@@ -75,7 +70,7 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
 
 def open_file(
     path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
-) -> Trained:
+) -> Weights:
     """Open a file of weights whose model the user, its name or a recipe names.
 
     Args:
@@ -93,32 +88,23 @@ def open_file(
     else:
         library = reference.library
         rows = find_named(reference.architecture, str(path), library)
-    stored = files.read(path)
-    found = identify(_shapes(stored), str(path), rows, library)
-    return _trained(path, stored, found, {}, None, str(path))
+    return _open(path, rows, library, {}, None, str(path))
 
 
-def _shapes(stored: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: x.shape for name, x in stored.items()}
-
-
-def _trained(
+def _open(
     path: Path,
-    stored: Mapping[str, np.ndarray],
-    found: Identified,
+    rows: Sequence[Row],
+    library: Library,
     about: Mapping[str, Any],
     labels: Any,
     where: str,
-) -> Trained:
-    stored = found.source.names.renamed(stored)
-    return Trained(
-        where=str(path),
-        about=_describe(found, about, labels, where),
-        shapes=_shapes(stored),
-        digest=functools.cache(lambda: files.digest(path)),
-        read=lambda: stored,
-        names=found.source.names,
-    )
+) -> Weights:
+    stored = files.read(path)
+    shapes = {name: x.shape for name, x in stored.items()}
+    found = identify(shapes, str(path), rows, library)
+    names = found.source.names
+    described = _describe(found, about, labels, where)
+    return Weights.of_file(path, described, names.renamed(stored), names)
 
 
 def _describe(

@@ -22,12 +22,11 @@ from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.inference.foreign import open_file
-from jaxtrain.inference.model import abstract_weights
-from jaxtrain.models.weights import channels, files
-from jaxtrain.models.weights.sources import SOURCES
-from jaxtrain.trainer.pretrained import Start, replace_weights
 from jaxtrain.trainer.settle import check_kept
+from jaxtrain.weights import channels, files
+from jaxtrain.weights.foreign import open_file
+from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.stored import Transfer, abstract_weights
 from tests.helpers import fake_torch, tiny
 from tests.helpers.command import with_devices
 from tests.helpers.damage import read_weights
@@ -382,8 +381,7 @@ def check_parts() -> None:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
 
     own = jax.tree.map(place, abstract_weights(trained.about))
-    start = Start(trained, frozenset(), frozenset(), {})
-    placed = replace_weights(own, start)
+    placed = Transfer(trained).fill(own)
     kernel = placed[0]["conv2"]["kernel"]
     assert [s.data.shape for s in kernel.addressable_shards] == 2 * [(3, 3, 8, 4)]
     jax.tree.map(

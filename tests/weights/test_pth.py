@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.errors import UserError
-from jaxtrain.models.weights import files
+from jaxtrain.weights import files
 from tests.helpers import fake_torch
 from tests.helpers.fake_torch import Tensor
 from tests.helpers.rows import each_row

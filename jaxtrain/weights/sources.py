@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.models import MODELS, defaults
-from jaxtrain.models.weights import families
-from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.plugin import Table
+from jaxtrain.weights import families
+from jaxtrain.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.

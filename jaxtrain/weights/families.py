@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jaxtrain.models import googlenet, vgg
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.mobilenet import MobileNetV2, MobileNetV3
-from jaxtrain.models.weights.names import (
+from jaxtrain.weights.names import (
     PER_CHANNEL,
     POINTWISE,
     ArrayNames,

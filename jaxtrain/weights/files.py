@@ -15,9 +15,9 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
-from jaxtrain.models.weights import pth
-from jaxtrain.models.weights.pth import shown
 from jaxtrain.regular_file import open_regular
+from jaxtrain.weights import pth
+from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
 # The length of the header, before it; and what the header may take.

@@ -7,17 +7,17 @@ import pytest
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models.weights import sources
-from jaxtrain.models.weights.identify import (
+from jaxtrain.weights import sources
+from jaxtrain.weights.identify import (
     Identified,
     find_by_file,
     find_named,
     identify,
-    parse_reference,
     shapes_there,
 )
-from jaxtrain.models.weights.names import Shapes
-from jaxtrain.models.weights.sources import SOURCES, WeightsSource
+from jaxtrain.weights.names import Shapes
+from jaxtrain.weights.sources import SOURCES, WeightsSource
+from jaxtrain.weights.spec import parse_reference
 from tests.helpers import tiny
 from tests.helpers.rows import each_row
 

@@ -1,1 +1,0 @@
-"""Weights of models by other names and in other layouts than ours."""

@@ -1,0 +1,231 @@
+"""Transfer of trained weights into a model of other outputs, channels or layers."""
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config import ModelConfig
+from jaxtrain.errors import UserError, counted
+from jaxtrain.models.blueprint import Blueprint, initial_rngs
+from jaxtrain.tasks.outputs import is_shape
+from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path, path_name
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import Transfer, Weights, ours, shapes_of
+
+
+def transfer(
+    weights: Weights, blueprint: Blueprint, seed: int = 0
+) -> tuple[tuple[Any, Any], Transfer]:
+    """Begin a model with trained weights.
+
+    Args:
+      weights: Weights that `load` has found.
+      blueprint: Model; `weights.about.blueprint()` builds the one that they are of.
+      seed: Seed of the arrays that the weights do not have.
+
+    Returns:
+      Parameters and other state of the model, and the report.
+
+    Raises:
+      UserError: The weights do not fit, or are damaged.
+    """
+    report = compare(weights, blueprint)
+
+    def build() -> Any:
+        return split_model(blueprint.build(initial_rngs(jax.random.key(seed))))[1:]
+
+    def new() -> dict[str, jax.Array]:
+        return {p: x for p, x in by_path(build()).items() if ours(p) in report.kept}
+
+    # The weights replace all others, which need no time then.
+    kept = jax.jit(new)()
+    values = jax.tree_util.tree_map_with_path(
+        lambda path, x: kept.get(path_name(path), x), jax.eval_shape(build)
+    )
+
+    def put(array: np.ndarray, x: Any) -> jax.Array:
+        return jnp.array(np.broadcast_to(array, x.shape), x.dtype)
+
+    return report.fill(values, put), report
+
+
+def compare(
+    weights: Weights,
+    blueprint: Blueprint,
+    values: Any = None,
+    *,
+    class_names: tuple[str, ...] | None = None,
+    column_names: tuple[str, ...] | None = None,
+    settled: Mapping[str, Any] | None = None,
+) -> Transfer:
+    """Compare trained weights with a model, without reading them.
+
+    Args:
+      weights: Weights that were found.
+      blueprint: Model that begins with them.
+      values: Its parameters and other state, abstract; None: those of the blueprint.
+      class_names: Its classes, if they have names.
+      column_names: Names of the numbers that it predicts, likewise.
+      settled: Options that its task has taken from the training targets.
+
+    Raises:
+      UserError: They do not fit.
+    """
+    about, config = weights.about, blueprint.config
+    named = weights.where
+    if config.pretrained is not None:
+        named = f"model.pretrained = {config.pretrained!r}"
+    about.check_is_one(named)
+    own = _shapes(blueprint) if values is None else shapes_of(values)
+    blueprint, added = _without_changes(blueprint, about, named)
+    backbone, backbone_layers = blueprint.backbone, None
+    if backbone is not None and about.model.name == backbone.config.name:
+        backbone_layers = blueprint.abstract().backbone_layers
+    as_trained = _as_trained(blueprint, about, backbone_layers is not None)
+    shapes = _shapes(as_trained)
+    differences = weights.differences(shapes)
+    if differences:
+        raise UserError(
+            f"{named} does not fit model.name = {config.name!r}: {differences}; give "
+            f"the model and the options that it was trained with, {_shown(about.model)}"
+        )
+    behind = _outside(own.keys() - added, backbone_layers)
+    # Such as the centres of classes, of weights that were trained without.
+    behind |= own.keys() - added - shapes.keys()
+    # Without the dim of the groups of batch norm.
+    own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
+    own = {p: x for p, x in own.items() if p not in behind}
+    # Kernels (rows, columns, in, out) that differ in their input channels.
+    first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
+    heads = {p for p in own if weights.has_no_head(p)}
+    classes = {p for p in own if own[p] != shapes[p]} - first - heads
+    renamed = _are_others(
+        class_names or column_names, about.class_names or about.column_names
+    )
+    # Outputs are in units of what the task has taken from the training targets.
+    given = (settled or {}).items()
+    rescaled = [name for name, x in given if about.task_options.get(name) != x]
+    if not classes and (renamed or rescaled):
+        larger = _shapes(_with_more_features(as_trained))
+        classes = {p for p in own if shapes[p] != larger[p]} - heads
+    why = f"had {about.num_outputs} outputs"
+    if about.num_outputs == blueprint.num_outputs and renamed:
+        why += f" of other {'classes' if class_names else 'columns'}"
+    elif about.num_outputs == blueprint.num_outputs and rescaled:
+        why += f" of another {' and '.join(rescaled)}"
+    changed = config.transform or f"model.quantize = {config.quantize!r}"
+    channels = counted(about.image_shape[2], "channel"), blueprint.image_shape[2]
+    rows = {
+        "new": (f"the last layer, which {why}: %s", classes),
+        "new heads": ("not in the weights: %s", heads),
+        "new layers": ("behind the backbone: %s", behind),
+        "new state": (f"of {changed}: %s", added),
+        "converted": (f"%s, made for {channels[0]}, for {channels[1]}", first),
+    }
+    return Transfer(
+        weights,
+        frozenset(classes | heads | behind | added),
+        frozenset(first),
+        {n: text.replace("%s", _layers(x)) for n, (text, x) in rows.items() if x},
+    )
+
+
+def _as_trained(
+    blueprint: Blueprint, about: Description, of_backbone: bool
+) -> Blueprint:
+    """Return a model, or its backbone, with the inputs and outputs of its weights."""
+    size, backbone = blueprint.image_shape[:2], blueprint.backbone
+    if of_backbone and backbone is not None:
+        # The backbone has none of the auxiliary heads that the weights may have, and
+        # the channels that the whole model is left with.
+        theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
+        blueprint = replace(backbone, config=replace(backbone.config, **theirs))
+        size = about.image_shape[:2]
+    return replace(
+        blueprint,
+        image_shape=(*size, about.image_shape[2]),
+        num_outputs=about.num_outputs,
+        output_spec=about.output_spec,
+        norm_groups=1,
+        num_centres=about.num_centres,
+        projection=about.projection,
+    )
+
+
+def _without_changes(
+    blueprint: Blueprint, about: Description, named: str
+) -> tuple[Blueprint, set[str]]:
+    """Return a model without its new transforms, and the paths that these add.
+
+    Raises:
+      UserError: A transform that the weights have not seen changes their arrays.
+    """
+    config = blueprint.config
+    changes = ("transform", "quantize")
+    new = [
+        c for c in changes if getattr(config, c) not in (None, getattr(about.model, c))
+    ]
+    if not new:
+        return blueprint, set()
+    plain = replace(blueprint, config=replace(config, **dict.fromkeys(new)))
+    before, after = _shapes(plain), _shapes(blueprint)
+    changed = sorted(path for path in before if after.get(path) != before[path])
+    if changed:
+        raise UserError(
+            f"model.transform = {config.transform!r} with {named}: it changes the "
+            f"paths or shapes of arrays, such as {changed[0]}, so that weights trained "
+            "without it do not fit; keep them, or begin with weights that were trained "
+            "with it"
+        )
+    return plain, after.keys() - before.keys()
+
+
+def _with_more_features(blueprint: Blueprint) -> Blueprint:
+    """Return a model with one feature more in each of its outputs."""
+
+    def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
+        if isinstance(spec, dict):
+            return {name: more(one) for name, one in spec.items()}
+        if is_shape(spec):
+            return (*spec[:-1], spec[-1] + 1) if spec else spec
+        return tuple(map(more, spec))
+
+    spec = blueprint.output_spec
+    shapes = [()] if spec is None else jax.tree.leaves(spec, is_leaf=is_shape)
+    return replace(
+        blueprint,
+        num_outputs=blueprint.num_outputs + len(shapes),
+        output_spec=None if spec is None else more(spec),
+    )
+
+
+def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
+    """Return the paths of arrays in other layers; None stands for all layers."""
+    if layers is None:
+        return set()
+    return {path for path in paths if path.partition("/")[0] not in layers}
+
+
+def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
+    return shapes_of(split_model(blueprint.abstract())[1:])
+
+
+def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
+    """Whether the classes are known to differ; unnamed ones never are."""
+    if names is None or trained is None or names == trained:
+        return False
+    return tuple(map(str, range(len(names)))) not in (names, trained)
+
+
+def _layers(paths: set[str]) -> str:
+    return ", ".join(sorted({path.rpartition("/")[0] for path in paths}))
+
+
+def _shown(config: ModelConfig) -> str:
+    values = {k: v for k, v in vars(config).items() if v not in (None, {})}
+    return ", ".join(f"model.{k} = {v!r}" for k, v in values.items())

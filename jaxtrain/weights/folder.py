@@ -1,0 +1,87 @@
+"""Folder of a model that was exported here: `model.safetensors` and `config.json`.
+
+timm itself reads the folder where it has the model (see `weights/sources.py`): weights
+then have its names and layouts, and otherwise ours.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+
+from jaxtrain.config.recipe import CONFIG
+from jaxtrain.errors import UserError
+from jaxtrain.json_files import typed
+from jaxtrain.weights import files, sources
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN
+from jaxtrain.weights.sources import WeightsSource
+from jaxtrain.weights.stored import Weights
+
+WEIGHTS = "model.safetensors"
+# The key of what timm does not know in its JSON, and of the digests in it of the files
+# with parts of the user's own.
+OURS, OWN_PARTS = "jaxtrain", "own_parts"
+
+
+class Origin(TypedDict):
+    """Where an exported model comes from.
+
+    Attributes:
+      step: Step of its checkpoint; missing or None means that it was imported.
+      run: Id of the run; missing or None likewise.
+      weights: Digest of the weights: see `digest`.
+    """
+
+    step: NotRequired[int | None]
+    run: NotRequired[str | None]
+    weights: str
+
+
+class Exported(TypedDict):
+    """What `config.json` holds under `OURS`; `model` is read by `Description`."""
+
+    model: dict[str, Any]
+    origin: Origin
+
+
+def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
+    """Open a folder that was written here, whose config.json was read already.
+
+    Raises:
+      UserError: it was written by another version, or is damaged.
+    """
+    place = str(folder / CONFIG)
+    described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")
+    about = Description.from_dict(described["model"], place)
+    path, theirs = folder / WEIGHTS, timm_source(about)
+    stored = files.read(path)
+    origin = {"step": None, "run": None, **described["origin"]}
+    weights = Weights.of_file(path, about, stored, theirs.names if theirs else OWN)
+
+    def read() -> Mapping[str, np.ndarray]:
+        if digest(stored) != origin["weights"]:
+            raise UserError(f"{path} is not what {place} was written with")
+        return stored
+
+    return replace(weights, where=str(folder), read=read, origin=origin)
+
+
+def timm_source(about: Description) -> WeightsSource | None:
+    """Return timm's model that computes what this one does, if there is one."""
+    if about.members > 1:  # Which timm does not have.
+        return None
+    return sources.find("timm", about.model, about.image_shape)
+
+
+def digest(weights: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of names, dtypes, shapes and values, in the order of names."""
+    found = hashlib.sha256()
+    for key in sorted(weights):
+        array = np.ascontiguousarray(weights[key])
+        found.update(f"{key} {array.dtype.name}{list(array.shape)}\n".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()

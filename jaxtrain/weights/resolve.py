@@ -1,0 +1,194 @@
+"""Load trained weights of runs, of exported models, of other libraries, of the hub."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from jaxtrain import own
+from jaxtrain.checkpoints.manifest import best_step
+from jaxtrain.checkpoints.store import Checkpoints
+from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
+from jaxtrain.config.recipe import CONFIG
+from jaxtrain.errors import CheckpointError, DamagedError, UserError
+from jaxtrain.json_files.run_id import RunId
+from jaxtrain.processes import peers
+from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.training.state import eval_weights
+from jaxtrain.trees import by_path
+from jaxtrain.weights import description, folder, foreign
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN
+from jaxtrain.weights.spec import Spec, find
+from jaxtrain.weights.stored import (
+    Weights,
+    abstract_weights,
+    fit_arrays,
+    ours,
+    shapes_of,
+)
+
+T = TypeVar("T")
+
+# Digits of a digest that are shown.
+NUM_SHOWN = 12
+
+
+def load(
+    spec: str | os.PathLike[str] | Spec, models: Sequence[ModelConfig] = ()
+) -> Weights:
+    """Find trained weights and what they are of; their arrays are read when used.
+
+    Args:
+      spec: Folder of a run, whose best checkpoint is taken, or of a model that was
+        exported as safetensors; one in timm's form; a file of weights of timm or
+        torchvision, .safetensors or .pth, whose name begins with its architecture;
+        LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO.
+      models: Models of the recipe, for a file whose name begins with none.
+
+    Raises:
+      UserError: There is no model that this version reads.
+      CheckpointError: The checkpoint of a run is damaged.
+    """
+    found = spec if isinstance(spec, Spec) else find(os.fspath(spec))
+    if found.is_run:
+        return with_checkpoint(found.path, "best", lambda weights: weights)
+    if found.is_file:
+        return foreign.open_file(found.path, found.reference, models)
+    config = foreign.read_config(found.path / CONFIG)
+    if folder.OURS in config:
+        return folder.open_folder(found.path, config)
+    return foreign.open_folder(found.path, config, found.names)
+
+
+def load_named(
+    spec: str, field: str, digest: str | None, models: Sequence[ModelConfig] = ()
+) -> Weights:
+    """Load the weights that a field of the config names, the same in all processes.
+
+    Args:
+      spec: Value of the field: see `load`.
+      field: Name of the field, for messages; `FIELD_digest` gives the digest.
+      digest: First digits of their SHA-256; None: any.
+      models: Models of the recipe.
+
+    Raises:
+      UserError: They are not there, damaged, others than were meant, or differ between
+        processes.
+    """
+    named = f"{field} = {spec!r}"
+
+    @contextlib.contextmanager
+    def told() -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError as error:
+            raise UserError(
+                f"{named}: {error}; restore it from a copy, or give other weights"
+            ) from None
+
+    with told():
+        weights = load(spec, models)
+    found = weights.digest()
+    digests = peers.gather(found)
+    for process, other in enumerate(digests):
+        if other != digests[0]:
+            raise UserError(
+                f"{named} is {other[:NUM_SHOWN]} for process {process} and "
+                f"{digests[0][:NUM_SHOWN]} for process 0 (sha256): give all of them "
+                "the same file"
+            )
+    if not found.startswith(digest or ""):
+        raise UserError(
+            f"{field}_digest = {digest!r}, and that of {weights.where} is {found}: "
+            "these are other weights than were meant"
+        )
+    return dataclasses.replace(weights, read=told()(weights.read))
+
+
+def with_checkpoint(
+    workdir: Path, checkpoint: str | int, use: Callable[[Weights], T]
+) -> T:
+    """Do something with a checkpoint that a run may remove meanwhile.
+
+    Args:
+      workdir: Folder of the run.
+      checkpoint: The `best` by its validation, the `latest`, or that of a step.
+      use: Function of its weights.
+
+    Raises:
+      UserError: There is no such checkpoint, or none that this version reads.
+      CheckpointError: It is damaged.
+    """
+    with _opened(workdir) as (about, saved):
+        while True:
+            steps = saved.steps()
+            try:
+                return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
+            except DamagedError:
+                # A run that is under way removes old ones for new ones.
+                if saved.steps() == steps:
+                    raise
+
+
+@contextlib.contextmanager
+def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
+    about = description.read(workdir)
+    for field, name in own_references(about.model, "model."):
+        own.check_allowed(field, name)
+    run = RunId.read(workdir)
+    saved = Checkpoints(
+        workdir / CHECKPOINTS, CheckpointConfig(), run=run, read_only=True
+    )
+    with contextlib.closing(saved):
+        yield about, saved
+
+
+def _weights(about: Description, saved: Checkpoints, step: int) -> Weights:
+    workdir, info = saved.directory.parent, saved.info(step)
+    arrays = json.dumps(info["arrays"], sort_keys=True).encode()
+    where = f"{saved.directory / str(step)}"
+    about = about.with_chosen(info["progress"]["chosen"], where)
+
+    def read() -> Mapping[str, np.ndarray]:
+        with _opened(workdir) as (_, again):
+            state, _ = again.read(step)
+        fitted = by_path(fit_arrays(about, *eval_weights(state), where))
+        return {OWN.name(ours(path)): x for path, x in fitted.items()}
+
+    shapes = shapes_of(abstract_weights(about))
+    return Weights(
+        where=f"{workdir}, step {step}",
+        about=about,
+        shapes={OWN.name(path): shape for path, shape in shapes.items()},
+        digest=functools.cache(lambda: hashlib.sha256(arrays).hexdigest()),
+        read=read,
+        origin={"step": step, "run": saved.run.value},
+    )
+
+
+def _choose(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
+    workdir = saved.directory.parent
+    if not steps:
+        raise UserError(
+            f"{workdir} holds no checkpoint: it was stopped before its first; run "
+            "train on it again"
+        )
+    if checkpoint == "best":
+        return best_step(saved.info(steps[-1]), steps)
+    if checkpoint == "latest":
+        return steps[-1]
+    for step in steps:
+        if str(checkpoint) == str(step):
+            return step
+    raise UserError(
+        f"checkpoint = {checkpoint!r}: {workdir} has best, latest and the steps "
+        f"{', '.join(map(str, steps))}"
+    )

@@ -1,0 +1,199 @@
+"""Spec of trained weights: a run, a model's folder, a file, or a name on the hub."""
+
+import itertools
+import os
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from jaxtrain.config import Config
+from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
+from jaxtrain.data import formats
+from jaxtrain.data.image_files import listed, shown
+from jaxtrain.errors import UserError
+from jaxtrain.records.workdir import METRICS
+from jaxtrain.training.methods import weights_options
+from jaxtrain.weights import files, hub
+from jaxtrain.weights.description import MODEL
+from jaxtrain.weights.sources import Library
+
+FILES = (*files.SAFETENSORS, *files.TORCH)
+# Of `export --format saved`.
+PROGRAM = "program.stablehlo"
+# Entries of a folder that are looked at, and of each folder in it.
+MAX_ENTRIES = 1000
+
+RUN = "give the folder of a run"
+MODEL_OR_RUN = f"{RUN}, or of a model that was exported with --format safetensors"
+_ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
+
+
+class Reference(NamedTuple):
+    """A file whose architecture, such as `resnet50.a1_in1k`, the user names."""
+
+    library: Library
+    architecture: str
+    file: Path
+
+
+class Spec(NamedTuple):
+    """Place of trained weights, which is there.
+
+    Attributes:
+      path: Folder of a run or of a model, or a file of weights.
+      names: Files of weights in the folder of a model; the first that is there counts.
+      reference: Architecture of the file, where the user names it.
+    """
+
+    path: Path
+    names: tuple[str, ...] = WEIGHTS
+    reference: Reference | None = None
+
+    @property
+    def is_run(self) -> bool:
+        return is_run(self.path)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file without a config.json that counts."""
+        return not self.path.is_dir()
+
+
+class Mistaken(NamedTuple):
+    """Another kind of path than a run, a model or a file of weights, and the fix."""
+
+    what: str
+    fix: str
+
+
+def parse_reference(text: str) -> Reference | None:
+    """Return the parts of LIBRARY:ARCHITECTURE=FILE; None: it is something else.
+
+    Raises:
+      UserError: It begins with a library, and has no architecture or no file.
+    """
+    library, colon, rest = text.partition(":")
+    if not colon or library not in get_args(Library):
+        return None
+    architecture, _, file = rest.partition("=")
+    if not architecture or not file:
+        raise UserError(
+            f"{text}: expected {library}:ARCHITECTURE=FILE, such as {library}:resnet50="
+            "weights.safetensors; a model of the hub is hf:OWNER/REPO"
+        )
+    return Reference(library, architecture, Path(file))  # type: ignore[arg-type]
+
+
+def path_of(text: str) -> Path:
+    """Return the path in a spec, which may be that of nothing."""
+    reference = parse_reference(text)
+    return Path(text) if reference is None else reference.file
+
+
+def named_by(config: Config) -> dict[str, str]:
+    """Return the specs of weights that a config names, by their fields."""
+    options = config.train.method_options
+    found = {"model.pretrained": config.model.pretrained}
+    found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
+    return {field: str(text) for field, text in found.items() if text is not None}
+
+
+def find(text: str) -> Spec:
+    """Find a run, a model or a file of weights; fetch those of the hub.
+
+    Raises:
+      UserError: Nothing is there, or something else.
+    """
+    check_is_model(text)
+    if text.startswith(hub.PREFIX):
+        return Spec(hub.fetch(text, WEIGHTS))
+    reference, path = parse_reference(text), path_of(text)
+    # Its config.json tells more than the file alone.
+    beside = reference is None and path.name in WEIGHTS and not path.is_dir()
+    if beside and (path.parent / CONFIG).is_file():
+        return Spec(path.parent, (path.name,))
+    return Spec(path, reference=reference)
+
+
+def check_is_model(text: str) -> None:
+    """Check that a spec may be of a run, a model or a file of weights.
+
+    Raises:
+      UserError: Nothing is there, or something else.
+    """
+    if text.startswith(hub.PREFIX):
+        return
+    reference, path = parse_reference(text), path_of(text)
+    text = str(path) if reference else text
+    if not os.path.exists(text):
+        raise UserError(
+            f"{shown(text)} is not there: give the folder of a run or of a model, a "
+            f"file of weights, or {hub.PREFIX}OWNER/REPO"
+        )
+    if reference is not None and path.is_dir():
+        raise UserError(
+            f"{shown(text)} is a folder: give a file of weights of "
+            f"{shown(reference.architecture)}, or the folder alone"
+        )
+    found = what_is(path)
+    if found is not None:
+        raise UserError(f"{shown(text)} is {found.what}: {found.fix}")
+
+
+def what_is(path: Path) -> Mistaken | None:
+    """Return what a path is; None if it may be a run or a model, or is not there."""
+    if path.is_dir():
+        return _of_folder(path)
+    if path.suffix in FILES or not path.exists():
+        return None
+    if formats.may_be_image(bytes(path)):
+        return Mistaken("an image", f"{MODEL_OR_RUN}, and images to predict alone")
+    kinds = {
+        ".onnx": ("an ONNX file", f"ONNX Runtime runs it {_ELSEWHERE}"),
+        ".stablehlo": ("a StableHLO program", f"jax.export runs it {_ELSEWHERE}"),
+        ".py": ("a recipe", f"{RUN} that has trained it, runs/{path.stem}"),
+    }
+    other = (
+        "no folder and no file of weights",
+        f"expected a file of weights, {', '.join(FILES)}; or {MODEL_OR_RUN}",
+    )
+    return Mistaken(*kinds.get(path.suffix, other))
+
+
+def _of_folder(path: Path) -> Mistaken | None:
+    name = shown(str(path))
+    if (path / PROGRAM).is_file():
+        return Mistaken(
+            "a model exported with --format saved",
+            f"its own script runs it, python {name}/run.py; {MODEL_OR_RUN}",
+        )
+    if any((path / file).exists() for file in (CONFIG, MODEL, METRICS, *WEIGHTS)):
+        return None
+    for run in (path.parent, path.parent.parent):
+        if (run / CONFIG).is_file() and (run / METRICS).is_file():
+            return Mistaken("a part of a run", f"give {shown(str(run))}")
+    entries = _entries(path)
+    runs = [str(p) for p in entries if (p / CONFIG).is_file()]
+    if runs:
+        return Mistaken(
+            "a folder of runs or models", f"give one of them: {listed(runs)}"
+        )
+    weights = [str(p) for p in entries if p.suffix in FILES]
+    if weights:
+        return Mistaken("no run", f"give the file of weights: {listed(weights)}")
+    inside = (file for p in entries if p.is_dir() for file in _entries(p))
+    if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
+        return Mistaken(
+            "a folder of images",
+            f"{MODEL_OR_RUN}; images go to predict behind its options, and to evaluate "
+            f"as --data.source folder:{name}",
+        )
+    what = "a folder without a run (config.json) or a model (model.safetensors)"
+    return Mistaken(what if entries else "an empty folder", MODEL_OR_RUN)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return the first entries of a folder in the order of their names."""
+    try:
+        return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
+    except OSError as error:
+        raise UserError(f"{shown(str(folder))}: {error.strerror}") from None

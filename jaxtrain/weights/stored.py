@@ -1,0 +1,213 @@
+"""Trained weights: the model that they belong to, and its arrays by name."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain import own, tasks
+from jaxtrain.errors import UserError
+from jaxtrain.parallel.placed import put_like
+from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path, path_name
+from jaxtrain.weights import files
+from jaxtrain.weights.channels import convert
+from jaxtrain.weights.description import Description
+from jaxtrain.weights.names import OWN, ArrayNames, Differences, Shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights that were found; no array is read yet.
+
+    Attributes:
+      where: Their place, for messages.
+      about: Description of their model.
+      shapes: Shapes of the arrays, by their names there.
+      digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
+        of arrays.
+      read: Function that returns the arrays by their names there, which may be views of
+        a file.
+      names: Names and layouts of the arrays.
+      origin: `step`, `run`, its id, and digest of weights; None: another library.
+    """
+
+    where: str
+    about: Description
+    shapes: Shapes
+    digest: Callable[[], str]
+    read: Callable[[], Mapping[str, np.ndarray]]
+    names: ArrayNames = OWN
+    origin: dict[str, Any] | None = None
+
+    @classmethod
+    def of_file(
+        cls,
+        path: Path,
+        about: Description,
+        stored: Mapping[str, np.ndarray],
+        names: ArrayNames,
+    ) -> "Weights":
+        """Return the weights of a file, whose arrays may be views of it."""
+        shapes = {name: x.shape for name, x in stored.items()}
+        digest = functools.cache(lambda: files.digest(path))
+        return cls(str(path), about, shapes, digest, lambda: stored, names)
+
+    def has_no_head(self, path: str) -> bool:
+        """Whether an array is of an auxiliary head that the weights do without."""
+        there = self.names.name(path)
+        return there not in self.shapes and self.names.is_unused(there)
+
+    def differences(self, wanted: Shapes) -> Differences:
+        """Compare with the arrays of a model.
+
+        Args:
+          wanted: Shapes of the model's arrays, by our paths such as `conv1/kernel`.
+        """
+        return self.names.differences(self.shapes, self.names.shapes(wanted))
+
+    def check_whole(self, wanted: Any, complaint: str) -> None:
+        """Check that all arrays of a model are there, and no others.
+
+        Args:
+          wanted: Parameters and other state of the model, abstract.
+          complaint: Begin of the message.
+
+        Raises:
+          UserError: They differ.
+        """
+        differences = self.differences(shapes_of(wanted))
+        if differences:
+            raise UserError(
+                f"{complaint}: {differences}; the code of the model, or the file, is "
+                "another"
+            )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Report of the arrays that a model takes from trained weights.
+
+    Attributes:
+      weights: Weights that were found.
+      kept: Paths of arrays that keep the model's own values: of the last layer, for
+        other classes, or of layers behind a backbone, auxiliary heads and a transform
+        that the weights do not have.
+      converted: Paths of arrays of first layers, for images of other channels.
+      rows: Rows of the start table on both.
+    """
+
+    weights: Weights
+    kept: frozenset[str] = frozenset()
+    converted: frozenset[str] = frozenset()
+    rows: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rows = {"weights": self.weights.where, **self.rows}
+        return "\n".join(f"{name}: {text}" for name, text in rows.items())
+
+    def fill(
+        self,
+        values: Any,
+        put: Callable[[Any, Any], Any] = put_like,
+        *,
+        check_finite: bool = True,
+    ) -> Any:
+        """Put the trained weights in the place of others, one array at a time.
+
+        Args:
+          values: Parameters and other state, or their shapes, dtypes and places.
+          put: Function that places an array as a value of the model is placed.
+          check_finite: Whether to refuse arrays that are not finite.
+
+        Raises:
+          UserError: An array is not finite.
+        """
+        paths, tree = jax.tree_util.tree_flatten_with_path(values)
+        stored, found = self.weights.read(), []
+        for path, x in paths:
+            here = ours(path_name(path))
+            if here not in self.kept:
+                array = self._take(stored, here, check_finite)
+                if here in self.converted:
+                    array = convert(array, x.shape[-2])
+                x = put(array, x)
+            found.append(x)
+        return tree.unflatten(found)
+
+    def _take(
+        self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
+    ) -> np.ndarray:
+        """Return an array in our layout, as a view of the stored one."""
+        names = self.weights.names
+        name = names.name(path)
+        if check_finite and not np.isfinite(stored[name]).all():
+            raise UserError(
+                f"{self.weights.where}: {name} is not finite, and nor is what a model "
+                "makes of it: give other weights, such as an older checkpoint"
+            )
+        return names.layout(path).from_torch(stored[name])
+
+
+def abstract_weights(about: Description) -> tuple[Any, Any]:
+    """Return shapes and dtypes of the parameters and the other state of a model."""
+    return split_model(about.abstract)[1:]
+
+
+def abstract_members(about: Description) -> tuple[Any, Any]:
+    """Return the same of an ensemble: dicts of its models, by their numbers."""
+    weights = abstract_weights(about)
+    if about.members == 1:
+        return weights
+    params, state = (dict.fromkeys(map(str, range(about.members)), x) for x in weights)
+    return params, state
+
+
+def fit_arrays(
+    about: Description, params: Any, model_state: Any, where: str
+) -> tuple[Any, Any]:
+    """Return weights of one model with its shapes and dtypes.
+
+    Statistics of several groups of batch norm become their means, as an evaluation
+    takes them.
+
+    Raises:
+      UserError: They are of another model, or its task is of a plug-in that is missing.
+    """
+    if about.task not in tasks.TASKS and not own.is_own(about.task):
+        raise UserError(
+            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
+            "install the package whose plug-in has it"
+        )
+    wanted = abstract_weights(about)
+    found, kinds = by_path((params, model_state)), by_path(wanted)
+    fitted = {}
+    for path in kinds.keys() & found.keys():
+        array, kind = np.asarray(found[path]), kinds[path]
+        if array.ndim == kind.ndim + 1 and path.startswith("1/"):
+            array = array.mean(-2, dtype=np.promote_types(array.dtype, np.float32))
+        if array.shape == kind.shape:
+            fitted[path] = array.astype(kind.dtype)
+    differing = sorted((kinds.keys() | found.keys()) - fitted.keys())
+    if differing:
+        first = differing[0].partition("/")[2]
+        raise UserError(
+            f"{where} does not fit model.name = {about.model.name!r}: {first} and "
+            f"{len(differing) - 1} more arrays are missing or have other shapes; the "
+            "code of the model has changed since it was trained"
+        )
+    return jax.tree.structure(wanted).unflatten(fitted[path] for path in kinds)
+
+
+def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of parameters and other state, by our paths."""
+    return {ours(path): x.shape for path, x in by_path(weights).items()}
+
+
+def ours(path: str) -> str:
+    """Return the path of an array within the parameters, or within the other state."""
+    return path.partition("/")[2]
