@@ -31,8 +31,6 @@ from pairs import Seconds, compare, tell_each, timed
 
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import ahead
-from jaxtrain.evaluation.evaluate import Asked, evaluate
-from jaxtrain.evaluation.subject import config_of
 from jaxtrain.inference import predict, sinks
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.found import find
@@ -43,6 +41,8 @@ from jaxtrain.inference.model import (
 )
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.parallel import devices
+from jaxtrain.tools.evaluation.result import Asked, evaluate
+from jaxtrain.tools.evaluation.subject import config_of
 
 SIDE, BATCH, NUM_CLASSES = 224, 64, 2
 PAIRS = 5

@@ -227,7 +227,7 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
-    from jaxtrain.engine.finite import NOT_FINITE
+    from jaxtrain.evaluation.finite import NOT_FINITE
     from jaxtrain.inference.predict import SEPARATOR
 
     if row["error"] is not None:
@@ -257,7 +257,7 @@ def _problems(errors: Counter[str], num: int) -> list[str]:
       errors: Number of images of each error.
       num: Number of all images.
     """
-    from jaxtrain.engine.finite import NOT_FINITE
+    from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
     unreadable = errors.total() - bad

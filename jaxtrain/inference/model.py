@@ -15,8 +15,8 @@ from jaxtrain.config import ParallelConfig
 from jaxtrain.data.file_kind import FileKind
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.dtypes import widen
-from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of

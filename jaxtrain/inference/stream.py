@@ -12,9 +12,9 @@ import numpy as np
 from jaxtrain.data import ahead
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import shown
-from jaxtrain.engine import passes
-from jaxtrain.engine.finite import NOT_FINITE, Checked
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation import evaluate as passes
+from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 

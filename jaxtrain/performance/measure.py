@@ -21,8 +21,8 @@ from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch_specs import eval_spec, train_spec
-from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
+from jaxtrain.evaluation import evaluate as passes
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.trainer.programs import Programs, make_programs

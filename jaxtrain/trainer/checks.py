@@ -16,8 +16,8 @@ from jaxtrain.config.base import default_of
 from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.data.slices import UNLABELLED
 from jaxtrain.data.sources import Source
-from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES

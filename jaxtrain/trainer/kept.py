@@ -16,7 +16,7 @@ from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.loader import Dataset
-from jaxtrain.engine import passes
+from jaxtrain.evaluation import evaluate as passes
 from jaxtrain.parallel import sharding
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled

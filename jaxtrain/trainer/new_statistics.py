@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.loader import Dataset
-from jaxtrain.engine import passes
+from jaxtrain.evaluation import evaluate as passes
 from jaxtrain.parallel import sharding
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.compiled import Compiled

@@ -18,8 +18,8 @@ from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.dtypes import wide
-from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.inference.trained import Trained
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped

@@ -17,8 +17,8 @@ from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import train_numbers
 from jaxtrain.data.loader import Dataset
-from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import evaluate
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.trainer.features import with_features

@@ -19,7 +19,7 @@ from jaxtrain.config import (
 from jaxtrain.data import loader, sources
 from jaxtrain.data.images import WINDOW, Fit
 from jaxtrain.data.order import DataOrder
-from jaxtrain.engine.passes import evaluate
+from jaxtrain.evaluation.evaluate import evaluate
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import build_setup

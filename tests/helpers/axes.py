@@ -22,7 +22,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.root import SECTIONS
 from jaxtrain.data import loader
-from jaxtrain.engine.passes import evaluate
+from jaxtrain.evaluation.evaluate import evaluate
 from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import devices, sharding

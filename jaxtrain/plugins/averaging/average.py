@@ -20,13 +20,13 @@ import numpy as np
 from jaxtrain.config import Config
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Pass, Subject
-from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tools.evaluation.passes import Pass, Subject
+from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.tools.joinable import check_alike
 from jaxtrain.training.norm_statistics import (
     WINDOW,

@@ -18,10 +18,10 @@ from flax import nnx
 from jaxtrain.data.image_source import Source
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.plugins.compact.channels.groups import Axis, ChannelGroup, ChannelMap
+from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.batch import Batch
-from jaxtrain.engine.finite import check_finite, finite_rows
+from jaxtrain.evaluation.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.examples import NearExample, Sample

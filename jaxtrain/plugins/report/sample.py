@@ -19,8 +19,8 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore, shown
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
-from jaxtrain.engine import passes
-from jaxtrain.engine.finite import check_finite, finite_rows
+from jaxtrain.evaluation import evaluate as passes
+from jaxtrain.evaluation.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.examples import Predictions, Sample

@@ -16,7 +16,6 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import MARKS, SHOWN
 from jaxtrain.evaluation.resampling import SEED
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
@@ -28,6 +27,7 @@ from jaxtrain.plugins.robustness.apgd import (
     targeted_dlr,
 )
 from jaxtrain.tasks.base import Task
+from jaxtrain.tools.evaluation.passes import MARKS, SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 

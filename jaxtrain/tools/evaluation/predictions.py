@@ -8,10 +8,10 @@ import numpy as np
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Pass, Subject
-from jaxtrain.evaluation.subject import task_of_model
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
+from jaxtrain.tools.evaluation.passes import Pass, Subject
+from jaxtrain.tools.evaluation.subject import task_of_model
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:

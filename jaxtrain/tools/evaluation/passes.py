@@ -23,13 +23,13 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
-from jaxtrain.engine import passes
-from jaxtrain.engine.finite import check_finite, finite_rows
+from jaxtrain.evaluation import evaluate as passes
 from jaxtrain.evaluation import resampling
-from jaxtrain.evaluation.class_mapping import ClassMapping
+from jaxtrain.evaluation.finite import check_finite, finite_rows
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.views import View, plain
 
