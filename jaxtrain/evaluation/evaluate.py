@@ -1,12 +1,14 @@
 """The only loop over examples that is not training.
 
-A split is evaluated, a model is used on files, features are computed: each is a pass,
-with its batches, what starts to compute a batch, and what is made of the results.
+A split is evaluated, statistics and features are computed, a model is used on files:
+each is a pass over batches, and reducers say what is made of the outputs.
 """
 
 import collections
 import contextlib
-from collections.abc import Callable, Generator
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
@@ -16,16 +18,166 @@ from jax.sharding import Mesh
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.loader import Dataset, HostBatch
+from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.parallel import sharding
-from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.training.calls_ahead import Pace
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.compiled import Compiled
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-EvalStep = Callable[[Any, Any, Any, Any, Any], Any]
+# Purpose of the program of a split, and what takes less memory, for messages.
+EVALUATION = (
+    "an evaluation",
+    "set a smaller data.eval_batch_size, or more devices",
+)
+# (params, model_state, data, batches) -> (outputs, batch), traced: `data` are arrays on
+# the devices (`Dataset.on_device`), `batches` have a leading axis of one step, and
+# `batch` is the prepared one, (B, ...), with the target that the reducers read.
+Apply = Callable[[Any, Any, Any, Batch], tuple[Any, Batch]]
+# (params, model_state, data, batches) -> (found, known): see `reduce_batch`.
+Program = Callable[[Any, Any, Any, Batch], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelView:
+    """Weights as they are evaluated: those of a file, of a run, or of a `TrainState`.
+
+    Attributes:
+      weights: Parameters and other state of the model, on the devices.
+      mesh: Mesh of the devices, which share a batch.
+      program: Function that returns the compiled program of reducers.
+    """
+
+    weights: tuple[Any, Any]
+    mesh: Mesh
+    program: Callable[[tuple[Reducer, ...]], Program]
+
+
+def evaluate(
+    model: ModelView,
+    dataset: Dataset,
+    reducers: Sequence[Reducer],
+    config: DataConfig,
+    *,
+    batch_size: int | None = None,
+    batches: Generator[HostBatch, None, None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    advance: Callable[[int], None] = lambda num: None,
+) -> tuple[Any, ...] | None:
+    """Go over examples once, for all reducers.
+
+    The host is one batch ahead of what it reads, and never waits for the last one sent.
+
+    Args:
+      model: Weights, and their programs.
+      dataset: Examples.
+      reducers: Functions of the outputs and the batch.
+      config: Section of the data.
+      batch_size: Number of examples of a batch, of all processes. Defaults to
+        `eval_batch_size`.
+      batches: Rows of this process, (n, ...) each. Defaults to each example once, the
+        last batch padded, as its `mask` says.
+      should_stop: Asked before each batch is sent; True ends the pass.
+      advance: Told the number of examples of each batch that is done.
+
+    Returns:
+      The value of each reducer; None if the pass was stopped.
+    """
+    size = batch_size or eval_batch_size(config)
+    if batches is None:
+        batches = loader.eval_batches(config, dataset, model.mesh, size)
+    reducers, stopped = tuple(reducers), False
+
+    def until_stopped() -> Generator[HostBatch, None, None]:
+        nonlocal stopped
+        with contextlib.closing(batches):
+            for batch in batches:
+                if stopped := should_stop():
+                    return
+                yield batch
+
+    def start(batch: HostBatch) -> Any:
+        placed = put_batch(model.mesh, batch, size)
+        program = model.program(reducers)
+        return program(*model.weights, dataset.on_device, placed)
+
+    totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
+    for batch, (found, known) in results(until_stopped(), start):
+        pairs = zip(reducers, totals, found, strict=True)
+        totals = [reducer.merge(total, new) for reducer, total, (new, _) in pairs]
+        parts.append(_known([kept for _, kept in found], known))
+        pace.sent(totals)
+        advance(int(batch["mask"].sum()) if "mask" in batch else size)
+    if stopped:
+        return None
+    kept, index = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    numbers = index - dataset.first
+    return tuple(
+        reducer.finish(total, of_reducer, numbers)
+        for reducer, total, of_reducer in zip(reducers, totals, kept, strict=True)
+    )
+
+
+def _known(kept: Any, known: Any) -> tuple[Any, Any]:
+    """Return what is kept of a batch, and its numbers, on the host, without padding."""
+    if not known:
+        return kept, np.zeros(0, np.int32)
+    kept, known = jax.device_get((kept, known))
+    rows = known["mask"] > 0
+    return jax.tree.map(lambda x: x[rows], kept), known["index"][rows]
+
+
+def reduce_batch(
+    reducers: Sequence[Reducer], outputs: Any, batch: Batch
+) -> tuple[tuple[tuple[Any, Any], ...], dict[str, jax.Array]]:
+    """Reduce the outputs for a batch. Traced.
+
+    Args:
+      reducers: Reducers of a pass.
+      outputs: Outputs of the model, (B, ...).
+      batch: Prepared batch, (B, ...), with its target.
+
+    Returns:
+      The sums and the kept arrays of each reducer; and `mask` and `index` of the
+      examples, if any are kept.
+    """
+    found = tuple(reducer.update(outputs, batch) for reducer in reducers)
+    if not jax.tree.leaves([kept for _, kept in found]):
+        return found, {}
+    return found, {name: batch[name] for name in ("mask", "index")}
+
+
+def reduced(apply: Apply, reducers: Sequence[Reducer]) -> Program:
+    """Return the function that applies a model to a batch and reduces it. Traced."""
+
+    def program(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
+        return reduce_batch(reducers, *apply(params, model_state, data, batches))
+
+    return program
+
+
+def compiler(
+    apply: Apply, mesh: Mesh, purpose: str, fix: str | None = None, **options: Any
+) -> Callable[[tuple[Reducer, ...]], Compiled]:
+    """Return a function that compiles the program of reducers, once for each tuple.
+
+    Args:
+      apply: Function of weights and a batch.
+      mesh: Mesh of the devices.
+      purpose: Purpose of the program, in messages.
+      fix: Advice of what takes less memory, in messages.
+      **options: Options of `Compiled`.
+    """
+    everywhere = sharding.replicated(mesh)
+
+    @functools.cache
+    def compiled(reducers: tuple[Reducer, ...]) -> Compiled:
+        program = reduced(apply, reducers)
+        return Compiled(program, purpose, fix, out_shardings=everywhere, **options)
+
+    return compiled
 
 
 def results(
@@ -50,7 +202,7 @@ def results(
         yield from waiting
 
 
-def shared(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
+def put_batch(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
     """Put this process's rows of a batch on the devices, with a leading axis of steps.
 
     Args:
@@ -58,84 +210,10 @@ def shared(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
       batch: Rows of this process, (n, ...) each.
       batch_size: Number of examples of all processes.
     """
-    return sharding.put_batch(
-        mesh, jax.tree.map(lambda rows: rows[None], batch), batch_size
-    )
-
-
-def over_split(
-    config: DataConfig,
-    dataset: Dataset,
-    mesh: Mesh,
-    batch_size: int,
-    start: Callable[[Batch], Result],
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Generator[tuple[Any, Result], None, None]:
-    """Yield each batch of a split, every example once, as `results` does.
-
-    Args:
-      config: Section of the data.
-      dataset: Examples of the split.
-      mesh: Mesh of the devices that share a batch.
-      batch_size: Number of examples; the last batch is padded, as its `mask` says.
-      start: Function of a batch (1, B, ...) on the devices.
-      should_stop: Asked before each batch is started; True ends the pass.
-    """
-
-    def batches() -> Generator[Any, None, None]:
-        found = loader.eval_batches(config, dataset, mesh, batch_size)
-        with contextlib.closing(found):
-            for batch in found:
-                if should_stop():
-                    return
-                yield batch
-
-    return results(batches(), lambda batch: start(shared(mesh, batch, batch_size)))
-
-
-def evaluate(
-    eval_step: EvalStep,
-    zero_sums: Sums,
-    state: TrainState,
-    dataset: Dataset,
-    config: DataConfig,
-    mesh: Mesh,
-    task: Task,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Values | None:
-    """Return the split's `loss`, the metrics of the task, and `num_examples`.
-
-    None if `should_stop` became true on the way.
-    """
-    weights = state.eval_params, state.eval_model_state
-    batch_size = eval_batch_size(config)
-    sums = jax.device_put(zero_sums, sharding.replicated(mesh))
-    pace, stopped = Pace(), False
-
-    def stop() -> bool:
-        nonlocal stopped
-        stopped = should_stop()
-        return stopped
-
-    def start(batch: Batch) -> dict[str, Any]:
-        nonlocal sums
-        sums, kept = eval_step(*weights, sums, dataset.on_device, batch)
-        pace.sent(sums)
-        return kept
-
-    found = over_split(config, dataset, mesh, batch_size, start, stop)
-    kept = [of_batch for _, of_batch in found]
-    return None if stopped else task.values(jax.device_get(sums), _join(kept))
-
-
-def _join(batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what metrics keep of all examples, (N, ...) each, without padding."""
-    if not batches[0]:
-        return {}
-    batches = jax.device_get(batches)
-    whole = jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
-    return jax.tree.map(lambda x: x[whole["mask"] > 0], whole["kept"])
+    one_step = jax.tree.map(lambda rows: rows[None], batch)
+    return sharding.put_batch(mesh, one_step, batch_size)
 
 
 def eval_batch_size(config: DataConfig) -> int:
+    """Return the number of examples of a batch of an evaluation."""
     return config.eval_batch_size or config.batch_size

@@ -18,7 +18,8 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import train_numbers
 from jaxtrain.data.loader import Dataset
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.evaluate import evaluate
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.trainer.features import with_features
@@ -246,16 +247,16 @@ class Trainer(Setup):
         Raises:
           UserError: There is no such split.
         """
-        return evaluate(
-            self.programs.eval,
-            self.programs.zero_sums,
-            state,
-            self.dataset(split),
-            self.config.data,
-            self.mesh,
-            task or self.task,
-            should_stop,
+        view = ModelView(
+            weights=(state.eval_params, state.eval_model_state),
+            mesh=self.mesh,
+            program=lambda reducers: self.programs.eval,
         )
+        reducers, dataset = [TaskMetrics(task or self.task)], self.dataset(split)
+        found = evaluate(
+            view, dataset, reducers, self.config.data, should_stop=should_stop
+        )
+        return None if found is None else found[0]
 
     def dataset(self, split: str) -> Dataset:
         """Return a split.

@@ -1,4 +1,4 @@
-"""The pure train and eval steps: functions of plain pytrees, to be jitted."""
+"""The pure train step, and models as they are evaluated: functions to be jitted."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from jaxtrain.models import CONVOLUTIONS, folding
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.tasks.base import Sums, Task
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.methods.base import Method, Objective
@@ -222,24 +222,24 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(
+def make_apply(
     task: Task,
     graphdef: Any,
     preprocess: Preprocess,
     layout: Layout,
     view: View = plain,
     size: tuple[int, int] | None = None,
-) -> Callable[[Any, Any, Sums, Any, Batch], tuple[Sums, dict[str, Any]]]:
-    """Return `(params, model_state, sums, data, batches) -> (sums, kept)`.
+) -> Callable[[Any, Any, Any, Batch], tuple[Any, Batch]]:
+    """Return `(params, model_state, data, batches) -> (outputs, batch)`.
 
     Dropout is off. The outputs are those of a `view` of the prepared images, of which
-    the model takes those of a `size`; None: of theirs. See `add_batch` for what it
-    returns.
+    the model takes those of a `size`; None: of theirs. The prepared batch has the
+    target of the task.
     """
 
-    def eval_step(
-        params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
-    ) -> tuple[Sums, dict[str, Any]]:
+    def apply_to_batch(
+        params: Any, model_state: Any, data: Any, batches: Batch
+    ) -> tuple[Any, Batch]:
         batch = prepare_plain(preprocess, data, batches)
         params = layout.whole_params(params)
         images = batch["image"]
@@ -249,10 +249,9 @@ def make_eval_step(
             return predict(graphdef, params, model_state, shared, mesh=layout.mesh)
 
         outputs = view(apply, images, size or images.shape[1:3])
-        target, mask = task.target(batch), batch["mask"]
-        return add_batch(task, sums, outputs, target, mask)
+        return outputs, {**batch, "target": task.target(batch)}
 
-    return eval_step
+    return apply_to_batch
 
 
 def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
@@ -260,19 +259,6 @@ def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
     batch = jax.tree.map(lambda x: x[0], batches)
     unused = jnp.zeros((), jnp.int32)
     return preprocess(data, batch, keys.root_key(0), unused)
-
-
-def add_batch(
-    task: Task, sums: Sums, outputs: Any, target: Any, mask: jax.Array
-) -> tuple[Sums, dict[str, Any]]:
-    """Return sums with those of a batch, and its `mask` and what is `kept` of it.
-
-    The latter is {} unless there are metrics that keep something.
-    """
-    new = task.sums(outputs, target, mask)
-    kept = task.kept(outputs, target)
-    some = {"mask": mask, "kept": kept} if kept else {}
-    return jax.tree.map(jnp.add, sums, new), some
 
 
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:

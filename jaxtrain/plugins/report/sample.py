@@ -19,7 +19,7 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore, shown
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
-from jaxtrain.evaluation import evaluate as passes
+from jaxtrain.evaluation.evaluate import results
 from jaxtrain.evaluation.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
@@ -231,7 +231,7 @@ def batch_results(
 
     starts = range(0, len(chosen), size)
     batches = ahead.by_threads(read, starts, ahead.READ_THREADS)
-    found = passes.results(batches, lambda read: program(read[-1]), in_flight=2)
+    found = results(batches, lambda read: program(read[-1]), in_flight=2)
     # A stop is heeded, and the time looked at, between batches.
     with contextlib.closing(found):
         for (index, good, _), result in found:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain import keys
 from jaxtrain.config import DataConfig
 from jaxtrain.console import progress
 from jaxtrain.data import loader
@@ -23,21 +21,23 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
-from jaxtrain.evaluation import evaluate as passes
-from jaxtrain.evaluation import resampling
-from jaxtrain.evaluation.finite import check_finite, finite_rows
+from jaxtrain.evaluation.evaluate import (
+    EVALUATION,
+    Apply,
+    ModelView,
+    Program,
+    compiler,
+    eval_batch_size,
+    evaluate,
+)
+from jaxtrain.evaluation.finite import check_finite
+from jaxtrain.evaluation.reducers import KeepExamples, Reducer, TaskMetrics
+from jaxtrain.evaluation.resampling import Intervals
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.parallel import sharding
-from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
-from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.views import View, plain
 
-# What a program is for, and what takes less memory.
-PURPOSE = (
-    "an evaluation",
-    "set a smaller data.eval_batch_size, or more devices",
-)
 # (outputs, target) -> arrays (B, ...): what is kept of each example.
 Keep = Callable[[Any, Any], dict[str, Any]]
 # (params, model_state, batch) -> batch; called by the host.
@@ -136,42 +136,30 @@ class Pass:
         Raises:
           UserError: more of its images than are allowed cannot be read.
         """
-        data, model, task = self.subject.data, self.subject.model, self.subject.task
+        data, model = self.subject.data, self.subject.model
         allowed = self.max_bad_fraction
         if allowed is None:
             allowed = data.max_bad_fraction
-        defects = Defects(name, len(source), allowed)
-        found = passes.over_split(
-            data,
-            loader.Dataset(source, {}, defects),
-            model.mesh,
-            model.share(passes.eval_batch_size(data)),
-            functools.partial(self._program, *model.placed),
-        )
-        total, parts = None, []
+        dataset = loader.Dataset(source, {}, Defects(name, len(source), allowed))
+        size = model.share(eval_batch_size(data))
         with self._progress(len(source)) as advance:
-            for batch, (sums, kept) in found:
-                total = sums if total is None else _add(total, sums)
-                known = batch["mask"] > 0
-                kept = {**kept, "numbers": batch["index"]}
-                parts.append(jax.tree.map(lambda x, k=known: np.asarray(x)[k], kept))
-                advance(known.sum())
-        sums, resampled = jax.device_get(total)
-        intervals = {}
-        whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
-        if self.with_intervals:
-            kept, numbers = whole["metrics"], whole["numbers"]
-            intervals = {
-                **resampling.intervals(task, resampled, sums),
-                **resampling.kept_intervals(task, kept, numbers, task.num_outputs),
-            }
+            found = evaluate(
+                self._view,
+                dataset,
+                self._reducers,
+                data,
+                batch_size=size,
+                advance=advance,
+            )
+        assert found is not None, "nothing stops it"
+        values, kept, *intervals = found
         return PassResult(
-            task.values(sums, whole["metrics"]),
-            intervals,
-            whole["kept"],
-            whole["numbers"],
-            whole["finite"],
-            len(source) - len(whole["numbers"]),
+            values,
+            intervals[0] if intervals else {},
+            kept.values,
+            kept.numbers,
+            kept.finite,
+            len(source) - len(kept.numbers),
         )
 
     def _progress(self, total: int) -> Any:
@@ -180,62 +168,65 @@ class Pass:
         return progress(self.bar, total)
 
     @functools.cached_property
-    def _program(self) -> Any:
-        subject = self.subject
-        model = subject.model
-        replicated = sharding.replicated(model.mesh)
+    def _reducers(self) -> tuple[Reducer, ...]:
+        task = self.subject.task
 
-        def fitted(batches: Batch) -> Batch:
-            """Return the only batch of (1, B, ...), in the size that is shown."""
-            return subject.fitted(jax.tree.map(lambda x: x[0], batches))
+        def keep(outputs: Any, batch: Batch) -> dict[str, Any]:
+            return self.keep(outputs, batch["target"]) | batch.get(MARKS, {})
 
-        def program(function: Callable[..., Any]) -> Compiled:
-            options: Any = {"together": False, "out_shardings": replicated}
-            return Compiled(function, *PURPOSE, **options)
+        found = TaskMetrics(task), KeepExamples(keep)
+        return (*found, Intervals(task)) if self.with_intervals else found
 
-        change = self.change
+    @functools.cached_property
+    def _view(self) -> ModelView:
+        model, program = self.subject.model, self._program()
+        return ModelView(
+            weights=model.placed, mesh=model.mesh, program=lambda reducers: program
+        )
+
+    def _program(self) -> Program:
+        """Return the program of the reducers, behind the change of a batch."""
+        mesh, change = self.subject.model.mesh, self.change
+
+        def program(apply: Apply) -> Program:
+            return compiler(apply, mesh, *EVALUATION, together=False)(self._reducers)
+
         if change is None:
+            return program(self._apply)
+        fit = jax.jit(self._fitted)
 
-            def whole(params: Any, model_state: Any, batches: Batch) -> Any:
-                return self._step(params, model_state, fitted(batches))
+        def apply(*arguments: Any) -> tuple[Any, Batch]:
+            params, model_state, _, batch = arguments
+            return self._outputs(params, model_state, batch)
 
-            return program(whole)
-        fit = jax.jit(fitted)
-        step = program(self._step)
+        step = program(apply)
 
-        def changed(params: Any, model_state: Any, batches: Batch) -> Any:
+        def changed(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
             batch = change(params, model_state, fit(batches))
-            return step(params, model_state, batch)
+            return step(params, model_state, data, batch)
 
         return changed
 
-    def _step(
-        self, params: Any, model_state: Any, batch: Batch
-    ) -> tuple[tuple[Sums, Sums], dict[str, Any]]:
-        """Return the sums of a batch, those of resamples, and what is kept."""
-        task, model = self.subject.task, self.subject.model
-        pixels, mask, index = batch["image"], batch["mask"], batch["index"]
+    def _fitted(self, batches: Batch) -> Batch:
+        """Return the only batch of (1, B, ...), in the size that is shown."""
+        return self.subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
+    def _apply(
+        self, params: Any, model_state: Any, data: Any, batches: Batch
+    ) -> tuple[Any, Batch]:
+        return self._outputs(params, model_state, self._fitted(batches))
+
+    def _outputs(
+        self, params: Any, model_state: Any, batch: Batch
+    ) -> tuple[Any, Batch]:
+        """Return the outputs for a batch, and it with the target of the task."""
+        task, model = self.subject.task, self.subject.model
+        pixels = batch["image"]
         target = task.target({**batch, "image": model.prepare(pixels)})
-        shown = batch.get(SHOWN, pixels)
 
         def apply(pixels: jax.Array) -> jax.Array:
             return model.forward(params, model_state, model.prepare(pixels))
 
+        shown = batch.get(SHOWN, pixels)
         outputs = self.view(apply, shown, model.image_shape[:2])
-        sums, resampled = task.sums(outputs, target, mask), {}
-        if self.with_intervals:
-            root, num = keys.root_key(resampling.SEED), resampling.NUM_RESAMPLES
-            counts = resampling.weights(root, index, num)
-            resampled = resampling.resampled_sums(task, outputs, target, mask, counts)
-        kept = {
-            "kept": self.keep(outputs, target) | batch.get(MARKS, {}),
-            "metrics": task.kept(outputs, target),
-            "finite": finite_rows(outputs),
-        }
-        return (sums, resampled), kept
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _add(total: Any, new: Any) -> Any:
-    return jax.tree.map(jnp.add, total, new)
+        return outputs, {**batch, "target": target}

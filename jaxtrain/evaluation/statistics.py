@@ -1,0 +1,78 @@
+"""Batch-norm statistics computed anew, over batches of training images."""
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import loader
+from jaxtrain.data.loader import Dataset, HostBatch
+from jaxtrain.data.window_grid import WindowGrid
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import MeanOfBatches
+from jaxtrain.parallel import sharding
+from jaxtrain.training.norm_statistics import WINDOW, chosen_windows
+from jaxtrain.trees import by_path
+
+# Reducers of the program whose outputs are the statistics of a batch, by their paths.
+MEAN = (MeanOfBatches(),)
+
+
+def mean_statistics(
+    model: ModelView,
+    dataset: Dataset,
+    config: DataConfig,
+    grid: WindowGrid,
+    batch_size: int,
+    most: int,
+) -> dict[str, np.ndarray]:
+    """Return the means of the statistics of batches, float64, by their paths.
+
+    The batches are the same each time: a function of the number of images alone.
+
+    Args:
+      model: Weights, and the program of `MEAN`.
+      dataset: Training split.
+      config: Section of the data.
+      grid: Windows of an image.
+      batch_size: Number of windows of a batch, of all processes.
+      most: Number of windows at most.
+    """
+    mesh = model.mesh
+    chosen = chosen_windows(grid, len(dataset.source), batch_size, most)
+    images, windows = chosen
+    rows = sharding.local_rows(mesh, batch_size)
+
+    def batches() -> Generator[HostBatch, None, None]:
+        read = loader.chosen_batches(config, dataset, mesh, images)
+        with contextlib.closing(read):
+            for batch, window in zip(read, windows[:, rows], strict=True):
+                yield {**batch, WINDOW: window.astype(np.int32)}
+
+    found = evaluate(
+        model, dataset, MEAN, config, batch_size=batch_size, batches=batches()
+    )
+    assert found is not None, "nothing stops it"
+    return found[0]
+
+
+def with_statistics(
+    model_state: Any,
+    means: Mapping[str, np.ndarray],
+    put: Callable[[np.ndarray, Any], Any] = lambda new, old: new,
+) -> Any:
+    """Return the state of a model with other statistics, in the dtypes of its own.
+
+    Args:
+      model_state: Other state of a model than parameters.
+      means: New statistics, by their paths.
+      put: Function (new, old) -> new that places an array as another one is.
+    """
+    flat, tree = by_path(model_state), jax.tree.structure(model_state)
+    return tree.unflatten(
+        put(means[path].astype(x.dtype), x) if path in means else x
+        for path, x in flat.items()
+    )
