@@ -65,7 +65,7 @@ def evaluate(
     batches: Generator[HostBatch, None, None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     advance: Callable[[int], None] = lambda num: None,
-) -> tuple[Any, ...] | None:
+) -> tuple[Any, ...]:
     """Go over examples once, for all reducers.
 
     The host is one batch ahead of what it reads, and never waits for the last one sent.
@@ -83,7 +83,7 @@ def evaluate(
       advance: Told the number of examples of each batch that is done.
 
     Returns:
-      The value of each reducer; None if the pass was stopped.
+      The value of each reducer; () if the pass was stopped.
     """
     size = batch_size or eval_batch_size(config)
     if batches is None:
@@ -99,9 +99,9 @@ def evaluate(
                 yield batch
 
     def start(batch: HostBatch) -> Any:
-        placed = put_batch(model.mesh, batch, size)
-        program = model.program(reducers)
-        return program(*model.weights, dataset.on_device, placed)
+        one_step = jax.tree.map(lambda rows: rows[None], batch)
+        placed = sharding.put_batch(model.mesh, one_step, size)
+        return model.program(reducers)(*model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
     for batch, (found, known) in results(until_stopped(), start):
@@ -111,7 +111,7 @@ def evaluate(
         pace.sent(totals)
         advance(int(batch["mask"].sum()) if "mask" in batch else size)
     if stopped:
-        return None
+        return ()
     kept, index = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
     numbers = index - dataset.first
     return tuple(
@@ -149,15 +149,6 @@ def reduce_batch(
     return found, {name: batch[name] for name in ("mask", "index")}
 
 
-def reduced(apply: Apply, reducers: Sequence[Reducer]) -> Program:
-    """Return the function that applies a model to a batch and reduces it. Traced."""
-
-    def program(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
-        return reduce_batch(reducers, *apply(params, model_state, data, batches))
-
-    return program
-
-
 def compiler(
     apply: Apply, mesh: Mesh, purpose: str, fix: str | None = None, **options: Any
 ) -> Callable[[tuple[Reducer, ...]], Compiled]:
@@ -174,7 +165,9 @@ def compiler(
 
     @functools.cache
     def compiled(reducers: tuple[Reducer, ...]) -> Compiled:
-        program = reduced(apply, reducers)
+        def program(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
+            return reduce_batch(reducers, *apply(params, model_state, data, batches))
+
         return Compiled(program, purpose, fix, out_shardings=everywhere, **options)
 
     return compiled
@@ -200,18 +193,6 @@ def results(
             if len(waiting) > in_flight:
                 yield waiting.popleft()
         yield from waiting
-
-
-def put_batch(mesh: Mesh, batch: Any, batch_size: int) -> Batch:
-    """Put this process's rows of a batch on the devices, with a leading axis of steps.
-
-    Args:
-      mesh: Mesh of the devices.
-      batch: Rows of this process, (n, ...) each.
-      batch_size: Number of examples of all processes.
-    """
-    one_step = jax.tree.map(lambda rows: rows[None], batch)
-    return sharding.put_batch(mesh, one_step, batch_size)
 
 
 def eval_batch_size(config: DataConfig) -> int:

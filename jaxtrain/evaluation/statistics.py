@@ -41,9 +41,8 @@ def mean_statistics(
       batch_size: Number of windows of a batch, of all processes.
       most: Number of windows at most.
     """
-    mesh = model.mesh
-    chosen = chosen_windows(grid, len(dataset.source), batch_size, most)
-    images, windows = chosen
+    mesh, num = model.mesh, len(dataset.source)
+    images, windows = chosen_windows(grid, num, batch_size, most)
     rows = sharding.local_rows(mesh, batch_size)
 
     def batches() -> Generator[HostBatch, None, None]:
@@ -52,11 +51,10 @@ def mean_statistics(
             for batch, window in zip(read, windows[:, rows], strict=True):
                 yield {**batch, WINDOW: window.astype(np.int32)}
 
-    found = evaluate(
+    (means,) = evaluate(
         model, dataset, MEAN, config, batch_size=batch_size, batches=batches()
     )
-    assert found is not None, "nothing stops it"
-    return found[0]
+    return means
 
 
 def with_statistics(

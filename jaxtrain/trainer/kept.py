@@ -65,9 +65,9 @@ def of_each_example(
     """
     program = compiler(apply, mesh, PURPOSE)
     view = ModelView(weights=weights, mesh=mesh, program=program)
-    size = config.batch_size
+    size, reducers = config.batch_size, [OnDevices(abstract)]
     batches = loader.all_batches(config, dataset, mesh, size)
-    reducers = [OnDevices(abstract)]
-    found = evaluate(view, dataset, reducers, config, batch_size=size, batches=batches)
-    assert found is not None, "nothing stops it"
-    return found[0]
+    (kept,) = evaluate(
+        view, dataset, reducers, config, batch_size=size, batches=batches
+    )
+    return kept

@@ -256,7 +256,7 @@ class Trainer(Setup):
         found = evaluate(
             view, dataset, reducers, self.config.data, should_stop=should_stop
         )
-        return None if found is None else found[0]
+        return found[0] if found else None
 
     def dataset(self, split: str) -> Dataset:
         """Return a split.

@@ -65,9 +65,8 @@ def test_evaluation_counts_every_example_once(batch_size: int):
         mesh=setup.mesh,
         program=lambda reducers: programs.eval,
     )
-    found = evaluate(view, programs.test_set, [TaskMetrics(setup.task)], config.data)
-    assert found is not None
-    (result,) = found
+    reducers = [TaskMetrics(setup.task)]
+    (result,) = evaluate(view, programs.test_set, reducers, config.data)
     # One batch of everything, by hand.
     everything = programs.test_set.source.read(np.arange(360))
     logits = _logits(setup, programs, state, everything["image"])
@@ -103,7 +102,7 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
         config.data,
         should_stop=lambda: len(sent) == num,
     )
-    assert found is None
+    assert found == ()
     assert len(sent) == num
 
 

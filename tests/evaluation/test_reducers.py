@@ -78,10 +78,8 @@ def test_one_pass_of_three_reducers_is_three_passes(view: ModelView, dataset: Da
     reducers = [TaskMetrics(task), keep_logits(), Intervals(task)]
     together = evaluate(view, dataset, reducers, DATA)
     alone = [evaluate(view, dataset, [one], DATA) for one in reducers]
-    assert together is not None
-    for found, by_itself in zip(together, alone, strict=True):
-        assert by_itself is not None
-        jax.tree.map(np.testing.assert_array_equal, found, by_itself[0])
+    for found, (by_itself,) in zip(together, alone, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, found, by_itself)
 
     logits, labels = whole(dataset)
     values, kept, intervals = together
@@ -106,13 +104,12 @@ def test_outputs_stay_on_the_devices_by_the_numbers_of_examples(
     logits, _ = whole(train_set)
     batches = loader.all_batches(DATA, train_set, view.mesh, 104)
     assert num % 104
-    found = evaluate(
+    (found,) = evaluate(
         view, train_set, [OnDevices(abstract)], DATA, batch_size=104, batches=batches
     )
-    assert found is not None
-    assert isinstance(found[0], jax.Array)
-    assert found[0].sharding.is_equivalent_to(everywhere, 2)
-    np.testing.assert_allclose(found[0], logits, rtol=1e-4, atol=1e-4)
+    assert isinstance(found, jax.Array)
+    assert found.sharding.is_equivalent_to(everywhere, 2)
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-4)
 
 
 def test_means_over_batches_are_of_float64(view: ModelView, train_set: Dataset):
@@ -128,11 +125,10 @@ def test_means_over_batches_are_of_float64(view: ModelView, train_set: Dataset):
     )
     chosen = np.arange(4 * 8).reshape(4, 8)
     batches = loader.chosen_batches(DATA, train_set, mesh, chosen)
-    found = evaluate(
+    (found,) = evaluate(
         one, train_set, [MeanOfBatches()], DATA, batch_size=8, batches=batches
     )
-    assert found is not None
     logits, _ = whole(train_set)
     expected = (np.float32(2**24) + logits[::8][:4]).astype(np.float64).mean(0)
-    assert found[0]["first"].dtype == np.float64
-    np.testing.assert_array_equal(found[0]["first"], expected)
+    assert found["first"].dtype == np.float64
+    np.testing.assert_array_equal(found["first"], expected)

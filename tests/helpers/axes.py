@@ -156,9 +156,8 @@ def carry_out(config: Config, first: Any) -> Outcome:
         program=lambda reducers: programs.eval,
     )
     reducers = [TaskMetrics(setup.task)]
-    found = evaluate(view, programs.test_set, reducers, config.data)
-    assert found is not None
-    return Outcome(jax.device_get(metrics), jax.device_get(state), found[0])
+    (evaluation,) = evaluate(view, programs.test_set, reducers, config.data)
+    return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
 
 
 def some_weights(config: Config) -> Any:

@@ -16,7 +16,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.evaluation.evaluate import reduced
+from jaxtrain.evaluation.evaluate import compiler
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
@@ -300,7 +300,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
 def test_eval_step_ignores_dropout_and_padding():
     trial = Trial(dropout=0.9)
     apply = make_apply(trial.task, trial.graphdef, as_given, LAYOUT)
-    step = jax.jit(reduced(apply, (TaskMetrics(trial.task),)))
+    step = compiler(apply, LAYOUT.mesh, "test")((TaskMetrics(trial.task),))
     batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": LABELS[:1]}
     mask = (np.arange(BATCH) < 5).astype(np.int32)[None]
     args = (trial.state.params, trial.state.model_state, {})

@@ -120,7 +120,7 @@ def by_taylor(
     view = ModelView(weights=model.placed, mesh=mesh, program=program)
     dataset = Dataset(source, {}, Defects("train", len(source), 1.0))
     chosen = chosen_images(len(source), size, num_images)
-    found = evaluate(
+    (importance,) = evaluate(
         view,
         dataset,
         [MeanOfBatches(squares)],
@@ -128,8 +128,7 @@ def by_taylor(
         batch_size=size,
         batches=chosen_batches(data, dataset, mesh, chosen),
     )
-    assert found is not None, "nothing stops it"
-    return found[0]
+    return importance
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:

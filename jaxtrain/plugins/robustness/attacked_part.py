@@ -97,12 +97,13 @@ class Attacked(EvaluationPart):
             subject=subject,
             view=view,
             change=Attacker(subject.model, subject.task, view, threat),
+            keep=lambda outputs, batch: {FOOLED_BY: batch[FOOLED_BY]},
             bar="attacking",
             with_intervals=True,
         )
         attacked = one(evaluated.source, evaluated.split).checked(evaluated.split)
         metric = subject.task.main_goal.metric
-        by = attacked.kept[FOOLED_BY]
+        by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:
             """Return the share of images that no attack so far makes it err on."""

@@ -53,13 +53,13 @@ class Outliers(EvaluationPart):
 
         assert self._source is not None, "`check` has opened it"
         key, name = "out_of_distribution", f"--ood {self._name}"
-        other = evaluated.whole(self._source, name).checked(name).kept[key]
+        other = evaluated.whole(self._source, name).checked(name).kept.values[key]
         return {
             "source": self._name,
             "num_examples": len(other["energy"]),
             **{
                 score: outliers.separation(ours, other[score])
-                for score, ours in evaluated.found.kept[key].items()
+                for score, ours in evaluated.found.kept.values[key].items()
             },
         }
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.console import progress
@@ -23,28 +22,25 @@ from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import (
     EVALUATION,
-    Apply,
     ModelView,
-    Program,
     compiler,
     eval_batch_size,
     evaluate,
 )
-from jaxtrain.evaluation.finite import check_finite
-from jaxtrain.evaluation.reducers import KeepExamples, Reducer, TaskMetrics
+from jaxtrain.evaluation.reducers import KeepExamples, Kept, Reducer, TaskMetrics
 from jaxtrain.evaluation.resampling import Intervals
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
-# (outputs, target) -> arrays (B, ...): what is kept of each example.
-Keep = Callable[[Any, Any], dict[str, Any]]
+# (outputs, batch) -> arrays (B, ...), traced: what is kept of each example.
+Keep = Callable[[Any, Batch], dict[str, Any]]
 # (params, model_state, batch) -> batch; called by the host.
 Change = Callable[[Any, Any, Batch], Batch]
-# Keys that a change adds to a batch: images in 0..255 that the model is shown in place
-# of `image`, and arrays (B, ...), by name, that are kept of each example.
-SHOWN, MARKS = "shown", "marks"
+# Key that a change adds to a batch: images in 0..255 that the model is shown in place
+# of `image`.
+SHOWN = "shown"
 
 
 class PassResult(NamedTuple):
@@ -52,18 +48,14 @@ class PassResult(NamedTuple):
 
     Attributes:
       values: Metrics of the task.
+      kept: Arrays of the examples that could be read.
       intervals: Low and high of each metric.
-      kept: Arrays of the examples that could be read, (N, ...).
-      numbers: Numbers of these examples in the split, (N,).
-      finite: Whether the outputs for each are finite, bool (N,).
       num_unreadable: Number of the examples that were left out.
     """
 
     values: Values
+    kept: Kept
     intervals: Values
-    kept: dict[str, Any]
-    numbers: np.ndarray
-    finite: np.ndarray
     num_unreadable: int
 
     def checked(self, split: str) -> "PassResult":
@@ -72,7 +64,7 @@ class PassResult(NamedTuple):
         Raises:
           BadNumbersError: Some are not finite.
         """
-        check_finite(self.finite, self.numbers, split)
+        self.kept.check(split)
         return self
 
 
@@ -110,8 +102,8 @@ class Pass:
     Attributes:
       subject: What is evaluated.
       view: What the model is shown of each image.
-      change: Function that changes each batch before, and adds `SHOWN` and `MARKS`.
-        None shows the images as they are.
+      change: Function that changes each batch before, and adds `SHOWN`. None shows the
+        images as they are.
       bar: Title of a progress bar, for a pass that takes minutes. None shows no bar.
       keep: What is remembered of each example.
       with_intervals: Whether metrics get intervals.
@@ -123,7 +115,7 @@ class Pass:
     view: View = plain
     change: Change | None = None
     bar: str | None = None
-    keep: Keep = lambda outputs, target: {}
+    keep: Keep = lambda outputs, batch: {}
     with_intervals: bool = False
     max_bad_fraction: float | None = None
 
@@ -143,7 +135,7 @@ class Pass:
         dataset = loader.Dataset(source, {}, Defects(name, len(source), allowed))
         size = model.share(eval_batch_size(data))
         with self._progress(len(source)) as advance:
-            found = evaluate(
+            values, kept, *intervals = evaluate(
                 self._view,
                 dataset,
                 self._reducers,
@@ -151,16 +143,8 @@ class Pass:
                 batch_size=size,
                 advance=advance,
             )
-        assert found is not None, "nothing stops it"
-        values, kept, *intervals = found
-        return PassResult(
-            values,
-            intervals[0] if intervals else {},
-            kept.values,
-            kept.numbers,
-            kept.finite,
-            len(source) - len(kept.numbers),
-        )
+        low_and_high = intervals[0] if intervals else {}
+        return PassResult(values, kept, low_and_high, len(source) - len(kept.numbers))
 
     def _progress(self, total: int) -> Any:
         if self.bar is None:
@@ -170,42 +154,31 @@ class Pass:
     @functools.cached_property
     def _reducers(self) -> tuple[Reducer, ...]:
         task = self.subject.task
-
-        def keep(outputs: Any, batch: Batch) -> dict[str, Any]:
-            return self.keep(outputs, batch["target"]) | batch.get(MARKS, {})
-
-        found = TaskMetrics(task), KeepExamples(keep)
+        found = TaskMetrics(task), KeepExamples(self.keep)
         return (*found, Intervals(task)) if self.with_intervals else found
 
     @functools.cached_property
     def _view(self) -> ModelView:
-        model, program = self.subject.model, self._program()
-        return ModelView(
-            weights=model.placed, mesh=model.mesh, program=lambda reducers: program
-        )
-
-    def _program(self) -> Program:
-        """Return the program of the reducers, behind the change of a batch."""
-        mesh, change = self.subject.model.mesh, self.change
-
-        def program(apply: Apply) -> Program:
-            return compiler(apply, mesh, *EVALUATION, together=False)(self._reducers)
-
+        model, change = self.subject.model, self.change
+        options: Any = {"together": False}
         if change is None:
-            return program(self._apply)
-        fit = jax.jit(self._fitted)
+            program = compiler(self._apply, model.mesh, *EVALUATION, **options)
+            return ModelView(weights=model.placed, mesh=model.mesh, program=program)
 
         def apply(*arguments: Any) -> tuple[Any, Batch]:
             params, model_state, _, batch = arguments
             return self._outputs(params, model_state, batch)
 
-        step = program(apply)
+        fit = jax.jit(self._fitted)
+        step = compiler(apply, model.mesh, *EVALUATION, **options)(self._reducers)
 
         def changed(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
             batch = change(params, model_state, fit(batches))
             return step(params, model_state, data, batch)
 
-        return changed
+        return ModelView(
+            weights=model.placed, mesh=model.mesh, program=lambda _: changed
+        )
 
     def _fitted(self, batches: Batch) -> Batch:
         """Return the only batch of (1, B, ...), in the size that is shown."""

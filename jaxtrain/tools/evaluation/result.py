@@ -8,6 +8,7 @@ import jax
 
 import jaxtrain
 from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.batch import Batch
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.stores import describe_remarks, remarks_of
@@ -88,9 +89,9 @@ def evaluate(
     told = describe_remarks(remarks_of(source.store))
     result["data"]["remarks"] = told
     if subject.task.one_class_an_image:
-        result["calibration"] = calibration.calibration(found.kept["scores"])
+        result["calibration"] = calibration.calibration(found.kept.values["scores"])
     if fitted is not None:
-        after = calibration.calibration(found.kept["divided"])
+        after = calibration.calibration(found.kept.values["divided"])
         result["temperature"] = {**fitted, "calibration": after}
     evaluated = Evaluated(
         subject=subject,
@@ -185,8 +186,8 @@ def _keep(
     What no part of the result is made of would be traced and compiled all the same.
     """
 
-    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
+        found, target = dict[str, Any](), batch["target"]
         if subject.task.one_class_an_image:
             found["scores"] = calibration.scores(outputs, target)
         if fitted is not None:
@@ -203,11 +204,11 @@ def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
     split = "validation"
     subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
 
-    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
-        return {"logits": outputs, "labels": target}
+    def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
+        return {"logits": outputs, "labels": batch["target"]}
 
     one = Pass(subject=subject, view=asked.view, keep=keep)
-    kept = one(source, split).checked(split).kept
+    kept = one(source, split).checked(split).kept.values
     value, before, after = temperature.fit(kept["logits"], kept["labels"])
     return {
         "temperature": value,

@@ -20,7 +20,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.evaluate import reduced
+from jaxtrain.evaluation.evaluate import compiler
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
@@ -351,7 +351,7 @@ def test_skips_and_random_layers_are_cut(
         assert_close(ours.params, theirs.params)
         assert_close(our_metrics, metrics)
         apply = make_apply(task, graphdef, as_given, layout)
-        whole = jax.jit(reduced(apply, (TaskMetrics(task),)))
+        whole = compiler(apply, layout.mesh, "test")((TaskMetrics(task),))
         args = ours.params, ours.model_state, {}, batch
         theirs = whole(*args)
         ours = steps.make_eval_step(task, stages, as_given)(*args)
