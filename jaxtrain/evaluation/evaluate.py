@@ -24,6 +24,8 @@ from jaxtrain.parallel import sharding
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 
+# Parameters and other state of a model.
+Weights = tuple[Any, Any]
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
@@ -32,12 +34,12 @@ EVALUATION = (
     "an evaluation",
     "set a smaller data.eval_batch_size, or more devices",
 )
-# (params, model_state, data, batches) -> (outputs, batch), traced: `data` are arrays on
+# (weights, data, batches) -> (outputs, batch), traced: `data` are arrays on
 # the devices (`Dataset.on_device`), `batches` have a leading axis of one step, and
 # `batch` is the prepared one, (B, ...), with the target that the reducers read.
-Apply = Callable[[Any, Any, Any, Batch], tuple[Any, Batch]]
-# (params, model_state, data, batches) -> (found, known): see `reduce_batch`.
-Program = Callable[[Any, Any, Any, Batch], tuple[Any, Any]]
+Apply = Callable[[Weights, Any, Batch], tuple[Any, Batch]]
+# (weights, data, batches) -> (found, known): see `reduce_batch`.
+Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,7 +52,7 @@ class ModelView:
       program: Function that returns the compiled program of reducers.
     """
 
-    weights: tuple[Any, Any]
+    weights: Weights
     mesh: Mesh
     program: Callable[[tuple[Reducer, ...]], Program]
 
@@ -101,7 +103,7 @@ def evaluate(
     def start(batch: HostBatch) -> Any:
         one_step = jax.tree.map(lambda rows: rows[None], batch)
         placed = sharding.put_batch(model.mesh, one_step, size)
-        return model.program(reducers)(*model.weights, dataset.on_device, placed)
+        return model.program(reducers)(model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
     for batch, (found, known) in results(until_stopped(), start):
@@ -165,8 +167,8 @@ def compiler(
 
     @functools.cache
     def compiled(reducers: tuple[Reducer, ...]) -> Compiled:
-        def program(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
-            return reduce_batch(reducers, *apply(params, model_state, data, batches))
+        def program(weights: Weights, data: Any, batches: Batch) -> Any:
+            return reduce_batch(reducers, *apply(weights, data, batches))
 
         return Compiled(program, purpose, fix, out_shardings=everywhere, **options)
 

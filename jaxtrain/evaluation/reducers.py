@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.batch import Batch
-from jaxtrain.evaluation.finite import check_finite, finite_rows
+from jaxtrain.errors import BadNumbersError
+from jaxtrain.evaluation.finite import NOT_FINITE, finite_rows
 from jaxtrain.tasks.base import Sums, Task, Values
 
 
@@ -95,7 +96,14 @@ class Kept(NamedTuple):
         Raises:
           BadNumbersError: Some are not finite.
         """
-        check_finite(self.finite, self.numbers, split)
+        bad, num = self.numbers[~self.finite], len(self.finite)
+        if len(bad):
+            raise BadNumbersError(
+                f"{NOT_FINITE} for {len(bad):,} of {num:,} examples of the {split} "
+                f"split, such as no. {bad.min()}: metrics of them would mean nothing. "
+                "Look at mean and std in model.json, take another checkpoint, or train "
+                "in a precision of a larger range, such as bf16"
+            )
 
 
 @dataclass(frozen=True, eq=False)

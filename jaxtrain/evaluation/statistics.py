@@ -1,7 +1,7 @@
 """Batch-norm statistics computed anew, over batches of training images."""
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import jax
@@ -57,20 +57,14 @@ def mean_statistics(
     return means
 
 
-def with_statistics(
-    model_state: Any,
-    means: Mapping[str, np.ndarray],
-    put: Callable[[np.ndarray, Any], Any] = lambda new, old: new,
-) -> Any:
+def with_statistics(model_state: Any, means: Mapping[str, np.ndarray]) -> Any:
     """Return the state of a model with other statistics, in the dtypes of its own.
 
     Args:
       model_state: Other state of a model than parameters.
       means: New statistics, by their paths.
-      put: Function (new, old) -> new that places an array as another one is.
     """
     flat, tree = by_path(model_state), jax.tree.structure(model_state)
     return tree.unflatten(
-        put(means[path].astype(x.dtype), x) if path in means else x
-        for path, x in flat.items()
+        means[path].astype(x.dtype) if path in means else x for path, x in flat.items()
     )

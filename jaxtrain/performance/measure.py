@@ -80,7 +80,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     """Compile what a run of `setup` evaluates a batch with, of streamed data.
 
     Returns:
-      The program of `(params, model_state, {}, batches) -> (found, known)`.
+      The program of `((params, model_state), {}, batches) -> (found, known)`.
     """
     programs, state = _programs(setup), setup.abstract_state
     mesh, size = setup.mesh, eval_batch_size(setup.config.data)
@@ -88,7 +88,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     batches = eval_spec(setup.splits.test).batch(1, size, sharding=rows)
     assert isinstance(programs.eval, Compiled)
     weights = state.params, state.model_state
-    return programs.eval.lower(*weights, {}, batches).compile()
+    return programs.eval.lower(weights, {}, batches).compile()
 
 
 def _programs(setup: Setup) -> Programs:

@@ -133,9 +133,8 @@ def _extract(
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
     prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
 
-    def apply(
-        params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> tuple[Any, Batch]:
+    def apply(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
+        params, model_state = weights
         batch = prepare_plain(prepare, data, batches)
         params = setup.layout.whole_params(params)
         images = setup.layout.images(batch["image"])

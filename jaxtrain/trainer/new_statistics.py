@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.loader import Dataset
@@ -55,20 +54,12 @@ class NewStatistics:
         weights = average["params"], average["model_state"]
         config, mesh = self.setup.config, self.setup.mesh
         view = ModelView(weights=weights, mesh=mesh, program=lambda _: programs[-1])
-        size = config.micro_batch_size
-        means = mean_statistics(
-            view,
-            self.dataset,
-            config.data,
-            self.setup.grid,
-            size,
-            max(NUM_IMAGES, size),
-        )
-
-        def put(new: np.ndarray, old: jax.Array) -> jax.Array:
-            return jax.device_put(new, old.sharding)
-
-        new = with_statistics(average["model_state"], means, put)
+        size, grid = config.micro_batch_size, self.setup.grid
+        most = max(NUM_IMAGES, size)
+        means = mean_statistics(view, self.dataset, config.data, grid, size, most)
+        new = with_statistics(average["model_state"], means)
+        where = jax.tree.map(lambda x: x.sharding, average["model_state"])
+        new = jax.device_put(new, where)
         return with_extra(state, AVERAGE, {**average, "model_state": new})
 
 
@@ -108,16 +99,13 @@ def _of_batch(
     plain: Preprocess,
     keeps: Mapping[str, float],
     frozen: Frozen,
-    params: Any,
-    model_state: Any,
+    weights: Any,
     data: Any,
     batches: Batch,
 ) -> tuple[dict[str, jax.Array], Batch]:
     layout = setup.layout
     batch = prepare_plain(plain, data, batches)
     images = layout.images(setup.grid.cut(batch["image"], batch[WINDOW]))
-    weights = layout.whole_params(params), model_state
-    found = statistics_of_batch(
-        setup.graphdef, *weights, images, keeps, frozen, layout.cpus
-    )
-    return found, batch
+    whole = layout.whole_params(weights[0]), weights[1]
+    rest = images, keeps, frozen, layout.cpus
+    return statistics_of_batch(setup.graphdef, *whole, *rest), batch

@@ -48,9 +48,10 @@ class Programs:
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
     metrics)`, where `beside` are arrays that the method reads beside the model;
-    `eval` is `(params, model_state, data, batches) -> (found, known)`, the metrics of
-    the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics` computes those
-    of averaged weights; None where the average has its own, or the weights have none.
+    `eval` is `((params, model_state), data, batches) -> (found, known)`, the metrics
+    of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics` computes
+    those of averaged weights; None where the average has its own, or the weights have
+    none.
     """
 
     weights: Program

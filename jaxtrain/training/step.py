@@ -229,19 +229,17 @@ def make_apply(
     layout: Layout,
     view: View = plain,
     size: tuple[int, int] | None = None,
-) -> Callable[[Any, Any, Any, Batch], tuple[Any, Batch]]:
-    """Return `(params, model_state, data, batches) -> (outputs, batch)`.
+) -> Callable[[Any, Any, Batch], tuple[Any, Batch]]:
+    """Return `((params, model_state), data, batches) -> (outputs, batch)`.
 
     Dropout is off. The outputs are those of a `view` of the prepared images, of which
     the model takes those of a `size`; None: of theirs. The prepared batch has the
     target of the task.
     """
 
-    def apply_to_batch(
-        params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> tuple[Any, Batch]:
+    def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = prepare_plain(preprocess, data, batches)
-        params = layout.whole_params(params)
+        params, model_state = layout.whole_params(weights[0]), weights[1]
         images = batch["image"]
 
         def apply(images: jax.Array) -> Any:

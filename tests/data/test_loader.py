@@ -90,7 +90,7 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
     sent: list[Any] = []
     dataset = loader.make_datasets(setup.splits, setup.mesh, False, 0.0)[2]
 
-    def program(params: Any, model_state: Any, *batch: Any) -> Any:
+    def program(weights: Any, *batch: Any) -> Any:
         sent.append(batch)
         return (({"loss": jax.numpy.zeros(())}, {}),), {}
 

@@ -29,7 +29,8 @@ KERNEL = np.random.default_rng(0).normal(size=(PIXELS, CLASSES)).astype(np.float
 BIAS = np.zeros(CLASSES, np.float32)
 
 
-def apply(kernel: Any, bias: Any, data: Any, batches: Any) -> tuple[Any, Any]:
+def apply(weights: Any, data: Any, batches: Any) -> tuple[Any, Any]:
+    kernel, bias = weights
     batch = jax.tree.map(lambda x: x[0], batches)
     if data:
         batch = {**batch, **jax.tree.map(lambda x: x[batch["index"]], data)}

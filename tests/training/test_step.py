@@ -303,7 +303,7 @@ def test_eval_step_ignores_dropout_and_padding():
     step = compiler(apply, LAYOUT.mesh, "test")((TaskMetrics(trial.task),))
     batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": LABELS[:1]}
     mask = (np.arange(BATCH) < 5).astype(np.int32)[None]
-    args = (trial.state.params, trial.state.model_state, {})
+    args = (trial.state.params, trial.state.model_state), {}
     ((once, kept),), known = step(*args, {**batch, "mask": mask})
     assert kept == known == {}
     spoilt = IMAGES[:1].copy()

@@ -23,7 +23,7 @@ from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.loader import Dataset
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler
+from jaxtrain.evaluation.evaluate import Apply, ModelView, Weights, compiler
 from jaxtrain.evaluation.statistics import mean_statistics, with_statistics
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.batch_norm import momenta
@@ -229,12 +229,10 @@ def _statistics_of(
 ) -> Apply:
     """Return the function of the statistics of one batch, by their paths."""
 
-    def statistics(
-        params: Any, state: Any, data: Any, batches: Batch
-    ) -> tuple[dict[str, jax.Array], Batch]:
+    def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))
         pixels = model.description.grid.cut(batch["image"], batch[WINDOW])
-        images, weights = model.prepare(pixels), (params, state)
+        images = model.prepare(pixels)
         with jax.default_matmul_precision(model.policy.products):
             found = statistics_of_batch(model.graphdef, *weights, images, keeps)
         return found, batch

@@ -149,9 +149,8 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
     apply = functools.partial(apply_model, model.graphdef)
     cpus = mesh if mesh.devices.flat[0].platform == "cpu" else None
 
-    def products(
-        params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> tuple[dict[Axis, jax.Array], Batch]:
+    def products(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
+        params, model_state = weights
         batch = jax.tree.map(lambda x: x[0], batches)
         batch = subject.fitted(batch)
         images = model.prepare(batch["image"])

@@ -87,11 +87,9 @@ class TeacherWeights(MethodInputs):
         if self.answers is None:
             return weights
 
-        def ask(
-            params: Any, model_state: Any, data: Any, batches: Batch
-        ) -> tuple[Any, Batch]:
+        def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
             batch = prepare_plain(prepare, data, batches)
-            return self.asked.ask((params, model_state), batch, seen), batch
+            return self.asked.ask(weights, batch, seen), batch
 
         return kept.of_each_example(ask, weights, self.answers, data, dataset, mesh)
 

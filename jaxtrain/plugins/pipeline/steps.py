@@ -237,10 +237,10 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
     everywhere = replicated(last.layout.mesh)
     reduce = Compiled(partial(reduce_batch, reducers), out_shardings=everywhere)
 
-    def eval_step(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
+    def eval_step(weights: Any, data: Any, batches: Batch) -> Any:
         x, batch = prepare(data, batches)
         for stage, program in zip(stages.stages, forward, strict=True):
-            model = stages.part(stage, (params, model_state))
+            model = stages.part(stage, weights)
             x = program(*model, stage.take(x))
         return reduce(x, last.take_whole(batch))
 

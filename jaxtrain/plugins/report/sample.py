@@ -21,7 +21,7 @@ from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.loader import Dataset
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
-from jaxtrain.evaluation.evaluate import ModelView, compiler, evaluate
+from jaxtrain.evaluation.evaluate import ModelView, Weights, compiler, evaluate
 from jaxtrain.evaluation.reducers import KeepExamples, Kept
 from jaxtrain.inference.load import load_step
 from jaxtrain.inference.model import TrainedModel
@@ -204,11 +204,9 @@ def over_examples(
     mesh, size = make_mesh(ParallelConfig(), [device]), min(batch_size, len(source))
     plain = unaugmented(setup, about.mean, about.std, setup.policy.compute_dtype)
 
-    def apply(
-        params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> tuple[Any, Batch]:
+    def apply(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = prepare_plain(plain, data, batches)
-        return model.forward(params, model_state, batch["image"]), batch
+        return model.forward(*weights, batch["image"]), batch
 
     def read(start: int) -> dict[str, Any]:
         some, unreadable = chosen[start : start + size], list[Unreadable]()

@@ -88,6 +88,7 @@ class Attacked(EvaluationPart):
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
         import numpy as np
 
+        from jaxtrain.console import progress
         from jaxtrain.evaluation.resampling import SEED
         from jaxtrain.plugins.robustness.attacked import FOOLED_BY, Attacker
         from jaxtrain.tools.evaluation.passes import Pass
@@ -98,10 +99,11 @@ class Attacked(EvaluationPart):
             view=view,
             change=Attacker(subject.model, subject.task, view, threat),
             keep=lambda outputs, batch: {FOOLED_BY: batch[FOOLED_BY]},
-            bar="attacking",
             with_intervals=True,
         )
-        attacked = one(evaluated.source, evaluated.split).checked(evaluated.split)
+        source, split = evaluated.source, evaluated.split
+        with progress("attacking", len(source)) as advance:
+            attacked = one(source, split, advance).checked(split)
         metric = subject.task.main_goal.metric
         by = attacked.kept.values[FOOLED_BY]
 

@@ -4,7 +4,6 @@ The batch is shared by all devices, images are streamed, and what stays is sums 
 few numbers of each example, whatever the size of the set.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxtrain.config import DataConfig
-from jaxtrain.console import progress
-from jaxtrain.data import loader
 from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
+from jaxtrain.data.loader import Dataset
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import (
     EVALUATION,
     ModelView,
+    Weights,
     compiler,
     eval_batch_size,
     evaluate,
@@ -104,7 +103,6 @@ class Pass:
       view: What the model is shown of each image.
       change: Function that changes each batch before, and adds `SHOWN`. None shows the
         images as they are.
-      bar: Title of a progress bar, for a pass that takes minutes. None shows no bar.
       keep: What is remembered of each example.
       with_intervals: Whether metrics get intervals.
       max_bad_fraction: Part of a split that may be unreadable. None means that of the
@@ -114,16 +112,22 @@ class Pass:
     subject: Subject
     view: View = plain
     change: Change | None = None
-    bar: str | None = None
     keep: Keep = lambda outputs, batch: {}
     with_intervals: bool = False
     max_bad_fraction: float | None = None
 
-    def __call__(self, source: Source, name: str) -> PassResult:
+    def __call__(
+        self,
+        source: Source,
+        name: str,
+        advance: Callable[[int], None] = lambda num: None,
+    ) -> PassResult:
         """Go over a split.
 
         Args:
+          source: Examples.
           name: Name of the split in messages.
+          advance: Told the number of examples of each batch that is done.
 
         Raises:
           UserError: more of its images than are allowed cannot be read.
@@ -132,24 +136,13 @@ class Pass:
         allowed = self.max_bad_fraction
         if allowed is None:
             allowed = data.max_bad_fraction
-        dataset = loader.Dataset(source, {}, Defects(name, len(source), allowed))
-        size = model.share(eval_batch_size(data))
-        with self._progress(len(source)) as advance:
-            values, kept, *intervals = evaluate(
-                self._view,
-                dataset,
-                self._reducers,
-                data,
-                batch_size=size,
-                advance=advance,
-            )
+        dataset = Dataset(source, {}, Defects(name, len(source), allowed))
+        size, reducers = model.share(eval_batch_size(data)), self._reducers
+        values, kept, *intervals = evaluate(
+            self._view, dataset, reducers, data, batch_size=size, advance=advance
+        )
         low_and_high = intervals[0] if intervals else {}
         return PassResult(values, kept, low_and_high, len(source) - len(kept.numbers))
-
-    def _progress(self, total: int) -> Any:
-        if self.bar is None:
-            return contextlib.nullcontext(lambda num: None)
-        return progress(self.bar, total)
 
     @functools.cached_property
     def _reducers(self) -> tuple[Reducer, ...]:
@@ -160,45 +153,33 @@ class Pass:
     @functools.cached_property
     def _view(self) -> ModelView:
         model, change = self.subject.model, self.change
-        options: Any = {"together": False}
-        if change is None:
-            program = compiler(self._apply, model.mesh, *EVALUATION, **options)
-            return ModelView(weights=model.placed, mesh=model.mesh, program=program)
 
-        def apply(*arguments: Any) -> tuple[Any, Batch]:
-            params, model_state, _, batch = arguments
-            return self._outputs(params, model_state, batch)
+        def apply(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
+            batch = self._fitted(batches) if change is None else batches
+            return self._outputs(weights, batch)
 
-        fit = jax.jit(self._fitted)
-        step = compiler(apply, model.mesh, *EVALUATION, **options)(self._reducers)
+        program: Any = compiler(apply, model.mesh, *EVALUATION, together=False)
+        if change is not None:
+            step, fit = program(self._reducers), jax.jit(self._fitted)
 
-        def changed(params: Any, model_state: Any, data: Any, batches: Batch) -> Any:
-            batch = change(params, model_state, fit(batches))
-            return step(params, model_state, data, batch)
+            def changed(weights: Weights, data: Any, batches: Batch) -> Any:
+                return step(weights, data, change(*weights, fit(batches)))
 
-        return ModelView(
-            weights=model.placed, mesh=model.mesh, program=lambda _: changed
-        )
+            program = lambda reducers: changed  # noqa: E731
+        return ModelView(weights=model.placed, mesh=model.mesh, program=program)
 
     def _fitted(self, batches: Batch) -> Batch:
         """Return the only batch of (1, B, ...), in the size that is shown."""
         return self.subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
-    def _apply(
-        self, params: Any, model_state: Any, data: Any, batches: Batch
-    ) -> tuple[Any, Batch]:
-        return self._outputs(params, model_state, self._fitted(batches))
-
-    def _outputs(
-        self, params: Any, model_state: Any, batch: Batch
-    ) -> tuple[Any, Batch]:
+    def _outputs(self, weights: Weights, batch: Batch) -> tuple[Any, Batch]:
         """Return the outputs for a batch, and it with the target of the task."""
         task, model = self.subject.task, self.subject.model
         pixels = batch["image"]
         target = task.target({**batch, "image": model.prepare(pixels)})
 
         def apply(pixels: jax.Array) -> jax.Array:
-            return model.forward(params, model_state, model.prepare(pixels))
+            return model.forward(*weights, model.prepare(pixels))
 
         shown = batch.get(SHOWN, pixels)
         outputs = self.view(apply, shown, model.image_shape[:2])

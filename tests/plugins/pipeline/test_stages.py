@@ -352,7 +352,7 @@ def test_skips_and_random_layers_are_cut(
         assert_close(our_metrics, metrics)
         apply = make_apply(task, graphdef, as_given, layout)
         whole = compiler(apply, layout.mesh, "test")((TaskMetrics(task),))
-        args = ours.params, ours.model_state, {}, batch
+        args = (ours.params, ours.model_state), {}, batch
         theirs = whole(*args)
         ours = steps.make_eval_step(task, stages, as_given)(*args)
         assert_close(ours, theirs)
