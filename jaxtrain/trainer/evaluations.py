@@ -38,7 +38,7 @@ def validate(run: RunState) -> None:
     progress.chosen = trainer.task.choose(metrics)
     progress.evaluated_step, progress.eval_metrics = run.step, scalars(metrics)
     run.callbacks.on_eval(run, Evaluation("validation", run.step, metrics))
-    run.end_reason = peers.gather(run.end_reason)[0]
+    run.end_reason = peers.gather(run.stop_asked)[0]
 
 
 def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
@@ -112,7 +112,9 @@ def _pass_over(run: RunState, split: str, task: Task) -> Values | None:
         split, num_batches, lambda: clock.seconds()["evaluation"]
     )
     with clock.charging("evaluation"), showing:
-        values = trainer.evaluate(run.state, split, task=task, should_stop=should_stop)
+        values = trainer.evaluate(
+            run.state, split, task=task, renew=False, should_stop=should_stop
+        )
         run.tell_unreadable()
         peers.gather(None)
     # What the others reported before has come.

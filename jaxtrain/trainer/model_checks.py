@@ -12,8 +12,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 
 
 def check_model(

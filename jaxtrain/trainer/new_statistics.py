@@ -13,6 +13,7 @@ from jaxtrain.evaluation.evaluate import ModelView, compiler
 from jaxtrain.evaluation.statistics import MEAN, mean_statistics, with_statistics
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.compiled import Compiled
+from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.norm_statistics import (
     NUM_IMAGES,
@@ -20,7 +21,6 @@ from jaxtrain.training.norm_statistics import (
     statistics_of_batch,
 )
 from jaxtrain.training.state import AVERAGE, TrainState, with_extra
-from jaxtrain.training.step import prepare_plain
 
 # What the programs are for.
 PURPOSE = "a batch for the statistics of averaged weights"
@@ -79,10 +79,10 @@ def make_new_statistics(
     programs = []
     for phase in setup.phases:
         # Where those of the weights stay, those of their average still change.
-        frozen = replace(phase.update.frozen, statistics=False)
+        frozen = replace(phase.frozen, statistics=False)
         keeps = {
             path: kept
-            for path, kept in phase.update.momenta.items()
+            for path, kept in phase.momenta.items()
             if path.rpartition("/")[0] not in frozen.layers
         }
         if keeps:

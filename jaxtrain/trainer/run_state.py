@@ -51,6 +51,7 @@ class RunState:
       renewed: Number of steps after which the statistics of averaged weights were last
         computed anew.
       end_reason: Reason to end the run here, before its time; None: it goes on.
+      stop_asked: Reason of a callback of this process for it.
       save_asked: Whether this step is to be saved.
       telemetry: In process 0, the last figures of each of the others.
     """
@@ -71,18 +72,21 @@ class RunState:
     calls: CallQueue
     renewed: int
     end_reason: str | None = None
+    stop_asked: str | None = None
     save_asked: bool = False
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     def request_stop(self, reason: str) -> None:
-        """End the run, saved, after this evaluation or save; nothing is tested.
+        """End the run, saved, after this call; nothing is tested.
 
-        Of several processes the word of the first counts.
+        Several processes end after their next evaluation, by the word of the first.
         """
-        self.end_reason = reason
+        self.stop_asked = reason
+        if peers.current() is None:
+            self.end_reason = reason
 
     def request_save(self) -> None:
-        """Save this step."""
+        """Save this step; of several processes, each must ask for it."""
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
@@ -166,14 +170,10 @@ class RunState:
 
         Before they are evaluated, or saved; those of an average that has them stay.
         """
-        trainer = self.trainer
-        statistics, average = trainer.programs.statistics, trainer.average
-        if statistics is None or average is None or self.renewed == self.step:
-            return
-        if average.recomputes(self.step):
+        if self.renewed != self.step and self.trainer.programs.statistics is not None:
             with self.clock.charging("evaluation"), self.watchdog.saving():
-                self.state = statistics.of(self.state, self.step)
-        self.renewed = self.step
+                self.state = self.trainer.renewed(self.state, self.step)
+            self.renewed = self.step
 
     def tell(self, message: str) -> None:
         """Record and print a warning; the run goes on."""

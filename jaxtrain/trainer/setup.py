@@ -29,7 +29,7 @@ from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.model_checks import check_model
 from jaxtrain.trainer.periods import make_timetable
-from jaxtrain.trainer.phases import Phase, build_phases
+from jaxtrain.trainer.phases import build_phases
 from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
 from jaxtrain.trainer.timetable import Timetable
@@ -38,6 +38,7 @@ from jaxtrain.training.averages import Average
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
+from jaxtrain.training.phase import Phase
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
@@ -168,9 +169,8 @@ def build_setup(
     model = blueprint.abstract()
     kernel_order = order_of_kernels(meshes)
     phases = build_phases(config, timetable, model, schedule, kernel_order)
-    update = phases[-1].update
-    transforms = update.transforms
-    create = CreateState(blueprint, update.tx, transforms)
+    transforms = phases[-1].transforms
+    create = CreateState(blueprint, phases[-1].tx, transforms)
     ranked_from = max(one.settled_after for one in transforms)
     timetable = replace(timetable, ranked_from=ranked_from)
     check_model(config.data, model, blueprint.images(2), task, meshes[0])

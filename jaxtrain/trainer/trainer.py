@@ -231,6 +231,7 @@ class Trainer(Setup):
         split: str = "validation",
         *,
         task: Task | None = None,
+        renew: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Values | None:
         """Evaluate a state on a split, each example exactly once.
@@ -239,6 +240,8 @@ class Trainer(Setup):
           state: State whose weights are evaluated: their average, if it has one.
           split: `validation` or `test`.
           task: Task whose metrics are computed. Defaults to that of the run.
+          renew: Whether to compute batch-norm statistics of averaged weights anew, as
+            `renewed` does, before.
           should_stop: Asked between batches; True ends the evaluation.
 
         Returns:
@@ -247,6 +250,8 @@ class Trainer(Setup):
         Raises:
           UserError: There is no such split.
         """
+        if renew:
+            state = self.renewed(state, int(state.step))
         view = ModelView(
             weights=(state.eval_params, state.eval_model_state),
             mesh=self.mesh,
@@ -257,6 +262,18 @@ class Trainer(Setup):
             view, dataset, reducers, self.config.data, should_stop=should_stop
         )
         return found[0] if found else None
+
+    def renewed(self, state: TrainState, step: int) -> TrainState:
+        """Compute the batch-norm statistics of averaged weights that have none.
+
+        Args:
+          state: State after `step` steps.
+          step: Number of completed steps.
+        """
+        statistics, average = self.programs.statistics, self.average
+        if statistics is None or average is None or not average.recomputes(step):
+            return state
+        return statistics.of(state, step)
 
     def dataset(self, split: str) -> Dataset:
         """Return a split.

@@ -16,8 +16,8 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
 from jaxtrain.trainer import model_checks
 from jaxtrain.training import precision
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.axes import COVER, assert_same, disturb
 from tests.helpers.blueprints import make_blueprint

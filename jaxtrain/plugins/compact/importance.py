@@ -26,8 +26,8 @@ from jaxtrain.evaluation.reducers import MeanOfBatches
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.compact.channels.groups import Axis, ChannelGroup, ChannelMap
 from jaxtrain.tools.evaluation.passes import Subject
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
-from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path
 
 # Purpose of the program, in messages.

@@ -30,7 +30,7 @@ from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
-from jaxtrain.training.step import prepare_plain
+from jaxtrain.training.eval_step import prepare_plain
 
 # Examples of a split that the model looks at, drawn at random, and how many at once.
 MAX_EXAMPLES = 2000
