@@ -18,7 +18,8 @@ from jax.sharding import Mesh
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.loader import Dataset, HostBatch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.loader import HostBatch
 from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.parallel import sharding
 from jaxtrain.training.calls_ahead import Pace

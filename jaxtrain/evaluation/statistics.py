@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
-from jaxtrain.data.loader import Dataset, HostBatch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.loader import HostBatch
 from jaxtrain.data.window_grid import WindowGrid
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import MeanOfBatches

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.evaluation.evaluate import ModelView, compiler
 from jaxtrain.evaluation.statistics import MEAN, mean_statistics, with_statistics
 from jaxtrain.trainer.setup import Setup

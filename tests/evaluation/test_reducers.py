@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain.config import DataConfig, ParallelConfig
 from jaxtrain.data import loader, sources
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset, make_datasets
 from jaxtrain.evaluation.evaluate import ModelView, compiler, evaluate
 from jaxtrain.evaluation.reducers import (
     KeepExamples,
@@ -48,7 +48,7 @@ def view() -> ModelView:
 @pytest.fixture(scope="module", params=[True, False], ids=["on devices", "streamed"])
 def datasets(request: pytest.FixtureRequest, view: ModelView) -> Any:
     splits = sources.load(DATA, seed=0)
-    return loader.make_datasets(splits, view.mesh, request.param, 0.0)
+    return make_datasets(splits, view.mesh, request.param, 0.0)
 
 
 @pytest.fixture

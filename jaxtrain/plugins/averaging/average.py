@@ -19,9 +19,9 @@ import numpy as np
 
 from jaxtrain.config import Config
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.loader import Dataset
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import Apply, ModelView, Weights, compiler
 from jaxtrain.evaluation.statistics import mean_statistics, with_statistics

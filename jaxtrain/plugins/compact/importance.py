@@ -16,9 +16,10 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.loader import Dataset, chosen_batches
+from jaxtrain.data.loader import chosen_batches
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler, evaluate

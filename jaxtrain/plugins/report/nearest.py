@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.inference.load import load_step
-from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.examples import NearExample, Sample
+from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.sample import (
     SampleLimits,
     example_names,

@@ -14,9 +14,9 @@ import jax
 from jaxtrain.config import DataConfig
 from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
-from jaxtrain.data.loader import Dataset
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import (
     EVALUATION,
