@@ -31,13 +31,13 @@ from pairs import Seconds, compare, tell_each, timed
 
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import ahead
-from jaxtrain.evaluation.evaluate import Asked, evaluate
-from jaxtrain.evaluation.subject import config_of
 from jaxtrain.inference import predict, sinks
 from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.parallel import devices
+from jaxtrain.tools.evaluation.result import Asked, evaluate
+from jaxtrain.tools.evaluation.subject import config_of
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import abstract_weights
 

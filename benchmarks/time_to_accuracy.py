@@ -31,8 +31,8 @@ from jaxtrain.commands.train import TrainArguments
 from jaxtrain.config import AugmentConfig, Config
 from jaxtrain.config.recipe import parse
 from jaxtrain.data import sources
-from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.trainer.periods import make_timetable
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -70,7 +70,7 @@ class Plugin:
       schedules: Schedule of the learning rate -> likewise: a function of its peak, the
         steps of the run and those of the warm-up.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
-        `EvaluationPart` (see `jaxtrain.evaluation.parts`).
+        `EvaluationPart` (see `jaxtrain.tools.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
         `jaxtrain.config.base.Section`. The module is imported while the config is: it
         imports modules such as `jaxtrain.config.base`, and not `jaxtrain.config`.

@@ -10,12 +10,12 @@ import tyro
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import PARTS
-from jaxtrain.evaluation.parts import with_interval
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import remedy
+from jaxtrain.tools.evaluation import PARTS
+from jaxtrain.tools.evaluation.parts import with_interval
 
 if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
@@ -63,10 +63,10 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     with collector.held_back():
         from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
-        from jaxtrain.evaluation.evaluate import Asked, evaluate
-        from jaxtrain.evaluation.subject import config_of
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.tools.evaluation.result import Asked, evaluate
+        from jaxtrain.tools.evaluation.subject import config_of
         from jaxtrain.training.sparsity import describe_sparsity
         from jaxtrain.weights.spec import check_is_model
         from jaxtrain.weights.trust import trust

@@ -225,7 +225,7 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
     def values(name: str) -> list[Any]:
         return [x for key, x in row.items() if key.partition("_")[0] == name]
 
-    from jaxtrain.engine.finite import NOT_FINITE
+    from jaxtrain.evaluation.finite import NOT_FINITE
     from jaxtrain.inference.predict import SEPARATOR
 
     if row["error"] is not None:
@@ -250,7 +250,7 @@ def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
     """Return the number of images without a prediction, and the reasons."""
-    from jaxtrain.engine.finite import NOT_FINITE
+    from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
     unreadable = errors.total() - bad

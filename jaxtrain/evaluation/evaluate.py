@@ -1,220 +1,203 @@
-"""An evaluation: all that is told of what was asked for, as one dict."""
+"""The only loop over examples that is not training.
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+A split is evaluated, statistics and features are computed, a model is used on files:
+each is a pass over batches, and reducers say what is made of the outputs.
+"""
+
+import collections
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import jax
+import numpy as np
+from jax.sharding import Mesh
 
-import jaxtrain
-from jaxtrain.config import Config, DataConfig
-from jaxtrain.data.hold_out import absent_classes
-from jaxtrain.data.image_files import listed
-from jaxtrain.data.stores import describe_remarks, remarks_of
-from jaxtrain.errors import UserError, counted
-from jaxtrain.evaluation import PARTS, calibration, resampling
-from jaxtrain.evaluation.parts import Evaluated, EvaluationPart, check_classes
-from jaxtrain.evaluation.passes import Keep, Pass, PassResult, Subject
-from jaxtrain.evaluation.resampling import SEED
-from jaxtrain.evaluation.subject import open_subject
-from jaxtrain.inference import temperature
-from jaxtrain.inference.model import TrainedModel
-from jaxtrain.training.sparsity import sparsity_of
-from jaxtrain.training.views import View, named
+from jaxtrain.config import DataConfig
+from jaxtrain.data import loader
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.loader import HostBatch
+from jaxtrain.evaluation.reducers import Reducer
+from jaxtrain.parallel import sharding
+from jaxtrain.training.calls_ahead import Pace
+from jaxtrain.training.compiled import Compiled
 
-# Of the form of the result: a key that changes its meaning changes it.
-SCHEMA = 2
+# Parameters and other state of a model.
+Weights = tuple[Any, Any]
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+# Purpose of the program of a split, and what takes less memory, for messages.
+EVALUATION = (
+    "an evaluation",
+    "set a smaller data.eval_batch_size, or more devices",
+)
+# (weights, data, batches) -> (outputs, batch), traced: `data` are arrays on
+# the devices (`Dataset.on_device`), `batches` have a leading axis of one step, and
+# `batch` is the prepared one, (B, ...), with the target that the reducers read.
+Apply = Callable[[Weights, Any, Batch], tuple[Any, Batch]]
+# (weights, data, batches) -> (found, known): see `reduce_batch`.
+Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is wanted of an evaluation.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelView:
+    """Weights as they are evaluated: those of a file, of a run, or of a `TrainState`.
 
     Attributes:
-      split: Name of the split, or `all`.
-      tta: Views that are averaged; None means plain images.
-      calibrate: Whether to fit a temperature on the run's validation split.
-      parts: Parts beside the metrics, by their key of the result.
+      weights: Parameters and other state of the model, on the devices.
+      mesh: Mesh of the devices, which share a batch.
+      program: Function that returns the compiled program of reducers.
     """
 
-    split: str = "test"
-    tta: str | None = None
-    calibrate: bool = False
-    parts: Mapping[str, EvaluationPart] = field(default_factory=dict)
-
-    @property
-    def view(self) -> View:
-        """What the model is shown of an image."""
-        return named(self.tta)
+    weights: Weights
+    mesh: Mesh
+    program: Callable[[tuple[Reducer, ...]], Program]
 
 
 def evaluate(
-    model: TrainedModel,
-    config: Config,
-    data: DataConfig,
-    asked: Asked,
-    tell: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Evaluate a model; nothing is written.
+    model: ModelView,
+    dataset: Dataset,
+    reducers: Sequence[Reducer],
+    config: DataConfig,
+    *,
+    batch_size: int | None = None,
+    batches: Generator[HostBatch, None, None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    advance: Callable[[int], None] = lambda num: None,
+) -> tuple[Any, ...]:
+    """Go over examples once, for all reducers.
+
+    The host is one batch ahead of what it reads, and never waits for the last one sent.
 
     Args:
-      data: Config of the images, the run's or others.
-      tell: Function that takes lines on what takes long.
+      model: Weights, and their programs.
+      dataset: Examples.
+      reducers: Functions of the outputs and the batch.
+      config: Section of the data.
+      batch_size: Number of examples of a batch, of all processes. Defaults to
+        `eval_batch_size`.
+      batches: Rows of this process, (n, ...) each. Defaults to each example once, the
+        last batch padded, as its `mask` says.
+      should_stop: Asked before each batch is sent; True ends the pass.
+      advance: Told the number of examples of each batch that is done.
 
     Returns:
-      What docs/evaluating.md describes.
-
-    Raises:
-      UserError: the images do not fit the model, or it has not what is asked for.
-      BadNumbersError: Outputs of the model are not finite.
+      The value of each reducer; () if the pass was stopped.
     """
-    subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
-    _check(asked, subject)
-    for line in _describe_classes(subject):
-        tell(line)
-    fitted = _fit(model, config, asked) if asked.calibrate else None
-    whole = Pass(
-        subject=subject,
-        view=asked.view,
-        keep=_keep(subject, fitted, asked.parts),
-        with_intervals=True,
+    size = batch_size or eval_batch_size(config)
+    if batches is None:
+        batches = loader.eval_batches(config, dataset, model.mesh, size)
+    reducers, stopped = tuple(reducers), False
+
+    def until_stopped() -> Generator[HostBatch, None, None]:
+        nonlocal stopped
+        with contextlib.closing(batches):
+            for batch in batches:
+                if stopped := should_stop():
+                    return
+                yield batch
+
+    def start(batch: HostBatch) -> Any:
+        one_step = jax.tree.map(lambda rows: rows[None], batch)
+        placed = sharding.put_batch(model.mesh, one_step, size)
+        return model.program(reducers)(model.weights, dataset.on_device, placed)
+
+    totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
+    for batch, (found, known) in results(until_stopped(), start):
+        pairs = zip(reducers, totals, found, strict=True)
+        totals = [reducer.merge(total, new) for reducer, total, (new, _) in pairs]
+        parts.append(_known([kept for _, kept in found], known))
+        pace.sent(totals)
+        advance(int(batch["mask"].sum()) if "mask" in batch else size)
+    if stopped:
+        return ()
+    kept, index = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    numbers = index - dataset.first
+    return tuple(
+        reducer.finish(total, of_reducer, numbers)
+        for reducer, total, of_reducer in zip(reducers, totals, kept, strict=True)
     )
-    found = whole(source, asked.split).checked(asked.split)
-    for part in asked.parts.values():
-        part.check_values(subject, found.values)
-    result = _describe(subject, data, asked, found)
-    result["data"]["absent_classes"] = absent_classes(source)
-    told = describe_remarks(remarks_of(source.store))
-    result["data"]["remarks"] = told
-    if subject.task.one_class_an_image:
-        result["calibration"] = calibration.calibration(found.kept["scores"])
-    if fitted is not None:
-        after = calibration.calibration(found.kept["divided"])
-        result["temperature"] = {**fitted, "calibration": after}
-    evaluated = Evaluated(
-        subject=subject,
-        config=config,
-        data=data,
-        split=asked.split,
-        tta=asked.tta,
-        source=source,
-        whole=whole,
-        found=found,
-        tell=tell,
-    )
-    for key, part in asked.parts.items():
-        result[key] = part.measure(evaluated)
-    return result
 
 
-def _check(asked: Asked, subject: Subject) -> None:
-    """Refuse what the task has not, and what does not go together."""
-    if asked.tta is not None:
-        check_classes(f"--tta {asked.tta}", subject)
-    if asked.calibrate:
-        check_classes("--calibrate", subject)
-    if asked.calibrate and asked.split in ("validation", "all"):
-        raise UserError(
-            f"--calibrate with --split {asked.split}: the temperature is fitted on the "
-            "validation split, and would be judged by it; evaluate another split"
-        )
-    for part in asked.parts.values():
-        part.check(subject, asked.tta)
+def _known(kept: Any, known: Any) -> tuple[Any, Any]:
+    """Return what is kept of a batch, and its numbers, on the host, without padding."""
+    if not known:
+        return kept, np.zeros(0, np.int32)
+    kept, known = jax.device_get((kept, known))
+    rows = known["mask"] > 0
+    return jax.tree.map(lambda x: x[rows], kept), known["index"][rows]
 
 
-def _describe(
-    subject: Subject, data: DataConfig, asked: Asked, found: PassResult
-) -> dict[str, Any]:
-    """Return all keys; None stands for what was not asked for, or has no meaning."""
-    return {
-        "schema": SCHEMA,
-        "run_id": subject.model.origin["run"],
-        "jaxtrain": jaxtrain.__version__,
-        "run": subject.model.origin,
-        "data": {
-            "source": data.source,
-            "split": asked.split,
-            "num_examples": found.values["num_examples"],
-            "num_unreadable": found.num_unreadable,
-            **(subject.classes.json() if subject.classes else {}),
-        },
-        "tta": asked.tta,
-        "class_names": subject.model.class_names,
-        "sparsity": sparsity_of(subject.model.params),
-        "metrics": found.values,
-        "intervals": {
-            "method": "percentile bootstrap, Poisson weights, not stratified",
-            "percentiles": resampling.PERCENTILES,
-            "num_resamples": resampling.NUM_RESAMPLES,
-            # Of metrics that look at all examples at once.
-            "num_resamples_of_examples": resampling.NUM_KEPT,
-            "seed": SEED,
-            "metrics": found.intervals,
-        },
-        "calibration": None,
-        "temperature": None,
-        **dict.fromkeys(PARTS),
-    }
+def reduce_batch(
+    reducers: Sequence[Reducer], outputs: Any, batch: Batch
+) -> tuple[tuple[tuple[Any, Any], ...], dict[str, jax.Array]]:
+    """Reduce the outputs for a batch. Traced.
 
+    Args:
+      reducers: Reducers of a pass.
+      outputs: Outputs of the model, (B, ...).
+      batch: Prepared batch, (B, ...), with its target.
 
-def _describe_classes(subject: Subject) -> Iterator[str]:
-    """Yield lines on the classes of a set that are not those of the model."""
-    classes, source = subject.classes, subject.data.source
-    if classes is None:
-        return
-    if classes.missing:
-        yield (
-            f"{source} has none of {counted(len(classes.missing), 'class', 'classes')} "
-            f"of the model: {listed(classes.missing)}"
-        )
-    if classes.unknown:
-        yield (
-            f"{source} has {counted(classes.num_unknown, 'image')} of classes that the "
-            f"model does not know, which are left out: {listed(classes.unknown)}"
-        )
-
-
-def _keep(
-    subject: Subject,
-    fitted: dict[str, Any] | None,
-    parts: Mapping[str, EvaluationPart],
-) -> Keep:
-    """Return what keeps the scores of each example, and what parts need.
-
-    What no part of the result is made of would be traced and compiled all the same.
+    Returns:
+      The sums and the kept arrays of each reducer; and `mask` and `index` of the
+      examples, if any are kept.
     """
-
-    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if subject.task.one_class_an_image:
-            found["scores"] = calibration.scores(outputs, target)
-        if fitted is not None:
-            divided_by = fitted["temperature"]
-            found["divided"] = calibration.scores(outputs, target, divided_by)
-        of_parts = {key: part.keep(outputs) for key, part in parts.items()}
-        return found | {key: kept for key, kept in of_parts.items() if kept}
-
-    return keep
+    found = tuple(reducer.update(outputs, batch) for reducer in reducers)
+    if not jax.tree.leaves([kept for _, kept in found]):
+        return found, {}
+    return found, {name: batch[name] for name in ("mask", "index")}
 
 
-def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
-    """Fit a temperature on the validation split that the run itself had."""
-    split = "validation"
-    subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
+def compiler(
+    apply: Apply, mesh: Mesh, purpose: str, fix: str | None = None, **options: Any
+) -> Callable[[tuple[Reducer, ...]], Compiled]:
+    """Return a function that compiles the program of reducers, once for each tuple.
 
-    def keep(outputs: jax.Array, target: Any) -> dict[str, Any]:
-        return {"logits": outputs, "labels": target}
+    Args:
+      apply: Function of weights and a batch.
+      mesh: Mesh of the devices.
+      purpose: Purpose of the program, in messages.
+      fix: Advice of what takes less memory, in messages.
+      **options: Options of `Compiled`.
+    """
+    everywhere = sharding.replicated(mesh)
 
-    one = Pass(subject=subject, view=asked.view, keep=keep)
-    kept = one(source, split).checked(split).kept
-    value, before, after = temperature.fit(kept["logits"], kept["labels"])
-    return {
-        "temperature": value,
-        "run_id": model.origin["run"],
-        "step": model.origin["step"],
-        "split": split,
-        "num_examples": len(kept["labels"]),
-        "tta": asked.tta,
-        "nll_before": before,
-        "nll_after": after,
-    }
+    @functools.cache
+    def compiled(reducers: tuple[Reducer, ...]) -> Compiled:
+        def program(weights: Weights, data: Any, batches: Batch) -> Any:
+            return reduce_batch(reducers, *apply(weights, data, batches))
+
+        return Compiled(program, purpose, fix, out_shardings=everywhere, **options)
+
+    return compiled
+
+
+def results(
+    batches: Generator[Given, None, None],
+    start: Callable[[Given], Result],
+    *,
+    in_flight: int = 1,
+) -> Generator[tuple[Given, Result], None, None]:
+    """Yield each batch with its result, handed out while the next ones are computed.
+
+    Args:
+      batches: Batches of examples; closed at the end.
+      start: Function that starts to compute the result of a batch, and does not wait.
+      in_flight: Number of batches that are started before a result is handed out.
+    """
+    waiting: collections.deque[tuple[Given, Result]] = collections.deque()
+    with contextlib.closing(batches):
+        for batch in batches:
+            waiting.append((batch, start(batch)))
+            if len(waiting) > in_flight:
+                yield waiting.popleft()
+        yield from waiting
+
+
+def eval_batch_size(config: DataConfig) -> int:
+    """Return the number of examples of a batch of an evaluation."""
+    return config.eval_batch_size or config.batch_size

@@ -11,6 +11,7 @@ test set has is as much a matter of chance as the rest.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
+from jaxtrain.data.batch import Batch
+from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.metrics import found_names
 
@@ -33,6 +36,35 @@ SEED = 0
 PERCENTILES = (2.5, 97.5)
 # Draws beyond this have a probability of 6e-11.
 MAX_COUNT = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals(Reducer):
+    """Low and high of each metric of a task.
+
+    Attributes:
+      task: Task that the model has learnt.
+    """
+
+    task: Task
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        target, mask = batch["target"], batch["mask"]
+        counts = weights(keys.root_key(SEED), batch["index"], NUM_RESAMPLES)
+        resampled = resampled_sums(self.task, outputs, target, mask, counts)
+        names = found_names(self.task.all_metrics())
+        wanted = {names[n] for n, m in self.task.all_metrics().items() if m.resampled}
+        kept = self.task.kept(outputs, target)
+        # The sums of the batch are there for their dtypes.
+        sums = self.task.sums(outputs, target, mask)
+        return (sums, resampled), {n: x for n, x in kept.items() if n in wanted}
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
+        whole, resampled = jax.device_get(sums)
+        return {
+            **intervals(self.task, resampled, whole),
+            **kept_intervals(self.task, kept, numbers, self.task.num_outputs),
+        }
 
 
 def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:

@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxtrain.data.files import MODES
 from jaxtrain.data.image_files import FileNames
-from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference import class_maps, found_boxes, gradcam, stream
 from jaxtrain.inference.class_maps import SHARE
 from jaxtrain.inference.model import TrainedModel

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtrain.data import ahead
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import shown
-from jaxtrain.engine import passes
-from jaxtrain.engine.finite import NOT_FINITE, Checked
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import results
+from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 from jaxtrain.weights.description import Description
 
@@ -94,9 +94,9 @@ def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batche
       start: Function that starts to compute (n or more, ...) of the images, where rows
         beyond n are of padding.
     """
-    results = passes.results(batches, lambda batch: start(batch.pixels))
-    with contextlib.closing(results):
-        for batch, (values, finite) in results:
+    started = results(batches, lambda batch: start(batch.pixels))
+    with contextlib.closing(started):
+        for batch, (values, finite) in started:
             num = len(batch.pixels)
             found = jax.tree.map(lambda x, num=num: np.asarray(x)[:num], values)
             good = np.asarray(finite)[:num].tolist()

@@ -531,21 +531,6 @@ class Task:
         keeps = first_names(self.all_metrics(), "keep")
         return {name: keep(outputs, target) for keep, name in keeps.items()}
 
-    def zero_sums(self, batch: Any, output_dtype: Any, outputs: Any = None) -> Sums:
-        """Return the sums over no examples, on the host.
-
-        Args:
-          batch: a prepared batch, or its shapes, with a mask.
-          output_dtype: of the model.
-          outputs: Shapes of the outputs for the batch; None: those of `output_spec`.
-        """
-        mask = batch["mask"]
-        if outputs is None:
-            outputs = self.abstract_outputs(mask.shape, output_dtype)
-        target = jax.eval_shape(self.target, batch)
-        shapes = jax.eval_shape(self.sums, outputs, target, mask)
-        return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-
     def values(
         self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
     ) -> Values:

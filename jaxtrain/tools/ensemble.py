@@ -19,14 +19,14 @@ from jaxtrain.checkpoints.digest import digests
 from jaxtrain.checkpoints.orbax import write
 from jaxtrain.config import Config, own_parts
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Pass, PassResult
-from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.ensemble import join
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tools.evaluation.passes import Pass, PassResult
+from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.tools.joinable import check_alike, find_validation
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import versions

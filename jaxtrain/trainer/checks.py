@@ -6,8 +6,8 @@ from jax.sharding import Mesh
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
-from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on

@@ -135,17 +135,17 @@ def _extract(
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
     prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
 
-    def compute(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+    def apply(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
         params, model_state = weights
         batch = prepare_plain(prepare, data, batches)
         params = setup.layout.whole_params(params)
         images = setup.layout.images(batch["image"])
         with jax.default_matmul_precision(setup.policy.products):
             outputs = predict(setup.graphdef, params, model_state, images, planned.part)
-        return {"image": outputs, "target": batch["target"]}, batch["index"]
+        return {"image": outputs, "target": batch["target"]}, batch
 
     weights = state.params, state.model_state
     data, dataset = setup.config.data, programs.train_set
     return kept.of_each_example(
-        compute, weights, planned.features, data, dataset, setup.mesh
+        apply, weights, planned.features, data, dataset, setup.mesh
     )

@@ -3,23 +3,16 @@
 It must be the same in every epoch: the images are, where nothing augments them.
 """
 
-import collections
-from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import loader
-from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset, cache_bytes
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.engine import passes
-from jaxtrain.parallel import sharding
-from jaxtrain.training.calls_ahead import Pace
-from jaxtrain.training.compiled import Compiled
+from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler, evaluate
+from jaxtrain.evaluation.reducers import OnDevices
 from jaxtrain.trees import num_bytes
 
 # What the program is for.
@@ -53,8 +46,8 @@ def too_large(arrays: Any) -> dict[str, bool]:
 
 
 def of_each_example(
-    compute: Callable[[Any, Any, Batch], tuple[Any, jax.Array]],
-    weights: Any,
+    apply: Apply,
+    weights: tuple[Any, Any],
     abstract: Any,
     config: DataConfig,
     dataset: Dataset,
@@ -63,34 +56,18 @@ def of_each_example(
     """Compute something of all training examples, and put it on every device.
 
     Args:
-      compute: Function `(weights, data, batches) -> (values (B, ...), index (B,))` of a
-        batch, traced.
-      weights: Arrays that it takes.
-      abstract: Values of all examples, (examples, ...) each, with where they lie.
+      apply: Function of a batch, traced, whose outputs are kept.
+      weights: Parameters and other state that it takes.
+      abstract: Outputs for all examples, (examples, ...) each, with where they lie.
       config: Section of the data.
       dataset: Training split of the run.
       mesh: Mesh of the devices.
     """
-    everywhere = sharding.replicated(mesh)
-
-    def zeros() -> Any:
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
-
-    def put(kept: Any, weights: Any, data: Any, batches: Batch) -> Any:
-        """Return what is kept with the values of a batch in their places."""
-        values, index = compute(weights, data, batches)
-        return jax.tree.map(lambda all, x: all.at[index].set(x), kept, values)
-
-    kept = jax.jit(zeros, out_shardings=everywhere)()
-    program = Compiled(put, PURPOSE, out_shardings=everywhere, donate_argnums=0)
-    pace = Pace()
-
-    def start(batch: Any) -> None:
-        nonlocal kept
-        batch = passes.shared(mesh, batch, config.batch_size)
-        kept = program(kept, weights, dataset.on_device, batch)
-        pace.sent(kept)
-
-    batches = loader.all_batches(config, dataset, mesh, config.batch_size)
-    collections.deque(passes.results(batches, start), maxlen=0)
+    program = compiler(apply, mesh, PURPOSE)
+    view = ModelView(weights=weights, mesh=mesh, program=program)
+    size, reducers = config.batch_size, [OnDevices(abstract)]
+    batches = loader.all_batches(config, dataset, mesh, size)
+    (kept,) = evaluate(
+        view, dataset, reducers, config, batch_size=size, batches=batches
+    )
     return kept

@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import Config
 from jaxtrain.dtypes import wide
-from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.models.base import Model
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import cpu_devices, sharding

@@ -19,18 +19,19 @@ from jaxtrain.data.image_statistics import mean_and_std
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.evaluation.evaluate import EVALUATION, compiler
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.tasks.base import Sums
 from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
-from jaxtrain.training.eval_step import make_eval_step
+from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step
@@ -49,9 +50,10 @@ class Programs:
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
     metrics)`, where `beside` are arrays that the method reads beside the model;
-    `eval` is `(params, model_state, sums, data, batches) -> (sums, kept)`, from
-    `zero_sums` on. `statistics` computes those of averaged weights; None where the
-    average has its own, or the weights have none.
+    `eval` is `((params, model_state), data, batches) -> (found, known)`, the metrics
+    of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics` computes
+    those of averaged weights; None where the average has its own, or the weights have
+    none.
     """
 
     weights: Program
@@ -59,7 +61,6 @@ class Programs:
     train: tuple[tuple[int, Program], ...]
     eval: Program
     beside: dict[str, Any]
-    zero_sums: Sums
     order: DataOrder
     train_set: Dataset
     validation_set: Dataset | None
@@ -109,13 +110,13 @@ def make_programs(setup: Setup) -> Programs:
     stored = eval_spec(setup.splits.test).batch(1)
     root = jax.eval_shape(lambda: keys.root_key(0))
     batch = jax.eval_shape(plain, {}, stored, root, np.int32(0))
+    _check_metrics(setup, batch)
     return Programs(
         weights=weights,
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
         beside=_beside(setup, train_set, augmenting[0], Normalization(mean, std)),
-        zero_sums=_zero_sums(setup, batch),
         order=loader.make_order(config.data, train_set.source, config.seed),
         train_set=train_set,
         validation_set=validation_set,
@@ -223,25 +224,20 @@ def _whole(
         )
         for phase, preprocess in zip(setup.phases, augmenting, strict=True)
     )
-    evaluate = Compiled(
-        make_eval_step(
-            setup.task,
-            setup.graphdef,
-            plain,
-            setup.layout,
-            _view(config),
-            setup.splits.input_shape[:2],
-        ),
-        "an evaluation",
-        "set a smaller data.eval_batch_size, or more devices",
-        out_shardings=sharding.replicated(setup.mesh),
-        donate_argnums=2,
+    apply = make_apply(
+        setup.task,
+        setup.graphdef,
+        plain,
+        setup.layout,
+        _view(config),
+        setup.splits.input_shape[:2],
     )
+    compiled = compiler(apply, setup.mesh, *EVALUATION)
     return (
         Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
         Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
         train,
-        evaluate,
+        compiled((TaskMetrics(setup.task),)),
     )
 
 
@@ -252,19 +248,21 @@ def _view(config: Config) -> views.View:
     return views.named(config.train.tta)
 
 
-def _zero_sums(setup: Setup, batch: Any) -> Sums:
-    """Return the sums over no examples, of a prepared batch of an evaluation."""
+def _check_metrics(setup: Setup, batch: Any) -> None:
+    """Trace the metrics of a prepared batch of an evaluation, before any step."""
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:
         shapes = task.abstract_outputs(images.shape[:1], dtype)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-    def outputs(images: jax.Array) -> Any:
-        return _view(setup.config)(apply, images, setup.splits.input_shape[:2])
+    def metrics(batch: Any) -> Any:
+        view, size = _view(setup.config), setup.splits.input_shape[:2]
+        outputs = view(apply, batch["image"], size)
+        batch = {**batch, "target": task.target(batch)}
+        return TaskMetrics(task).update(outputs, batch)
 
-    shapes = jax.eval_shape(outputs, batch["image"])
-    return task.zero_sums(batch, dtype, shapes)
+    jax.eval_shape(metrics, batch)
 
 
 @dataclass(frozen=True)

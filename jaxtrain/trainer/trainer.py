@@ -17,8 +17,9 @@ from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import train_numbers
 from jaxtrain.data.loader import Dataset
-from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.trainer.features import with_features
@@ -252,16 +253,16 @@ class Trainer(Setup):
         """
         if renew:
             state = self.renewed(state, int(state.step))
-        return evaluate(
-            self.programs.eval,
-            self.programs.zero_sums,
-            state,
-            self.dataset(split),
-            self.config.data,
-            self.mesh,
-            task or self.task,
-            should_stop,
+        view = ModelView(
+            weights=(state.eval_params, state.eval_model_state),
+            mesh=self.mesh,
+            program=lambda reducers: self.programs.eval,
         )
+        reducers, dataset = [TaskMetrics(task or self.task)], self.dataset(split)
+        found = evaluate(
+            view, dataset, reducers, self.config.data, should_stop=should_stop
+        )
+        return found[0] if found else None
 
     def renewed(self, state: TrainState, step: int) -> TrainState:
         """Compute the batch-norm statistics of averaged weights that have none.

@@ -4,7 +4,7 @@ Those of the weights that were averaged belong to other activations (Izmailov et
 2018, arXiv:1803.05407).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -93,13 +93,3 @@ def chosen_windows(
         for x in (epoch_order(0, 0, num_examples)[image], window)
     )
     return images, windows
-
-
-def mean_statistics(batches: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the means of the statistics of batches, float64, by their paths."""
-    totals, count = dict[str, np.ndarray](), 0
-    for found in batches:
-        count += 1
-        for path, x in jax.device_get(found).items():
-            totals[path] = totals.get(path, 0.0) + np.asarray(x, np.float64)
-    return {path: total / count for path, total in totals.items()}

@@ -1,7 +1,6 @@
 """The order of the data, and that caching, streaming and workers change nothing."""
 
 import dataclasses
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,7 +20,8 @@ from jaxtrain.data.datasets import make_datasets, should_cache
 from jaxtrain.data.images import Fit
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.random_windows import WINDOW
-from jaxtrain.engine.passes import evaluate
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import build_setup
@@ -62,16 +62,13 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     setup = build_setup(config)
     programs = make_programs(setup)
     state = programs.begin(programs.weights(keys.root_key(0)))
-    result = evaluate(
-        programs.eval,
-        programs.zero_sums,
-        state,
-        programs.test_set,
-        config.data,
-        setup.mesh,
-        setup.task,
+    view = ModelView(
+        weights=(state.eval_params, state.eval_model_state),
+        mesh=setup.mesh,
+        program=lambda reducers: programs.eval,
     )
-    assert result is not None
+    reducers = [TaskMetrics(setup.task)]
+    (result,) = evaluate(view, programs.test_set, reducers, config.data)
     # One batch of everything, by hand.
     everything = programs.test_set.source.read(np.arange(360))
     logits = _logits(setup, programs, state, everything["image"])
@@ -95,14 +92,19 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
     sent: list[Any] = []
     dataset = make_datasets(setup.splits, setup.mesh, False, 0.0)[2]
 
-    def step(params: Any, model_state: Any, sums: Any, *batch: Any) -> Any:
+    def program(weights: Any, *batch: Any) -> Any:
         sent.append(batch)
-        return sums, {}
+        return (({"loss": jax.numpy.zeros(())}, {}),), {}
 
-    weights: Any = SimpleNamespace(eval_params={}, eval_model_state={})
-    stop = lambda: len(sent) == num  # noqa: E731
-    parts = config.data, setup.mesh, setup.task, stop
-    assert evaluate(step, {"sum": np.zeros(())}, weights, dataset, *parts) is None
+    view = ModelView(weights=({}, {}), mesh=setup.mesh, program=lambda _: program)
+    found = evaluate(
+        view,
+        dataset,
+        [TaskMetrics(setup.task)],
+        config.data,
+        should_stop=lambda: len(sent) == num,
+    )
+    assert found == ()
     assert len(sent) == num
 
 

@@ -13,9 +13,9 @@ from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import subject
-from jaxtrain.evaluation.class_mapping import map_classes
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tools.evaluation import subject
+from jaxtrain.tools.evaluation.class_mapping import map_classes
 from tests.helpers.described import describe
 from tests.helpers.images import write_folder
 from tests.helpers.masked import NAMES, write_masks

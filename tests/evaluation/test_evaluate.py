@@ -17,11 +17,12 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, opening, sources
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import calibration, subject
-from jaxtrain.evaluation.predictions import predict_splits
+from jaxtrain.evaluation import calibration
 from jaxtrain.inference import folder as folder_of_models
 from jaxtrain.inference import temperature
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tools.evaluation import subject
+from jaxtrain.tools.evaluation.predictions import predict_splits
 from tests.helpers.described import describe
 from tests.helpers.edited import edit
 from tests.helpers.evaluations import evaluate, found

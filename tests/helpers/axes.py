@@ -22,7 +22,8 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.root import SECTIONS
 from jaxtrain.data import loader
-from jaxtrain.engine.passes import evaluate
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import devices, sharding
@@ -149,15 +150,13 @@ def carry_out(config: Config, first: Any) -> Outcome:
     state, metrics = programs.train_at(0)(
         state, key, programs.train_set.on_device, batch, **programs.beside
     )
-    evaluation = evaluate(
-        programs.eval,
-        programs.zero_sums,
-        state,
-        programs.test_set,
-        config.data,
-        setup.mesh,
-        setup.task,
+    view = ModelView(
+        weights=(state.eval_params, state.eval_model_state),
+        mesh=setup.mesh,
+        program=lambda reducers: programs.eval,
     )
+    reducers = [TaskMetrics(setup.task)]
+    (evaluation,) = evaluate(view, programs.test_set, reducers, config.data)
     return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.engine.finite import NOT_FINITE, finite_rows
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.finite import NOT_FINITE, finite_rows
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.weights.description import Description

@@ -21,7 +21,6 @@ from jaxtrain.commands import COMMANDS
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import PARTS
 from jaxtrain.export.exporter import EXPORTERS
 from jaxtrain.inference import PREDICTIONS
 from jaxtrain.models import MODELS
@@ -29,6 +28,7 @@ from jaxtrain.plugin import Plugin, Table
 from jaxtrain.records.writers import WRITERS
 from jaxtrain.registry import Row
 from jaxtrain.tasks import TASKS
+from jaxtrain.tools.evaluation import PARTS
 from jaxtrain.trainer.callback import CALLBACKS
 from jaxtrain.trainer.execution import EXECUTIONS
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS

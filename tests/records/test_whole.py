@@ -17,13 +17,13 @@ from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
 from jaxtrain.config import Config, to_json
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation import evaluate as evaluation
 from jaxtrain.json_files.read import has_digest
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.records import whole as whole_lib
 from jaxtrain.records.whole import reported, whole
 from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tools.evaluation import result as evaluation
 
 RESULT: dict[str, Any] = {
     "data": {

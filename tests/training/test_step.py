@@ -16,9 +16,11 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.evaluation.evaluate import compiler
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
-from jaxtrain.training.eval_step import make_eval_step
+from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import with_extra
 from jaxtrain.training.step import make_train_step
@@ -308,17 +310,16 @@ def test_learning_rate_of_the_log_is_the_optimizers():
 
 def test_eval_step_ignores_dropout_and_padding():
     trial = Trial(dropout=0.9)
-    step = jax.jit(make_eval_step(trial.task, trial.graphdef, as_given, LAYOUT))
+    apply = make_apply(trial.task, trial.graphdef, as_given, LAYOUT)
+    step = compiler(apply, LAYOUT.mesh, "test")((TaskMetrics(trial.task),))
     batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": LABELS[:1]}
     mask = (np.arange(BATCH) < 5).astype(np.int32)[None]
-    one = {"target": LABELS[0], "mask": mask[0]}
-    zero = trial.task.zero_sums(one, np.float32)
-    args = (trial.state.params, trial.state.model_state, zero, {})
-    once, kept = step(*args, {**batch, "mask": mask})
-    assert kept == {}
+    args = (trial.state.params, trial.state.model_state), {}
+    ((once, kept),), known = step(*args, {**batch, "mask": mask})
+    assert kept == known == {}
     spoilt = IMAGES[:1].copy()
     spoilt[0, 5:] = 1e3
-    again, _ = step(*args, {**batch, "image": spoilt, "mask": mask})
+    ((again, _),), _ = step(*args, {**batch, "image": spoilt, "mask": mask})
     assert same(once, again)
     assert int(once["num_examples"]) == 5
 

@@ -18,24 +18,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import Config
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Pass, Subject
-from jaxtrain.evaluation.subject import open_subject
+from jaxtrain.evaluation.evaluate import Apply, ModelView, Weights, compiler
+from jaxtrain.evaluation.statistics import mean_statistics, with_statistics
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.batch_norm import momenta
-from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tools.evaluation.passes import Pass, Subject
+from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.tools.joinable import check_alike
 from jaxtrain.training.norm_statistics import (
     WINDOW,
-    chosen_windows,
-    mean_statistics,
     statistics_of_batch,
 )
-from jaxtrain.trees import by_path
+
+# Purpose of the program, in messages.
+PURPOSE = "a batch for the statistics of an averaged model"
 
 
 @dataclass(frozen=True)
@@ -211,32 +214,27 @@ def _with_statistics(
         raise UserError(
             f"--images {num_images}: {devices} devices share a batch: give more images"
         )
-    program = _batch_statistics(subject, model, keeps)
-
-    def of_batch(chosen: np.ndarray, window: np.ndarray) -> dict[str, jax.Array]:
-        batch = {**read_filled(source, chosen), WINDOW: window}
-        batch = jax.tree.map(lambda x: np.asarray(x)[None], batch)
-        return program(*model.placed, sharding.put_batch(model.mesh, batch, size))
-
-    chosen = chosen_windows(grid, len(source), size, num_images)
-    means = mean_statistics(map(of_batch, *chosen))
-    flat, tree = by_path(model.model_state), jax.tree.structure(model.model_state)
-    state = tree.unflatten(
-        means[path].astype(x.dtype) if path in means else x for path, x in flat.items()
+    program = compiler(
+        _statistics_of(subject, model, keeps), model.mesh, PURPOSE, together=False
     )
+    view = ModelView(weights=model.placed, mesh=model.mesh, program=program)
+    dataset = Dataset(source, {}, Defects("train", len(source), 1.0))
+    means = mean_statistics(view, dataset, subject.data, grid, size, num_images)
+    state = with_statistics(model.model_state, means)
     return dataclasses.replace(model, model_state=state)
 
 
-def _batch_statistics(
+def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
-) -> Callable[..., Any]:
-    """Return the program of the statistics of one batch, by their paths."""
+) -> Apply:
+    """Return the function of the statistics of one batch, by their paths."""
 
-    def statistics(params: Any, state: Any, batches: Any) -> dict[str, jax.Array]:
+    def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))
         pixels = model.description.grid.cut(batch["image"], batch[WINDOW])
         images = model.prepare(pixels)
         with jax.default_matmul_precision(model.policy.products):
-            return statistics_of_batch(model.graphdef, params, state, images, keeps)
+            found = statistics_of_batch(model.graphdef, *weights, images, keeps)
+        return found, batch
 
-    return jax.jit(statistics, out_shardings=sharding.replicated(model.mesh))
+    return statistics

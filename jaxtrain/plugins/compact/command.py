@@ -94,8 +94,8 @@ def _importance(
 ) -> "Importance":
     from jaxtrain.config import check_own
     from jaxtrain.config.recipe import is_run, read_run
-    from jaxtrain.evaluation.subject import open_subject
     from jaxtrain.plugins.compact.importance import by_scale, by_taylor
+    from jaxtrain.tools.evaluation.subject import open_subject
 
     if arguments.criterion == "scale":
         return by_scale(model, channels)

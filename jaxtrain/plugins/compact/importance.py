@@ -15,18 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.replacements import read_filled
+from jaxtrain.data.loader import chosen_batches
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Subject
+from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler, evaluate
+from jaxtrain.evaluation.reducers import MeanOfBatches
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.parallel import sharding
 from jaxtrain.plugins.compact.channels.groups import Axis, ChannelGroup, ChannelMap
+from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
 
+# Purpose of the program, in messages.
+PURPOSE = "a batch for the importance of channels"
 # By the names of groups: of each unit, float64 (units,), 0 or more; without those that
 # a criterion says nothing of.
 Importance = dict[str, np.ndarray]
@@ -105,17 +111,25 @@ def by_taylor(
             f"--images {num_images}: {devices} devices share a batch: give more images"
         )
     axes = sorted({axis for group in channels.groups.values() for axis in group.taken})
-    program, totals, count = _products(model, subject, axes), Importance(), 0
-    for chosen in chosen_images(len(source), size, num_images):
-        batch = jax.tree.map(lambda x: np.asarray(x)[None], read_filled(source, chosen))
-        of_axes = jax.device_get(
-            program(*model.placed, sharding.put_batch(model.mesh, batch, size))
-        )
-        count += 1
-        for name, group in channels.groups.items():
-            change = _of_units(group, of_axes)
-            totals[name] = totals.get(name, 0.0) + np.square(change)
-    return {name: total / count for name, total in totals.items()}
+
+    def squares(of_axes: Mapping[Axis, np.ndarray]) -> Importance:
+        found = {n: _of_units(group, of_axes) for n, group in channels.groups.items()}
+        return {name: np.square(change) for name, change in found.items()}
+
+    mesh, data = model.mesh, subject.data
+    program = compiler(_products(model, subject, axes), mesh, PURPOSE, together=False)
+    view = ModelView(weights=model.placed, mesh=mesh, program=program)
+    dataset = Dataset(source, {}, Defects("train", len(source), 1.0))
+    chosen = chosen_images(len(source), size, num_images)
+    (importance,) = evaluate(
+        view,
+        dataset,
+        [MeanOfBatches(squares)],
+        data,
+        batch_size=size,
+        batches=chosen_batches(data, dataset, mesh, chosen),
+    )
+    return importance
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
@@ -127,8 +141,8 @@ def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.nda
     return np.sum([np.zeros(group.num_units), *sums], 0)
 
 
-def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
-    """Return the program of the products of weights and gradients of a batch.
+def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
+    """Return the function of the products of weights and gradients of a batch.
 
     It returns them summed over all dims of an array but one, for each of the axes.
     """
@@ -136,7 +150,8 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
     apply = functools.partial(apply_model, model.graphdef)
     cpus = mesh if mesh.devices.flat[0].platform == "cpu" else None
 
-    def products(params: Any, model_state: Any, batches: Any) -> dict[Axis, jax.Array]:
+    def products(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
+        params, model_state = weights
         batch = jax.tree.map(lambda x: x[0], batches)
         batch = subject.fitted(batch)
         images = model.prepare(batch["image"])
@@ -156,6 +171,6 @@ def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Any:
             product = (grads[path] * arrays[path]).astype(jnp.result_type(jnp.float32))
             others = tuple(d for d in range(product.ndim) if d != dim)
             found[path, dim] = product.sum(others)
-        return found
+        return found, batch
 
-    return jax.jit(products, out_shardings=sharding.replicated(model.mesh))
+    return products

@@ -82,9 +82,9 @@ class TeacherWeights(MethodInputs):
         if self.answers is None:
             return weights
 
-        def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, jax.Array]:
+        def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
             batch = prepare_plain(prepare, data, batches)
-            return self.asked.ask(weights, batch, seen), batch["index"]
+            return self.asked.ask(weights, batch, seen), batch
 
         return kept.of_each_example(ask, weights, self.answers, data, dataset, mesh)
 

@@ -32,7 +32,7 @@ def run(arguments: "DataArguments") -> None:
     _check_clean_list(arguments, config)
     predicted = None
     if arguments.workdir is not None:
-        from jaxtrain.evaluation.predictions import predict_splits
+        from jaxtrain.tools.evaluation.predictions import predict_splits
 
         parts = ("model", "data.source", "data.augment", "task", "train.metrics")
         check_own(config, *parts)

@@ -17,13 +17,15 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.dtypes import wide
+from jaxtrain.evaluation.evaluate import reduce_batch
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.pipeline.cut import Stage, Stages
 from jaxtrain.plugins.pipeline.programs import StagePrograms, make_programs
-from jaxtrain.tasks.base import Sums, Task
+from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.create import CreateState
-from jaxtrain.training.eval_step import add_batch, prepare_plain
+from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
 from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
@@ -218,34 +220,31 @@ def _run_passes(
 
 
 def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Several:
-    """Return what the `make_eval_step` of `jaxtrain.training.step` does."""
+    """Return the program of the metrics of a batch, as `evaluate` calls it."""
     first, last = stages.stages[0], stages.stages[-1]
+    reducers = (TaskMetrics(task),)
 
-    def prepare_batch(data: Any, batches: Batch) -> tuple[jax.Array, Any]:
+    def prepare_batch(data: Any, batches: Batch) -> tuple[jax.Array, Batch]:
         batch = prepare_plain(preprocess, data, batches)
-        return batch["image"], (task.target(batch), batch["mask"])
+        read = {name: batch[name] for name in ("mask", "index")}
+        return batch["image"], {**read, "target": task.target(batch)}
 
     def predict_pieces(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
         params, mesh = stage.layout.whole_params(params), stage.layout.mesh
         y = predict(stage.graphdef, params, model_state, x, stage.part, mesh)
         return stage.layout.images(y)
 
-    def add(sums: Sums, outputs: Any, target: Any) -> tuple[Sums, dict[str, Any]]:
-        return add_batch(task, sums, outputs, *target)
-
     images, whole = first.layout.image_shardings(IMAGES), replicated(first.layout.mesh)
     prepare = Compiled(prepare_batch, out_shardings=(images, whole))
     forward = [Compiled(partial(predict_pieces, stage)) for stage in stages.stages]
-    add_up = Compiled(add, out_shardings=replicated(last.layout.mesh), donate_argnums=0)
+    everywhere = replicated(last.layout.mesh)
+    reduce = Compiled(partial(reduce_batch, reducers), out_shardings=everywhere)
 
-    def eval_step(
-        params: Any, model_state: Any, sums: Sums, data: Any, batches: Batch
-    ) -> tuple[Sums, dict[str, Any]]:
-        x, target = prepare(data, batches)
+    def eval_step(weights: Any, data: Any, batches: Batch) -> Any:
+        x, batch = prepare(data, batches)
         for stage, program in zip(stages.stages, forward, strict=True):
-            model = stages.part(stage, (params, model_state))
+            model = stages.part(stage, weights)
             x = program(*model, stage.take(x))
-        sums, target = last.take_whole((sums, target))
-        return add_up(sums, x, target)
+        return reduce(x, last.take_whole(batch))
 
-    return Several(eval_step, [prepare, *forward, add_up])
+    return Several(eval_step, [prepare, *forward, reduce])

@@ -21,8 +21,8 @@ from jaxtrain import keys
 from jaxtrain.config import Config
 from jaxtrain.data.batch_specs import eval_spec, train_spec
 from jaxtrain.data.datasets import should_cache
-from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
+from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import devices, sharding
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.trainer.programs import Programs, make_programs
@@ -77,19 +77,15 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     """Compile what a run of `setup` evaluates a batch with, of streamed data.
 
     Returns:
-      The program of `(params, model_state, sums, {}, batches) -> (sums, kept)`.
+      The program of `((params, model_state), {}, batches) -> (found, known)`.
     """
     programs, state = _programs(setup), setup.abstract_state
-    mesh, size = setup.mesh, passes.eval_batch_size(setup.config.data)
-    everywhere, rows = sharding.replicated(mesh), sharding.batch_sharding(mesh)
-    sums = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere),
-        programs.zero_sums,
-    )
+    mesh, size = setup.mesh, eval_batch_size(setup.config.data)
+    rows = sharding.batch_sharding(mesh)
     batches = eval_spec(setup.splits.test).batch(1, size, sharding=rows)
     assert isinstance(programs.eval, Compiled)
     weights = state.params, state.model_state
-    return programs.eval.lower(*weights, sums, {}, batches).compile()
+    return programs.eval.lower(weights, {}, batches).compile()
 
 
 def _programs(setup: Setup) -> Programs:

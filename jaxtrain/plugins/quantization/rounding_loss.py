@@ -7,11 +7,11 @@ from pathlib import Path
 from jaxtrain.config import check_own
 from jaxtrain.config.recipe import CONFIG, is_run, read_run
 from jaxtrain.errors import UntrustedError, UserError
-from jaxtrain.evaluation.passes import Pass
-from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.export.images import spread
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.quantization.quantize import Rounded
+from jaxtrain.tools.evaluation.passes import Pass
+from jaxtrain.tools.evaluation.subject import open_subject
 
 
 @dataclass(frozen=True)

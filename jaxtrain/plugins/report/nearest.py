@@ -1,6 +1,5 @@
 """Nearest neighbours for the report of a run whose model embeds images."""
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.batch import Batch
-from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_model
 from jaxtrain.plugins.report.examples import NearExample, Sample
 from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.sample import (
     SampleLimits,
-    batch_results,
     example_names,
-    make_program,
+    over_sample,
 )
 from jaxtrain.trainer.setup import Setup
 
@@ -54,18 +51,13 @@ def find_nearest(
     readout = model.readout
     assert readout is not None
 
-    def found(batch: Batch, outputs: Any) -> Any:
-        return setup.task.target(batch), readout.of(outputs), finite_rows(outputs)
+    def keep(outputs: Any, batch: Batch) -> Any:
+        return setup.task.target(batch), readout.of(outputs)
 
-    size = len(readout.columns)
-    parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, size)))]
-    program = make_program(setup, model, found)
-    with contextlib.closing(batch_results(source, program, limits)) as results:
-        for some, good, result in results:
-            own, vectors, finite = (np.asarray(x)[: len(good)][good] for x in result)
-            check_finite(finite, some, split)
-            parts.append((some, own, vectors))
-    index, label, embedding = map(np.concatenate, zip(*parts, strict=True))
+    kept = over_sample(setup, model, source, limits, keep)
+    kept.check(split)
+    index, (label, embedding) = kept.numbers, kept.values
+    embedding = embedding.astype(np.float64)
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
     near = setup.task.nearest(embedding)[:, :NUM_NEAR]
     if not near.size:

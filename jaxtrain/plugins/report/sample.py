@@ -1,7 +1,7 @@
 """What the model of a run says of some examples: bounded work, by one process alone."""
 
 import contextlib
-import functools
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -9,23 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain import keys
+from jaxtrain.config import ParallelConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.defects import Defects
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore, shown
+from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
-from jaxtrain.engine import passes
-from jaxtrain.engine.finite import check_finite, finite_rows
+from jaxtrain.evaluation.evaluate import ModelView, Weights, compiler, evaluate
+from jaxtrain.evaluation.reducers import KeepExamples, Kept
 from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
+from jaxtrain.training.eval_step import prepare_plain
 
 # Examples of a split that the model looks at, drawn at random, and how many at once.
 MAX_EXAMPLES = 2000
@@ -33,8 +38,8 @@ BATCH = 64
 # Examples that a task makes pictures of, those with the largest losses.
 NUM_WORST = 12
 
-# Of a prepared batch and the outputs of the model, traced: arrays (B, ...).
-Found = Callable[[Batch, Any], Any]
+# (outputs, batch) -> arrays (B, ...), traced.
+Keep = Callable[[Any, Batch], Any]
 
 
 @dataclass(kw_only=True)
@@ -48,6 +53,9 @@ class SampleLimits:
 
     seconds: float = 60.0
     should_stop: Callable[[], bool] = field(default=lambda: False)
+
+
+NO_LIMITS = SampleLimits(seconds=math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,25 +93,14 @@ def predict_some(
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)
 
-    def found(batch: Batch, outputs: Any) -> Any:
-        chances = setup.task.probabilities(outputs)
-        return batch["target"], chances, finite_rows(outputs)
+    def keep(outputs: Any, batch: Batch) -> Any:
+        return batch["target"], setup.task.probabilities(outputs)
 
-    nothing = np.zeros(0, np.int64)
-    parts = [(nothing, nothing, nothing, np.zeros(0), np.zeros(0))]
-    program = make_program(setup, model, found)
-    with contextlib.closing(batch_results(source, program, limits)) as results:
-        for index, good, result in results:
-            kept = (np.asarray(x)[: len(good)][good] for x in result)
-            label, probabilities, finite = kept
-            check_finite(finite, index, split)
-            probabilities = probabilities.astype(np.float64)
-            likeliest, rows = probabilities.argmax(axis=1), np.arange(len(index))
-            sure, of_true = probabilities[rows, likeliest], probabilities[rows, label]
-            parts.append((index, label, likeliest, sure, of_true))
-    index, label, predicted, confidence, of_true = map(
-        np.concatenate, zip(*parts, strict=True)
-    )
+    kept = over_sample(setup, model, source, limits, keep)
+    kept.check(split)
+    index, (label, probabilities) = kept.numbers, kept.values
+    probabilities = probabilities.astype(np.float64)
+    predicted, rows = probabilities.argmax(axis=1), np.arange(len(index))
     return Predictions(
         split=split,
         step=step,
@@ -111,8 +108,8 @@ def predict_some(
         index=index,
         label=label,
         predicted=predicted,
-        confidence=confidence,
-        true_probability=of_true,
+        confidence=probabilities[rows, predicted],
+        true_probability=probabilities[rows, label],
     )
 
 
@@ -128,34 +125,23 @@ def find_worst(
     source, model = setup.splits.named()[split], load_model(workdir, step)
     about, task = model.description, setup.task
 
-    def found(batch: Batch, outputs: Any) -> Any:
+    def losses(outputs: Any, batch: Batch) -> Any:
         target = task.target(batch)
-        loss = task.checked_loss(outputs, target, training=False)
-        return loss, (batch["image"], target, outputs)
+        return task.checked_loss(outputs, target, training=False)
 
-    numbers, losses = [np.zeros(0, np.int64)], [np.zeros(0)]
-    program = make_program(setup, model, found)
+    def seen(outputs: Any, batch: Batch) -> Any:
+        return batch["image"], task.target(batch), outputs
+
     size = min(model.in_windows(BATCH), len(source))
-    results = batch_results(source, program, limits, size)
-    with contextlib.closing(results):
-        for some, good, (loss, _) in results:
-            numbers.append(some)
-            losses.append(np.asarray(loss, np.float64)[: len(good)][good])
-    index, loss = np.concatenate(numbers), np.concatenate(losses)
+    found = over_sample(setup, model, source, limits, losses, size)
+    index, loss = found.numbers, found.values.astype(np.float64)
     # What is no number is as bad as can be.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
     # Whole batches of outputs may be large: those of a few examples are made again.
     worst = index[order]
-
-    def seen_again(start: int) -> Any:
-        some = worst[start : start + size]
-        *_, batch = _read(source, some, size)
-        return jax.tree.map(lambda x: np.asarray(x)[: len(some)], program(batch)[1])
-
-    parts = [seen_again(start) for start in range(0, max(1, len(worst)), size)]
-    seen = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    again = over_examples(setup, model, source, worst, seen, size)
+    image, target, outputs = again.values
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
-    image, target, outputs = seen
     return WorstExamples(
         sample=sample,
         index=worst,
@@ -179,64 +165,78 @@ def example_names(source: Source, index: np.ndarray) -> list[str]:
     return [f"no. {i}" for i in index.tolist()]
 
 
-def make_program(
-    setup: Setup, model: TrainedModel, found: Found
-) -> Callable[[dict[str, Any]], Any]:
-    """Return what is found of a batch, on one device."""
-    about, device = model.description, jax.local_devices()[0]
-    plain = unaugmented(setup, about.mean, about.std, setup.policy.compute_dtype)
-
-    @jax.jit
-    def predict(params: Any, model_state: Any, batch: Any) -> Any:
-        batch = plain({}, batch, keys.root_key(0), jnp.zeros((), jnp.int32))
-        return found(batch, model.forward(params, model_state, batch["image"]))
-
-    weights = jax.device_put((model.params, model.model_state), device)
-    return functools.partial(predict, *weights)
-
-
-def _read(
-    source: Source, index: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Return numbers that can be read, whether each can, and a batch of this size."""
-    padded = np.resize(index, size)
-    unreadable: list[Any] = []
-    batch = source.read(padded, unreadable=unreadable)
-    good = ~np.isin(index, [bad.index for bad in unreadable])
-    return index[good], good, {**batch, "index": padded.astype(np.int32)}
-
-
-def batch_results(
+def over_sample(
+    setup: Setup,
+    model: TrainedModel,
     source: Source,
-    program: Callable[[dict[str, Any]], Any],
     limits: SampleLimits,
+    keep: Keep,
     batch_size: int | None = None,
-) -> Generator[tuple[np.ndarray, np.ndarray, Any], None, None]:
-    """Yield the numbers that can be read, whether each can, and what is found.
-
-    The latter is on the device, with rows of padding.
-
-    Args:
-      source: Split of the examples.
-      program: What `make_program` returned.
-      limits: Limits of what that may take.
-      batch_size: Number of examples in a batch. Defaults to `BATCH`.
-    """
+) -> Kept:
+    """Return what is kept of examples of a split, drawn at random, within limits."""
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
-    size, until = min(batch_size or BATCH, len(source)), None
+    size = batch_size or BATCH
+    return over_examples(setup, model, source, chosen, keep, size, limits)
 
-    def read(start: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        return _read(source, chosen[start : start + size], size)
 
-    starts = range(0, len(chosen), size)
-    batches = ahead.by_threads(read, starts, ahead.READ_THREADS)
-    found = passes.results(batches, lambda read: program(read[-1]), in_flight=2)
-    # A stop is heeded, and the time looked at, between batches.
-    with contextlib.closing(found):
-        for (index, good, _), result in found:
-            yield index, good, result
-            now = time.monotonic()
-            until = until or now + limits.seconds
-            if now > until or limits.should_stop():
-                break
+def over_examples(
+    setup: Setup,
+    model: TrainedModel,
+    source: Source,
+    chosen: np.ndarray,
+    keep: Keep,
+    batch_size: int,
+    limits: SampleLimits = NO_LIMITS,
+) -> Kept:
+    """Return what is kept of examples, in their order, without unreadable ones.
+
+    Args:
+      setup: Setup of the run.
+      model: Model, which one device applies.
+      source: Split of the examples.
+      chosen: Numbers of the examples, (n,).
+      keep: Function (outputs, batch) -> arrays (B, ...), traced.
+      batch_size: Number of examples in a batch at most.
+      limits: Limits of what that may take, at which it ends early.
+    """
+    about, device = model.description, jax.local_devices()[0]
+    mesh, size = make_mesh(ParallelConfig(), [device]), min(batch_size, len(source))
+    plain = unaugmented(setup, about.mean, about.std, setup.policy.compute_dtype)
+
+    def apply(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
+        batch = prepare_plain(plain, data, batches)
+        return model.forward(*weights, batch["image"]), batch
+
+    def read(start: int) -> dict[str, Any]:
+        some, unreadable = chosen[start : start + size], list[Unreadable]()
+        padded = np.resize(some, size)
+        batch = source.read(padded, unreadable=unreadable)
+        mask = ~np.isin(padded, [bad.index for bad in unreadable])
+        mask[len(some) :] = False
+        index = padded.astype(np.int32)
+        return {**batch, "index": index, "mask": mask.astype(np.int32)}
+
+    def batches() -> Generator[dict[str, Any], None, None]:
+        starts, until = range(0, max(1, len(chosen)), size), None
+        reading = ahead.by_threads(read, starts, ahead.READ_THREADS)
+        with contextlib.closing(reading) as found:
+            for batch in found:
+                yield batch
+                # The program of the first batch is compiled by now.
+                now = time.monotonic()
+                until = until or now + limits.seconds
+                if now > until or limits.should_stop():
+                    return
+
+    weights = jax.device_put((model.params, model.model_state), replicated(mesh))
+    program = compiler(apply, mesh, "a sample for the report", together=False)
+    (kept,) = evaluate(
+        ModelView(weights=weights, mesh=mesh, program=program),
+        Dataset(source, {}, Defects("sample", len(source), 1.0)),
+        [KeepExamples(keep)],
+        setup.config.data,
+        batch_size=size,
+        batches=batches(),
+    )
+    return kept

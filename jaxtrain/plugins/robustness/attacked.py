@@ -16,7 +16,6 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import MARKS, SHOWN
 from jaxtrain.evaluation.resampling import SEED
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
@@ -28,6 +27,7 @@ from jaxtrain.plugins.robustness.apgd import (
     targeted_dlr,
 )
 from jaxtrain.tasks.base import Task
+from jaxtrain.tools.evaluation.passes import SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 
@@ -38,7 +38,7 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Classes that the targeted attack tries, the likeliest first.
 NUM_TARGETS = 9
-# Mark of an example: the number of the attack that made the model err: 0 for none
+# Key of a batch: the number of the attack that made the model err: 0 for none
 # needed, from 1 on in their order, one more for none.
 FOOLED_BY = "fooled_by"
 
@@ -169,7 +169,7 @@ class Attacker:
                     pace.sent(at)
                 changed = at.answer if isinstance(at, Climb) else at
                 worst = self._settle(weights, given, changed, worst, np.int32(number))
-        return {**batch, SHOWN: 255 * worst.images, MARKS: {FOOLED_BY: worst.by}}
+        return {**batch, SHOWN: 255 * worst.images, FOOLED_BY: worst.by}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
         """Return the batch as attacks need it, and the images as they are."""

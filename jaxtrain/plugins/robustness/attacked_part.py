@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.parts import (
+from jaxtrain.tools.evaluation.parts import (
     Evaluated,
     EvaluationPart,
     check_pictures,
@@ -14,8 +14,8 @@ from jaxtrain.evaluation.parts import (
 )
 
 if TYPE_CHECKING:
-    from jaxtrain.evaluation.passes import Subject
     from jaxtrain.plugins.robustness.attacked import ThreatModel
+    from jaxtrain.tools.evaluation.passes import Subject
 
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
 # What stands for two.
@@ -88,21 +88,24 @@ class Attacked(EvaluationPart):
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
         import numpy as np
 
-        from jaxtrain.evaluation.passes import Pass
+        from jaxtrain.console import progress
         from jaxtrain.evaluation.resampling import SEED
         from jaxtrain.plugins.robustness.attacked import FOOLED_BY, Attacker
+        from jaxtrain.tools.evaluation.passes import Pass
 
         subject, threat, view = evaluated.subject, self.threat, evaluated.whole.view
         one = Pass(
             subject=subject,
             view=view,
             change=Attacker(subject.model, subject.task, view, threat),
-            bar="attacking",
+            keep=lambda outputs, batch: {FOOLED_BY: batch[FOOLED_BY]},
             with_intervals=True,
         )
-        attacked = one(evaluated.source, evaluated.split).checked(evaluated.split)
+        source, split = evaluated.source, evaluated.split
+        with progress("attacking", len(source)) as advance:
+            attacked = one(source, split, advance).checked(split)
         metric = subject.task.main_goal.metric
-        by = attacked.kept[FOOLED_BY]
+        by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:
             """Return the share of images that no attack so far makes it err on."""

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.parts import Evaluated, EvaluationPart, check_pictures
+from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_pictures
 
 if TYPE_CHECKING:
-    from jaxtrain.evaluation.passes import Subject
     from jaxtrain.plugins.robustness.corruptions.corrupt import Corruption
+    from jaxtrain.tools.evaluation.passes import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,10 @@ class Corrupted(EvaluationPart):
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
         import numpy as np
 
-        from jaxtrain.evaluation.passes import Pass
-        from jaxtrain.evaluation.subject import open_subject
         from jaxtrain.plugins.robustness import corruption_errors
         from jaxtrain.plugins.robustness.corruptions.levels import levels
+        from jaxtrain.tools.evaluation.passes import Pass
+        from jaxtrain.tools.evaluation.subject import open_subject
 
         subject, source = open_subject(
             evaluated.subject.model,

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.parts import Evaluated, EvaluationPart, check_classes
+from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_classes
 
 if TYPE_CHECKING:
     from jaxtrain.data.sources import Source
-    from jaxtrain.evaluation.passes import Subject
+    from jaxtrain.tools.evaluation.passes import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Outliers(EvaluationPart):
         return None if arguments.ood is None else cls(arguments.ood)
 
     def check(self, subject: "Subject", tta: str | None) -> None:
-        from jaxtrain.evaluation.subject import open_other
+        from jaxtrain.tools.evaluation.subject import open_other
 
         check_classes(f"--ood {self._name}", subject)
         if tta is not None:
@@ -53,13 +53,13 @@ class Outliers(EvaluationPart):
 
         assert self._source is not None, "`check` has opened it"
         key, name = "out_of_distribution", f"--ood {self._name}"
-        other = evaluated.whole(self._source, name).checked(name).kept[key]
+        other = evaluated.whole(self._source, name).checked(name).kept.values[key]
         return {
             "source": self._name,
             "num_examples": len(other["energy"]),
             **{
                 score: outliers.separation(ours, other[score])
-                for score, ours in evaluated.found.kept[key].items()
+                for score, ours in evaluated.found.kept.values[key].items()
             },
         }
 

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.engine.finite import NOT_FINITE
+from jaxtrain.evaluation.finite import NOT_FINITE
 from jaxtrain.inference.found_boxes import boxes_of
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.engine.finite import Checked, finite_rows
+from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference.model import Output, TrainedModel
 
 # Images, uint8 (n, H, W, C) -> float32 (n or more, ...): the rest is padding.

@@ -14,11 +14,11 @@ from flax import nnx
 from jaxtrain import load_model
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.compact.channels.cut import take
 from jaxtrain.plugins.compact.compact import Limits, choose, open_channels
 from jaxtrain.plugins.compact.importance import by_scale, by_taylor
+from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
 from tests.helpers.numerics import FP64, TOLERANCE

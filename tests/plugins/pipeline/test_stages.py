@@ -20,6 +20,8 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.errors import UserError
+from jaxtrain.evaluation.evaluate import compiler
+from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
@@ -32,7 +34,7 @@ from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
-from jaxtrain.training.eval_step import make_eval_step
+from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import as_dict
 from jaxtrain.training.step import make_train_step
@@ -341,6 +343,7 @@ def test_skips_and_random_layers_are_cut(
             "image": jnp.asarray(rng.normal(size=(1, 8, *SHAPE))),
             "target": jnp.asarray(rng.integers(0, CLASSES, (1, 8))),
             "mask": jnp.ones((1, 8), jnp.int32),
+            "index": jnp.arange(8)[None],
         }
         (ours, our_metrics), (theirs, metrics) = (
             step(jax.jit(create)(root), root, {}, batch)
@@ -348,12 +351,11 @@ def test_skips_and_random_layers_are_cut(
         )
         assert_close(ours.params, theirs.params)
         assert_close(our_metrics, metrics)
-        shapes = jax.eval_shape(lambda x: jax.tree.map(lambda a: a[0], x), batch)
-        whole = jax.jit(make_eval_step(task, graphdef, as_given, layout))
-        args = ours.params, ours.model_state
-        theirs = whole(*args, task.zero_sums(shapes, "f8"), {}, batch)
-        sums = jax.tree.map(jnp.asarray, task.zero_sums(shapes, "f8"))
-        ours = steps.make_eval_step(task, stages, as_given)(*args, sums, {}, batch)
+        apply = make_apply(task, graphdef, as_given, layout)
+        whole = compiler(apply, layout.mesh, "test")((TaskMetrics(task),))
+        args = (ours.params, ours.model_state), {}, batch
+        theirs = whole(*args)
+        ours = steps.make_eval_step(task, stages, as_given)(*args)
         assert_close(ours, theirs)
 
 

@@ -19,12 +19,12 @@ from jaxtrain.data import sources
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.order import epoch_order
 from jaxtrain.data.window_grid import starts
-from jaxtrain.evaluation.passes import Pass
-from jaxtrain.evaluation.subject import open_subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.compact.compact import open_channels
 from jaxtrain.plugins.compact.importance import by_taylor
 from jaxtrain.plugins.report.sample import example_names
+from jaxtrain.tools.evaluation.passes import Pass
+from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.trees import by_path
 from jaxtrain.weights import trust
 from tests.helpers.command import float64

@@ -13,7 +13,7 @@ from PIL import Image
 
 from jaxtrain.data.images import Fit
 from jaxtrain.data.input_kind import PICTURES
-from jaxtrain.engine.finite import Checked
+from jaxtrain.evaluation.finite import Checked
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.serve.limits import ServiceLimits
 from jaxtrain.plugins.serve.server import listen, make_server

@@ -22,7 +22,7 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.engine.finite import NOT_FINITE
+from jaxtrain.evaluation.finite import NOT_FINITE
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.serve import server as server_lib
 from jaxtrain.plugins.serve.batcher import Batcher

@@ -12,7 +12,7 @@ from jaxtrain.errors import UserError
 if TYPE_CHECKING:
     from jaxtrain.config import Config, DataConfig
     from jaxtrain.data.sources import Source
-    from jaxtrain.evaluation.passes import Pass, PassResult, Subject
+    from jaxtrain.tools.evaluation.passes import Pass, PassResult, Subject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ import numpy as np
 
 from jaxtrain.config import Config
 from jaxtrain.data import sources
+from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.passes import Pass, Subject
-from jaxtrain.evaluation.subject import task_of_model
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
+from jaxtrain.tools.evaluation.passes import Pass, Subject
+from jaxtrain.tools.evaluation.subject import task_of_model
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
@@ -38,14 +39,14 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
         model=model, task=task, data=config.data, size=splits.seen_size, fit=splits.fit
     )
 
-    def probabilities(outputs: Any, target: Any) -> dict[str, Any]:
+    def probabilities(outputs: Any, batch: Batch) -> dict[str, Any]:
         return {"probabilities": task.probabilities(outputs)}
 
     # The check names all that is unreadable; a config allows less than 1.
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
     found = {}
     for name, source in splits.named().items():
-        passed = one(source, name).checked(name)
+        kept = one(source, name).checked(name).kept
         found[name] = np.full((len(source), task.num_outputs), np.nan, np.float32)
-        found[name][passed.numbers] = passed.kept["probabilities"]
+        found[name][kept.numbers] = kept.values["probabilities"]
     return found

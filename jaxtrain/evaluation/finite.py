@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-from jaxtrain.errors import BadNumbersError
 
 # Of one image, in the place of its prediction.
 NOT_FINITE = "the outputs of the model are not finite"
@@ -40,24 +37,3 @@ def finite_rows(outputs: Any) -> jax.Array:
         for x in jax.tree.leaves(outputs)
     ]
     return functools.reduce(jnp.logical_and, rows)
-
-
-def check_finite(finite: np.ndarray, numbers: np.ndarray, split: str) -> None:
-    """Check the outputs for examples of a split.
-
-    Args:
-      finite: What `finite_rows` returned, (N,).
-      numbers: Numbers of the examples in the split, (N,).
-      split: Name of the split.
-
-    Raises:
-      BadNumbersError: Outputs are not finite.
-    """
-    bad = numbers[~finite]
-    if len(bad):
-        raise BadNumbersError(
-            f"{NOT_FINITE} for {len(bad):,} of {len(finite):,} examples of the {split} "
-            f"split, such as no. {bad.min()}: metrics of them would mean nothing. Look "
-            "at mean and std in model.json, take another checkpoint, or train in a "
-            "precision of a larger range, such as bf16"
-        )

@@ -10,11 +10,11 @@ from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.data import images, opening, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
-from jaxtrain.evaluation.class_mapping import are_by_number, map_classes
-from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
+from jaxtrain.tools.evaluation.class_mapping import are_by_number, map_classes
+from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.training.views import CROPS
 
 # Fields of `data` that an evaluation may have otherwise than the run had.

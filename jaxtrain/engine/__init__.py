@@ -1,1 +1,0 @@
-"""Passes over examples that do not train."""

@@ -1,0 +1,179 @@
+"""Reducers: what a pass over examples makes of the outputs of a model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.errors import BadNumbersError
+from jaxtrain.evaluation.finite import NOT_FINITE, finite_rows
+from jaxtrain.tasks.base import Sums, Task, Values
+
+
+class Reducer:
+    """Sums over examples, arrays that are kept of each, and what they come to.
+
+    As an optax transformation it is functions alone; the sums are held by `evaluate`.
+    """
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
+        """Reduce a batch. Traced.
+
+        Args:
+          outputs: Outputs of the model, (B, ...).
+          batch: Prepared batch, (B, ...): `target`, `mask`, `index` and others.
+
+        Returns:
+          Sums over the examples, and arrays to keep, (B, ...) each; {} for none.
+        """
+        raise NotImplementedError
+
+    def merge(self, total: Any, sums: Any) -> Any:
+        """Return sums over more examples; called by the host, which does not wait.
+
+        Args:
+          total: Sums so far, which are given up; None of the first batch.
+          sums: Sums of a batch.
+        """
+        return sums if total is None else _add(total, sums)
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Any:
+        """Return the value of all examples, on the host.
+
+        Args:
+          sums: Sums over the examples, as `merge` returned them.
+          kept: Arrays of the examples without padding, (N, ...) each.
+          numbers: Numbers of these examples in the split, (N,).
+        """
+        raise NotImplementedError
+
+
+@partial(jax.jit, donate_argnums=0)
+def _add(total: Any, sums: Any) -> Any:
+    return jax.tree.map(jnp.add, total, sums)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskMetrics(Reducer):
+    """Loss and metrics of a task, and `num_examples`.
+
+    Attributes:
+      task: Task that the model has learnt.
+    """
+
+    task: Task
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Sums, dict[str, Any]]:
+        target = batch["target"]
+        sums = self.task.sums(outputs, target, batch["mask"])
+        return sums, self.task.kept(outputs, target)
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
+        return self.task.values(jax.device_get(sums), kept)
+
+
+class Kept(NamedTuple):
+    """Arrays of the examples of a split that could be read.
+
+    Attributes:
+      values: Arrays, (N, ...), in any tree.
+      numbers: Numbers of the examples in the split, (N,).
+      finite: Whether the outputs for each are finite, bool (N,).
+    """
+
+    values: Any
+    numbers: np.ndarray
+    finite: np.ndarray
+
+    def check(self, split: str) -> None:
+        """Check the outputs for a split, by its name.
+
+        Raises:
+          BadNumbersError: Some are not finite.
+        """
+        bad, num = self.numbers[~self.finite], len(self.finite)
+        if len(bad):
+            raise BadNumbersError(
+                f"{NOT_FINITE} for {len(bad):,} of {num:,} examples of the {split} "
+                f"split, such as no. {bad.min()}: metrics of them would mean nothing. "
+                "Look at mean and std in model.json, take another checkpoint, or train "
+                "in a precision of a larger range, such as bf16"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class KeepExamples(Reducer):
+    """Arrays of each example, as `Kept`.
+
+    Attributes:
+      keep: Function (outputs, batch) -> arrays (B, ...), in any tree, traced.
+    """
+
+    keep: Callable[[Any, Batch], Any]
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
+        return {}, (self.keep(outputs, batch), finite_rows(outputs))
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Kept:
+        values, finite = kept
+        return Kept(values, numbers, finite)
+
+
+@dataclass(frozen=True, eq=False)
+class OnDevices(Reducer):
+    """Outputs for all training examples, which stay on every device.
+
+    Attributes:
+      abstract: Outputs for all examples, (examples, ...), with where they lie.
+    """
+
+    abstract: Any
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
+        return (outputs, batch["index"]), {}
+
+    def merge(self, total: Any, sums: Any) -> Any:
+        if total is None:
+            where = jax.tree.map(lambda x: x.sharding, self.abstract)
+            total = jax.jit(self._zeros, out_shardings=where)()
+        return _put(total, *sums)
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Any:
+        return sums
+
+    def _zeros(self) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.abstract)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(total: Any, values: Any, index: jax.Array) -> Any:
+    return jax.tree.map(lambda every, x: every.at[index].set(x), total, values)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanOfBatches(Reducer):
+    """Mean over batches, float64, of outputs that are a dict of arrays of a batch.
+
+    Attributes:
+      change: Function of the outputs for a batch on the host, before the mean.
+    """
+
+    change: Callable[[dict[Any, Any]], dict[Any, Any]] = lambda outputs: outputs
+
+    def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
+        return outputs, {}
+
+    def merge(self, total: Any, sums: Any) -> Any:
+        count, before = (0, {}) if total is None else total
+        new = self.change(jax.device_get(sums)).items()
+        wide = {name: np.asarray(x, np.float64) for name, x in new}
+        return count + 1, {name: before.get(name, 0.0) + x for name, x in wide.items()}
+
+    def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> dict[str, Any]:
+        count, totals = sums
+        return {name: total / count for name, total in totals.items()}

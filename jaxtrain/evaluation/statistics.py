@@ -1,0 +1,71 @@
+"""Batch-norm statistics computed anew, over batches of training images."""
+
+import contextlib
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import loader
+from jaxtrain.data.datasets import Dataset
+from jaxtrain.data.loader import HostBatch
+from jaxtrain.data.window_grid import WindowGrid
+from jaxtrain.evaluation.evaluate import ModelView, evaluate
+from jaxtrain.evaluation.reducers import MeanOfBatches
+from jaxtrain.parallel import sharding
+from jaxtrain.training.norm_statistics import WINDOW, chosen_windows
+from jaxtrain.trees import by_path
+
+# Reducers of the program whose outputs are the statistics of a batch, by their paths.
+MEAN = (MeanOfBatches(),)
+
+
+def mean_statistics(
+    model: ModelView,
+    dataset: Dataset,
+    config: DataConfig,
+    grid: WindowGrid,
+    batch_size: int,
+    most: int,
+) -> dict[str, np.ndarray]:
+    """Return the means of the statistics of batches, float64, by their paths.
+
+    The batches are the same each time: a function of the number of images alone.
+
+    Args:
+      model: Weights, and the program of `MEAN`.
+      dataset: Training split.
+      config: Section of the data.
+      grid: Windows of an image.
+      batch_size: Number of windows of a batch, of all processes.
+      most: Number of windows at most.
+    """
+    mesh, num = model.mesh, len(dataset.source)
+    images, windows = chosen_windows(grid, num, batch_size, most)
+    rows = sharding.local_rows(mesh, batch_size)
+
+    def batches() -> Generator[HostBatch, None, None]:
+        read = loader.chosen_batches(config, dataset, mesh, images)
+        with contextlib.closing(read):
+            for batch, window in zip(read, windows[:, rows], strict=True):
+                yield {**batch, WINDOW: window.astype(np.int32)}
+
+    (means,) = evaluate(
+        model, dataset, MEAN, config, batch_size=batch_size, batches=batches()
+    )
+    return means
+
+
+def with_statistics(model_state: Any, means: Mapping[str, np.ndarray]) -> Any:
+    """Return the state of a model with other statistics, in the dtypes of its own.
+
+    Args:
+      model_state: Other state of a model than parameters.
+      means: New statistics, by their paths.
+    """
+    flat, tree = by_path(model_state), jax.tree.structure(model_state)
+    return tree.unflatten(
+        means[path].astype(x.dtype) if path in means else x for path, x in flat.items()
+    )

@@ -1,0 +1,222 @@
+"""An evaluation: all that is told of what was asked for, as one dict."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+import jaxtrain
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.hold_out import absent_classes
+from jaxtrain.data.image_files import listed
+from jaxtrain.data.stores import describe_remarks, remarks_of
+from jaxtrain.errors import UserError, counted
+from jaxtrain.evaluation import calibration, resampling
+from jaxtrain.evaluation.resampling import SEED
+from jaxtrain.inference import temperature
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tools.evaluation import PARTS
+from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_classes
+from jaxtrain.tools.evaluation.passes import Keep, Pass, PassResult, Subject
+from jaxtrain.tools.evaluation.subject import open_subject
+from jaxtrain.training.sparsity import sparsity_of
+from jaxtrain.training.views import View, named
+
+# Of the form of the result: a key that changes its meaning changes it.
+SCHEMA = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is wanted of an evaluation.
+
+    Attributes:
+      split: Name of the split, or `all`.
+      tta: Views that are averaged; None means plain images.
+      calibrate: Whether to fit a temperature on the run's validation split.
+      parts: Parts beside the metrics, by their key of the result.
+    """
+
+    split: str = "test"
+    tta: str | None = None
+    calibrate: bool = False
+    parts: Mapping[str, EvaluationPart] = field(default_factory=dict)
+
+    @property
+    def view(self) -> View:
+        """What the model is shown of an image."""
+        return named(self.tta)
+
+
+def evaluate(
+    model: TrainedModel,
+    config: Config,
+    data: DataConfig,
+    asked: Asked,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Evaluate a model; nothing is written.
+
+    Args:
+      data: Config of the images, the run's or others.
+      tell: Function that takes lines on what takes long.
+
+    Returns:
+      What docs/evaluating.md describes.
+
+    Raises:
+      UserError: the images do not fit the model, or it has not what is asked for.
+      BadNumbersError: Outputs of the model are not finite.
+    """
+    subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
+    _check(asked, subject)
+    for line in _describe_classes(subject):
+        tell(line)
+    fitted = _fit(model, config, asked) if asked.calibrate else None
+    whole = Pass(
+        subject=subject,
+        view=asked.view,
+        keep=_keep(subject, fitted, asked.parts),
+        with_intervals=True,
+    )
+    found = whole(source, asked.split).checked(asked.split)
+    for part in asked.parts.values():
+        part.check_values(subject, found.values)
+    result = _describe(subject, data, asked, found)
+    result["data"]["absent_classes"] = absent_classes(source)
+    told = describe_remarks(remarks_of(source.store))
+    result["data"]["remarks"] = told
+    if subject.task.one_class_an_image:
+        result["calibration"] = calibration.calibration(found.kept.values["scores"])
+    if fitted is not None:
+        after = calibration.calibration(found.kept.values["divided"])
+        result["temperature"] = {**fitted, "calibration": after}
+    evaluated = Evaluated(
+        subject=subject,
+        config=config,
+        data=data,
+        split=asked.split,
+        tta=asked.tta,
+        source=source,
+        whole=whole,
+        found=found,
+        tell=tell,
+    )
+    for key, part in asked.parts.items():
+        result[key] = part.measure(evaluated)
+    return result
+
+
+def _check(asked: Asked, subject: Subject) -> None:
+    """Refuse what the task has not, and what does not go together."""
+    if asked.tta is not None:
+        check_classes(f"--tta {asked.tta}", subject)
+    if asked.calibrate:
+        check_classes("--calibrate", subject)
+    if asked.calibrate and asked.split in ("validation", "all"):
+        raise UserError(
+            f"--calibrate with --split {asked.split}: the temperature is fitted on the "
+            "validation split, and would be judged by it; evaluate another split"
+        )
+    for part in asked.parts.values():
+        part.check(subject, asked.tta)
+
+
+def _describe(
+    subject: Subject, data: DataConfig, asked: Asked, found: PassResult
+) -> dict[str, Any]:
+    """Return all keys; None stands for what was not asked for, or has no meaning."""
+    return {
+        "schema": SCHEMA,
+        "run_id": subject.model.origin["run"],
+        "jaxtrain": jaxtrain.__version__,
+        "run": subject.model.origin,
+        "data": {
+            "source": data.source,
+            "split": asked.split,
+            "num_examples": found.values["num_examples"],
+            "num_unreadable": found.num_unreadable,
+            **(subject.classes.json() if subject.classes else {}),
+        },
+        "tta": asked.tta,
+        "class_names": subject.model.class_names,
+        "sparsity": sparsity_of(subject.model.params),
+        "metrics": found.values,
+        "intervals": {
+            "method": "percentile bootstrap, Poisson weights, not stratified",
+            "percentiles": resampling.PERCENTILES,
+            "num_resamples": resampling.NUM_RESAMPLES,
+            # Of metrics that look at all examples at once.
+            "num_resamples_of_examples": resampling.NUM_KEPT,
+            "seed": SEED,
+            "metrics": found.intervals,
+        },
+        "calibration": None,
+        "temperature": None,
+        **dict.fromkeys(PARTS),
+    }
+
+
+def _describe_classes(subject: Subject) -> Iterator[str]:
+    """Yield lines on the classes of a set that are not those of the model."""
+    classes, source = subject.classes, subject.data.source
+    if classes is None:
+        return
+    if classes.missing:
+        yield (
+            f"{source} has none of {counted(len(classes.missing), 'class', 'classes')} "
+            f"of the model: {listed(classes.missing)}"
+        )
+    if classes.unknown:
+        yield (
+            f"{source} has {counted(classes.num_unknown, 'image')} of classes that the "
+            f"model does not know, which are left out: {listed(classes.unknown)}"
+        )
+
+
+def _keep(
+    subject: Subject,
+    fitted: dict[str, Any] | None,
+    parts: Mapping[str, EvaluationPart],
+) -> Keep:
+    """Return what keeps the scores of each example, and what parts need.
+
+    What no part of the result is made of would be traced and compiled all the same.
+    """
+
+    def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
+        found, target = dict[str, Any](), batch["target"]
+        if subject.task.one_class_an_image:
+            found["scores"] = calibration.scores(outputs, target)
+        if fitted is not None:
+            divided_by = fitted["temperature"]
+            found["divided"] = calibration.scores(outputs, target, divided_by)
+        of_parts = {key: part.keep(outputs) for key, part in parts.items()}
+        return found | {key: kept for key, kept in of_parts.items() if kept}
+
+    return keep
+
+
+def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
+    """Fit a temperature on the validation split that the run itself had."""
+    split = "validation"
+    subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
+
+    def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
+        return {"logits": outputs, "labels": batch["target"]}
+
+    one = Pass(subject=subject, view=asked.view, keep=keep)
+    kept = one(source, split).checked(split).kept.values
+    value, before, after = temperature.fit(kept["logits"], kept["labels"])
+    return {
+        "temperature": value,
+        "run_id": model.origin["run"],
+        "step": model.origin["step"],
+        "split": split,
+        "num_examples": len(kept["labels"]),
+        "tta": asked.tta,
+        "nll_before": before,
+        "nll_after": after,
+    }
