@@ -12,7 +12,7 @@ from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.plugin import Table
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Program

@@ -15,7 +15,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import cpu_devices, sharding
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import KERNEL_ORDERS, Layout
 from jaxtrain.trainer.execution import Execution
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import TrainState
@@ -60,7 +60,7 @@ def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
     """
     if sum(mesh.size for mesh in meshes) > 1:
         return None
-    return sharding.KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
+    return KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
 
 
 def place(

@@ -24,8 +24,8 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.trainer.setup import Setup

@@ -20,7 +20,7 @@ from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer import checks, data_checks
@@ -183,11 +183,8 @@ def build_setup(
             copies(config, policy, model, mesh),
             grouped(model),
             kernel_order,
-            {
-                f"{one.name}/{k}": v
-                for one in transforms
-                for k, v in one.sharded_as.items()
-            },
+            phases[-1].tx,
+            {one.name: one.sharded_as for one in transforms},
         )
         for mesh in meshes
     ]

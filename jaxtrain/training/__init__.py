@@ -5,6 +5,7 @@ from typing import Any
 from jaxtrain.plugin import Table
 
 _OPTIMIZERS, _SCHEDULES = "jaxtrain.training.optimizers", "jaxtrain.training.schedules"
+_DISTANCE = "jaxtrain.training.distance_optimizers"
 # Each a `jaxtrain.registry.Row`, or a function of the schedule, the weight decay and
 # options.
 OPTIMIZERS: Table[Any] = Table(
@@ -25,8 +26,8 @@ OPTIMIZERS: Table[Any] = Table(
         "sgdw": f"{_OPTIMIZERS}:SGDW",
         "schedule_free_sgd": f"{_OPTIMIZERS}:SCHEDULE_FREE_SGD",
         "schedule_free_adamw": f"{_OPTIMIZERS}:SCHEDULE_FREE_ADAMW",
-        "prodigy": f"{_OPTIMIZERS}:PRODIGY",
-        "dadapt_adamw": f"{_OPTIMIZERS}:DADAPT_ADAMW",
+        "prodigy": f"{_DISTANCE}:PRODIGY",
+        "dadapt_adamw": f"{_DISTANCE}:DADAPT_ADAMW",
         "lbfgs": f"{_OPTIMIZERS}:LBFGS",
     },
 )

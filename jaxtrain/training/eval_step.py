@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.forward import predict
 from jaxtrain.training.views import View, plain

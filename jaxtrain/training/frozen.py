@@ -46,6 +46,8 @@ class Frozen:
             model.set_attributes(use_running_average=True, raise_if_not_found=False)
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
+        if not isinstance(tree, dict):
+            return tree  # What optax puts in the place of all parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}

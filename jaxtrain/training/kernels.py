@@ -10,7 +10,7 @@ from jax.experimental.layout import with_layout_constraint
 
 from jaxtrain import scopes
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.sharding import MIN_SHARDED_SIZE, Layout
+from jaxtrain.parallel.layout import MIN_SHARDED_SIZE, Layout
 
 # XLA:GPU merges kernels until they read and write 96 arrays. Of a parameter, Adam with
 # averaged weights reads and writes 9.
@@ -70,7 +70,7 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     update then read.
 
     Args:
-      grads: Gradients of trained parameters, as `Layout.shared_grads` leaves them.
+      grads: Gradients of trained parameters, as `Layout.summed_grads` leaves them.
       layout: Layout of the run: XLA takes a constraint on the memory for one on the
         sharding, too, and so each device has it on its own share.
     """

@@ -8,7 +8,7 @@ import jax
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import merge
@@ -113,7 +113,8 @@ class MakeObjective:
         grads = self.layout.whole_grads(grads)
         for transform in self.phase.transforms:
             if overrides(transform, "project"):
-                extra = self.layout.whole_params(state.extras[transform.name])
+                name = transform.name
+                extra = self.layout.whole_extra(name, state.extras[name])
                 grads = transform.project(grads, extra)
         return grads
 

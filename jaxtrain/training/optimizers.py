@@ -162,13 +162,13 @@ def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        updates = _decayed(updates, params, lr(state.count) * weight_decay)
+        updates = decayed(updates, params, lr(state.count) * weight_decay)
         return updates, optax.ScaleByScheduleState(state.count + 1)
 
     return optax.GradientTransformation(init, update)
 
 
-def _decayed(updates: Any, params: Any, share: jax.Array) -> Any:
+def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
     """Return updates that also take a share off the kernels."""
     return jax.tree.map(
         lambda u, p, decays: u - (share * p).astype(u.dtype) if decays else u,
@@ -198,62 +198,24 @@ def _schedule_free_adamw(
     )
 
 
-def _distance(
-    make: Callable[..., Tx], lr: Schedule, weight_decay: float, b1: float, b2: float
-) -> Tx:
-    """Return an Adam that estimates its rate by the distance from the first weights.
-
-    Where the learning rate is 0, as in the first step of a warm-up, there is nothing to
-    estimate by, and optax would divide 0 by 0: nothing changes but the count.
-
-    Args:
-      make: Function of optax, which would decay all weights.
-      lr: Factor on the estimate.
-      weight_decay: Decay of the kernels, as AdamW's.
-      b1: Decay of the first moment.
-      b2: Decay of the second moment.
-    """
-    tx = make(lr, betas=(b1, b2))
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        new: Any
-        updates, new = tx.update(updates, state, params)
-        finite = jnp.isfinite(new.estim_lr)
-        updates = jax.tree.map(lambda u: jnp.where(finite, u, 0), updates)
-        same = state._replace(count=new.count)
-        kept = jax.tree.map(lambda x, y: jnp.where(finite, x, y), new, same)
-        correction = jnp.sqrt(1 - b2**new.count) / (1 - b1**new.count)
-        rate = state.estim_lr * lr(state.count) * correction
-        return _decayed(updates, params, rate * weight_decay), kept
-
-    return optax.GradientTransformation(tx.init, update)
-
-
-def _prodigy(
-    lr: Schedule,
-    weight_decay: float,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    **options: Any,
-) -> Tx:
-    make = partial(optax.contrib.prodigy, **options)
-    return _distance(make, lr, weight_decay, b1, b2)
-
-
-def _dadapt_adamw(
-    lr: Schedule,
-    weight_decay: float,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    **options: Any,
-) -> Tx:
-    make = partial(optax.contrib.dadapt_adamw, **options)
-    return _distance(make, lr, weight_decay, b1, b2)
-
-
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
     # _check_line_search has seen to it that neither argument is set.
-    return optax.lbfgs()
+    tx = optax.lbfgs()
+
+    def init(params: Any) -> Any:
+        if jax.tree.leaves(params):
+            return tx.init(params)
+        # `optax.tree_map_params` gives no arrays; the line search asks for a dtype.
+        pair = params, jnp.zeros(())
+        alike = jax.tree.structure(pair)
+
+        def is_pair(node: Any) -> bool:
+            return jax.tree.structure(node) == alike
+
+        state = tx.init(pair)
+        return jax.tree.map(lambda x: x[0] if is_pair(x) else x, state, is_leaf=is_pair)
+
+    return optax.GradientTransformationExtraArgs(init, tx.update)
 
 
 def _check_nesterov(momentum: float, nesterov: bool) -> None:
@@ -302,9 +264,5 @@ SGDW = Row(_sgdw, ("momentum", "nesterov"))
 # Defazio et al. 2024, arXiv:2405.15682: what moves z, without a momentum.
 SCHEDULE_FREE_SGD = Row(_l2(_schedule_free_sgd), ("momentum",))
 SCHEDULE_FREE_ADAMW = Row(_schedule_free_adamw, ("b1", "b2", "eps"))
-# Mishchenko & Defazio 2023, arXiv:2306.06101.
-PRODIGY = Row(_prodigy, ("b1", "b2", "eps"))
-# Defazio & Mishchenko 2023, arXiv:2301.07733.
-DADAPT_ADAMW = Row(_dadapt_adamw, ("b1", "b2", "eps"))
 # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
 LBFGS = Row(_lbfgs)

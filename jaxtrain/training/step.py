@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.normalization import UNCHANGED, Normalization
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.kernels import global_norm, in_rows
@@ -98,7 +98,7 @@ def make_train_step(
             grads, model_state, metrics = method.gradients(
                 objective, params, model_state, *micro(index)
             )
-            total = jax.tree.map(jnp.add, total, layout.shared_grads(grads))
+            total = jax.tree.map(jnp.add, total, layout.partial_grads(grads))
             return (model_state, total), metrics
 
         carry = state.model_state, zero_grads(params)

@@ -108,12 +108,12 @@ def optimize(
 def checked(phase: Phase, params: Any, model_state: Any) -> Any:
     """Return what of a new state may not be finite though the gradients are."""
     params, model_state = (phase.frozen.part(t)[0] for t in (params, model_state))
-    others = [
-        x
+    others = {
+        path: x
         for path, x in by_path(model_state).items()
         if path not in phase.momenta and jnp.issubdtype(x.dtype, jnp.floating)
-    ]
-    return params, others
+    }
+    return {**by_path(params), **others}
 
 
 @scopes.part(scopes.OPTIMIZER)

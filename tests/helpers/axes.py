@@ -26,7 +26,7 @@ from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
-from jaxtrain.parallel import devices, sharding
+from jaxtrain.parallel import devices, layout, sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
@@ -235,7 +235,7 @@ def on_first_devices() -> Iterator[Callable[[int], None]]:
     with (
         float64(True),
         # Also arrays of a few elements are split.
-        mock.patch.object(sharding, "MIN_SHARDED_SIZE", 1),
+        mock.patch.object(layout, "MIN_SHARDED_SIZE", 1),
         # Meshes evaluate as those of GPUs do, and are compared with what is written.
         mock.patch.object(folding, "pays", lambda mesh: mesh.size > 1),
         mock.patch.object(jax, "devices") as found,

@@ -1,6 +1,6 @@
 """The layout of devices that are not CPUs, for what holds on GPUs."""
 
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 
 
 class ElsewhereLayout(Layout):

@@ -18,8 +18,8 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.models.batch_norm import momenta
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision

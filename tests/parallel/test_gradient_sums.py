@@ -30,8 +30,8 @@ from jaxtrain.models.copied import copied_paths, use_copies
 from jaxtrain.models.layers import Layers
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.copies import Copies
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training import precision
@@ -210,7 +210,7 @@ def compare_gradients() -> list[float]:
         )
         dims = {"conv/kernel": -1, "dense/kernel": -2}
         layout = Layout(mesh, dims, copies=copies)
-        where = layout.state({"params": params})["params"]
+        where = jax.tree.map(lambda x: x.sharding, layout.weights(params))
 
         def loss(params: Any, copied: bool) -> jax.Array:
             model = nnx.merge(graphdef, params)
@@ -220,7 +220,7 @@ def compare_gradients() -> list[float]:
 
         def on_devices(params: Any) -> tuple[Any, Any]:
             grads = jax.grad(loss)(layout.trained_params(params), True)
-            summed = layout.summed_grads(layout.shared_grads(grads))
+            summed = layout.summed_grads(layout.partial_grads(grads))
             # As a line search takes them: through the making of the copies.
             through = jax.grad(lambda p: loss(layout.trained_params(p), True))(params)
             return summed, through

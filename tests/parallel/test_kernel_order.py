@@ -11,7 +11,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.parallel.sharding import KERNEL_ORDERS
+from jaxtrain.parallel.layout import KERNEL_ORDERS
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
 from tests.helpers.processes import Cli

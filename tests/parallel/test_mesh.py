@@ -20,11 +20,13 @@ from jaxtrain.config import (
 from jaxtrain.errors import UserError
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.layers import split_dims
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import axis_sizes
-from jaxtrain.parallel.sharding import Layout, whole_layers
+from jaxtrain.parallel.sharding import whole_layers
 from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
+from jaxtrain.training.state import TrainState
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
@@ -100,9 +102,10 @@ def mesh_of(**sizes: int) -> Any:
     return AbstractMesh(tuple(sizes.get(axis, 1) for axis in MESH_AXES), MESH_AXES)
 
 
-def layout(shard_params: bool = True, **sizes: int) -> Layout:
+def layout(shard_params: bool = True, tx: Any = ADAMW, **sizes: int) -> Layout:
     statistics = grouped(RESNET50.abstract())
-    return Layout(mesh_of(**sizes), split(), shard_params, grouped=statistics)
+    mesh = mesh_of(**sizes)
+    return Layout(mesh, split(), shard_params, grouped=statistics, optimizer=tx)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -148,28 +151,47 @@ def test_rules_catch_kernels_moments_and_statistics():
     assert statistics["norm2"]["mean"] == P(("data", "fsdp"), None)
 
 
+def state_of(params: Any, tx: Any, **fields: Any) -> TrainState:
+    opt_state = jax.eval_shape(tx.init, params)
+    given = {
+        "step": jax.ShapeDtypeStruct((), "i4"),
+        "model_state": {},
+        "extras": {},
+        "opt_state": opt_state,
+    }
+    return TrainState(**given | {"params": params} | fields)
+
+
 def test_other_state_of_two_dims_is_whole():
-    mesh = mesh_of(data=4)
     names = ["norm/mean", "scale/largest"]
-    rules = Layout(mesh, dict.fromkeys(names), grouped=frozenset(names[:1]))
     array = jax.ShapeDtypeStruct((4, 8), "f4")
     tree = {"norm": {"mean": array}, "scale": {"largest": array}}
-    found = rules.state({"model_state": tree, "other": tree})
-    for state in found.values():
+    rules = Layout(
+        mesh_of(data=4),
+        dict.fromkeys(names),
+        grouped=frozenset(names[:1]),
+        sharded_as={"average": {"model_state": "model_state"}},
+    )
+    extras = {"average": {"model_state": tree}}
+    found = rules.state(state_of({}, optax.identity(), model_state=tree, extras=extras))
+    for state in (found.model_state, found.extras["average"]["model_state"]):
         assert state["norm"]["mean"].spec == P(("data", "fsdp"), None)
         assert state["scale"]["largest"].spec == P(None, None)
 
 
-def test_longest_path_counts():
+def test_moments_are_split_as_the_parameter_of_the_whole_path():
     """A layer in a block is not the layer of its name at the top of the model."""
     dims = {"conv1/kernel": -1, "block/conv1/kernel": -2, "block/conv2/kernel": None}
-    mesh = mesh_of(model=2)
     kernel = {"kernel": jax.ShapeDtypeStruct((4, 4), "f4")}
-    block = {"conv1": kernel, "conv2": kernel}
-    found = Layout(mesh, dims).state({"mu": {"conv1": kernel, "block": block}})["mu"]
-    assert found["conv1"]["kernel"].spec == P(None, "model")
-    assert found["block"]["conv1"]["kernel"].spec == P("model", None)
-    assert found["block"]["conv2"]["kernel"].spec == P(None, None)
+    params = {"conv1": kernel, "block": {"conv1": kernel, "conv2": kernel}}
+    state = state_of(params, ADAMW, extras={"other": {"conv1": kernel}})
+    found = Layout(mesh_of(model=2), dims, optimizer=ADAMW).state(state)
+    moments = found.opt_state[0].mu
+    assert moments["conv1"]["kernel"].spec == P(None, "model")
+    assert moments["block"]["conv1"]["kernel"].spec == P("model", None)
+    assert moments["block"]["conv2"]["kernel"].spec == P(None, None)
+    # What no transform declares is replicated, whatever its path.
+    assert found.extras["other"]["conv1"]["kernel"].spec == P(None, None)
 
 
 @pytest.mark.slow
@@ -183,11 +205,11 @@ def test_longest_path_counts():
     ],
 )
 def test_layers_left_whole_are_named(size: int, names: list[str]):
-    params = abstract_state(SGD).params
+    state = abstract_state(SGD)
     placed = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        params,
-        layout(model=size).state(params),
+        state.params,
+        layout(tx=SGD, model=size).state(state).params,
     )
     assert sorted(whole_layers(placed)) == sorted(names)
 

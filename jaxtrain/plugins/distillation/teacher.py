@@ -16,7 +16,7 @@ from jaxtrain import scopes
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.dtypes import widen
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 
 # Weight of each channel in grey, as Pillow has it (ITU-R 601).
 GREY = (0.299, 0.587, 0.114)

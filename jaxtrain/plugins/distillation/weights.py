@@ -21,7 +21,8 @@ from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError, counted
-from jaxtrain.parallel.sharding import Layout, replicated
+from jaxtrain.parallel.layout import Layout
+from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task

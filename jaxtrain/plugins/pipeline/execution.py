@@ -12,7 +12,7 @@ from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.plugins.pipeline.cut import Stages, build_stages, make_stage_meshes
 from jaxtrain.plugins.pipeline.steps import (
     make_create,

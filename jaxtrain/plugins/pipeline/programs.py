@@ -77,7 +77,7 @@ def make_programs(
 
     def zeros(params: Any) -> Any:
         params = layout.trained_params(params)
-        return layout.shared_grads(zero_grads(frozen.part(params)[0]))
+        return layout.partial_grads(zero_grads(frozen.part(params)[0]))
 
     def forward(
         params: Any, model_state: Any, x: Any, key: jax.Array, target: Any
@@ -112,7 +112,7 @@ def make_programs(
 
     def backward(total: Any, pullback: Any, dy: Any) -> tuple[Any, Any]:
         grads, dx = pullback(dy)
-        grads = layout.shared_grads(grads)
+        grads = layout.partial_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
         # Nobody asks for the gradients of the images, or of what frozen layers put
         # out: XLA drops them.

@@ -11,7 +11,7 @@ from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.sources import Source
-from jaxtrain.parallel.sharding import Layout
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 
 

@@ -36,7 +36,7 @@ class WeightAverage(StepTransform):
     average: Average
 
     name = AVERAGE
-    sharded_as = MappingProxyType({"params": "opt_state"})
+    sharded_as = MappingProxyType({"params": "opt_state", "model_state": "model_state"})
 
     def init(self, params: Any, model_state: Any) -> Extra:
         dtype = jnp.result_type(*(wide(x.dtype) for x in jax.tree.leaves(params)))

@@ -13,6 +13,8 @@ from jaxtrain.training.state import TrainState
 Metrics = dict[str, jax.Array]
 # Arrays of the state that belong to one transform, by name.
 Extra = dict[str, Any]
+# Field of the state that arrays of a transform are sharded as.
+StateField = Literal["params", "model_state", "opt_state"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +54,12 @@ class StepTransform:
 
     Attributes:
       name: Key of its arrays in `TrainState.extras`.
-      sharded_as: Key of its arrays -> `params` or `opt_state`: they are sharded as the
-        parameters, or the optimizer state, of the same paths. The `fsdp` axis shares no
-        others.
+      sharded_as: Key of its arrays -> field of the state: they are sharded as its
+        arrays of the same paths. Others are replicated.
     """
 
     name: str
-    sharded_as: Mapping[str, Literal["params", "opt_state"]] = MappingProxyType({})
+    sharded_as: Mapping[str, StateField] = MappingProxyType({})
 
     @property
     def settled_after(self) -> int:

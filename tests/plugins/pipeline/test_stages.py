@@ -25,8 +25,8 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import Layout
 from jaxtrain.plugins.pipeline import steps
 from jaxtrain.plugins.pipeline.cut import Stage, Stages, build_stages, make_stage_meshes
 from jaxtrain.tasks.build import build_task

@@ -1,0 +1,73 @@
+"""Optimizers that estimate their rate by the distance from the first weights."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxtrain.registry import Row
+from jaxtrain.training.optimizers import Tx, decayed
+from jaxtrain.training.schedules import Schedule
+
+
+def _distance(
+    make: Callable[..., Tx], lr: Schedule, weight_decay: float, b1: float, b2: float
+) -> Tx:
+    """Return an Adam that estimates its rate by the distance from the first weights.
+
+    Where the learning rate is 0, as in the first step of a warm-up, there is nothing to
+    estimate by, and optax would divide 0 by 0: nothing changes but the count.
+
+    Args:
+      make: Function of optax, which would decay all weights.
+      lr: Factor on the estimate.
+      weight_decay: Decay of the kernels, as AdamW's.
+      b1: Decay of the first moment.
+      b2: Decay of the second moment.
+    """
+    tx = make(lr, betas=(b1, b2))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        new: Any
+        updates, new = tx.update(updates, state, params)
+        finite = jnp.isfinite(new.estim_lr)
+        updates = jax.tree.map(lambda u: jnp.where(finite, u, 0), updates)
+        same = state._replace(count=new.count)
+        kept = jax.tree.map(lambda x, y: jnp.where(finite, x, y), new, same)
+        correction = jnp.sqrt(1 - b2**new.count) / (1 - b1**new.count)
+        rate = state.estim_lr * lr(state.count) * correction
+        return decayed(updates, params, rate * weight_decay), kept
+
+    return optax.GradientTransformation(tx.init, update)
+
+
+def _prodigy(
+    lr: Schedule,
+    weight_decay: float,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    **options: Any,
+) -> Tx:
+    make = partial(optax.contrib.prodigy, **options)
+    return _distance(make, lr, weight_decay, b1, b2)
+
+
+def _dadapt_adamw(
+    lr: Schedule,
+    weight_decay: float,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    **options: Any,
+) -> Tx:
+    make = partial(optax.contrib.dadapt_adamw, **options)
+    return _distance(make, lr, weight_decay, b1, b2)
+
+
+# Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+# Mishchenko & Defazio 2023, arXiv:2306.06101.
+PRODIGY = Row(_prodigy, ("b1", "b2", "eps"))
+# Defazio & Mishchenko 2023, arXiv:2301.07733.
+DADAPT_ADAMW = Row(_dadapt_adamw, ("b1", "b2", "eps"))
