@@ -1,6 +1,6 @@
 """Readable forms of the outputs of a model, and the shapes of these."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -47,34 +47,6 @@ class Readout(NamedTuple):
         if self.shift is None:
             return numbers
         return numbers + jnp.asarray(self.shift, numbers.dtype)
-
-
-# Least score of the boxes that pictures and tables show.
-SHOWN_SCORE = 0.3
-
-
-class Finder(NamedTuple):
-    """Boxes of the outputs of a model that finds things in images.
-
-    Boxes are left, top, right and bottom in pixels of the image that the model sees.
-
-    Attributes:
-      names: Names of the classes.
-      category_ids: What files as COCO's call each class.
-      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
-        the best first, and `classes` (B, K), -1 for padding.
-      candidates: Function of outputs, traced, that returns what these are taken of:
-        boxes (B, N, 4) and the scores of all classes (B, N, C).
-      limits: How they are: `num` candidates at most, of which `keep` are found at most,
-        of scores from `score_threshold` on; of two of a class with an intersection over
-        the union above `nms_threshold` the better one.
-    """
-
-    names: tuple[str, ...]
-    category_ids: tuple[int, ...]
-    of: Callable[[Any], dict[str, jax.Array]]
-    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
-    limits: Mapping[str, Any]
 
 
 def check_columns(columns: Sequence[str]) -> None:

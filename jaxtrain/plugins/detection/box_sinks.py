@@ -21,8 +21,7 @@ from jaxtrain.inference.sinks import PredictionFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
 from jaxtrain.plugins.detection.decoder import BoxDecoder
-from jaxtrain.plugins.detection.found_boxes import FoundBoxes
-from jaxtrain.tasks.outputs import Finder
+from jaxtrain.plugins.detection.found_boxes import Finder, FoundBoxes
 
 
 def pictures_of(path: Path, model: TrainedModel, names: FileNames) -> PredictionFile:

@@ -7,7 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.plugins.detection.found_boxes import FoundBoxes, boxes_of
+from jaxtrain.plugins.detection.found_boxes import (
+    SHOWN_SCORE,
+    Finder,
+    FoundBoxes,
+    boxes_of,
+)
 from jaxtrain.tasks.decoder import (
     SEPARATOR,
     AnswerParts,
@@ -18,7 +23,6 @@ from jaxtrain.tasks.decoder import (
     Row,
 )
 from jaxtrain.tasks.exported import ExportedArray, Pairing
-from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
 from jaxtrain.tasks.pictures import labelled_boxes
 
 # What boxes are called: left, top, right and bottom in pixels, then the score of each

@@ -1,11 +1,39 @@
 """Boxes that a model finds: of the image as it is, not as the model sees it."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from jaxtrain.tasks.decoder import OutputFacts
+
+# Least score of the boxes that pictures and tables show.
+SHOWN_SCORE = 0.3
+
+
+class Finder(NamedTuple):
+    """Boxes of the outputs of a model that finds things in images.
+
+    Boxes are left, top, right and bottom in pixels of the image that the model sees.
+
+    Attributes:
+      names: Names of the classes.
+      category_ids: What files as COCO's call each class.
+      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
+        the best first, and `classes` (B, K), -1 for padding.
+      candidates: Function of outputs, traced, that returns what these are taken of:
+        boxes (B, N, 4) and the scores of all classes (B, N, C).
+      limits: How they are: `num` candidates at most, of which `keep` are found at most,
+        of scores from `score_threshold` on; of two of a class with an intersection over
+        the union above `nms_threshold` the better one.
+    """
+
+    names: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    of: Callable[[Any], dict[str, jax.Array]]
+    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
+    limits: Mapping[str, Any]
 
 
 class FoundBoxes(NamedTuple):

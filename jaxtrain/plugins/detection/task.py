@@ -16,11 +16,11 @@ from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
 from jaxtrain.plugins.detection.decoder import BoxDecoder
+from jaxtrain.plugins.detection.found_boxes import SHOWN_SCORE, Finder
 from jaxtrain.plugins.detection.options import DetectionOptions
 from jaxtrain.tasks.base import Advice, Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
-from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
 from jaxtrain.tasks.pictures import outlines
 
 # Boxes of an example that texts name.
