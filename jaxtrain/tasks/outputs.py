@@ -1,6 +1,6 @@
 """Readable forms of the outputs of a model, and the shapes of these."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +22,6 @@ class Readout(NamedTuple):
       columns: What each of its numbers is called, as in a table.
       of: Function of outputs (B, num_outputs), traced, that returns these numbers,
         (B, len(columns)).
-      is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
-        one by one.
       shift: Addends of the columns, float64, of numbers so far from 0 that float32
         would round their differences off: `of` leaves them out. None adds none.
       decimals: Of each column with a `shift`, the decimals that `of` knows.
@@ -32,7 +30,6 @@ class Readout(NamedTuple):
     name: str
     columns: tuple[str, ...]
     of: Callable[[jax.Array], jax.Array]
-    is_vector: bool = False
     shift: tuple[float, ...] | None = None
     decimals: tuple[int, ...] = ()
 
@@ -50,34 +47,6 @@ class Readout(NamedTuple):
         if self.shift is None:
             return numbers
         return numbers + jnp.asarray(self.shift, numbers.dtype)
-
-
-# Least score of the boxes that pictures and tables show.
-SHOWN_SCORE = 0.3
-
-
-class Finder(NamedTuple):
-    """Boxes of the outputs of a model that finds things in images.
-
-    Boxes are left, top, right and bottom in pixels of the image that the model sees.
-
-    Attributes:
-      names: Names of the classes.
-      category_ids: What files as COCO's call each class.
-      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
-        the best first, and `classes` (B, K), -1 for padding.
-      candidates: Function of outputs, traced, that returns what these are taken of:
-        boxes (B, N, 4) and the scores of all classes (B, N, C).
-      limits: How they are: `num` candidates at most, of which `keep` are found at most,
-        of scores from `score_threshold` on; of two of a class with an intersection over
-        the union above `nms_threshold` the better one.
-    """
-
-    names: tuple[str, ...]
-    category_ids: tuple[int, ...]
-    of: Callable[[Any], dict[str, jax.Array]]
-    candidates: Callable[[Any], tuple[jax.Array, jax.Array]]
-    limits: Mapping[str, Any]
 
 
 def check_columns(columns: Sequence[str]) -> None:

@@ -17,8 +17,8 @@ from jaxtrain.plugins.detection import coco_values
 from jaxtrain.plugins.detection.coco import read_lists
 from jaxtrain.plugins.detection.coco_layouts import find_files, root_of
 from jaxtrain.plugins.detection.coco_paths import ImageFinder
+from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.segmentation import upright
-from jaxtrain.tasks.outputs import Finder
 
 # The option that names a list, and the kind of source that has one.
 OPTION, KIND = "--coco-images", "coco"

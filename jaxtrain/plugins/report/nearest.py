@@ -48,11 +48,10 @@ def find_nearest(
       BadNumbersError: Outputs of the model are not finite.
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)
-    readout = model.readout
-    assert readout is not None
+    decoder = model.decoder
 
     def keep(outputs: Any, batch: Batch) -> Any:
-        return setup.task.target(batch), readout.of(outputs)
+        return setup.task.target(batch), decoder.values(outputs)
 
     kept = over_sample(setup, model, source, limits, keep)
     kept.check(split)
