@@ -46,7 +46,7 @@ from jaxtrain import load_model
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import sources
 from jaxtrain.plugins.compact.channels.groups import NUM_IMAGES, channels_of
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import by_path
 

@@ -28,8 +28,8 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel import devices
 from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.trainer.records import versions
 from jaxtrain.trainer.setup import build_setup
-from jaxtrain.trainer.summary import versions
 from jaxtrain.training.state import as_dict
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"

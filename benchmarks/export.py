@@ -29,8 +29,8 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.onnx.onnx_file import emit
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 
 PAIRS = 25
 SIZE = 224

@@ -24,7 +24,7 @@ from pairs import timed_process
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 ROOT = Path(__file__).resolve().parent.parent
 PRETRAINED = ("simclr", "byol")

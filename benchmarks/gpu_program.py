@@ -42,8 +42,8 @@ from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
 from jaxtrain.plugins.plan.targets import Target, parse_target
+from jaxtrain.trainer.records import versions
 from jaxtrain.trainer.setup import build_setup
-from jaxtrain.trainer.summary import versions
 from jaxtrain.training.state import num_params
 
 # Model -> module and class of the peer.

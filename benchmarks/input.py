@@ -37,7 +37,7 @@ from jaxtrain.data.stores import ArrayStore
 from jaxtrain.own import allow
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.plugins.packed.writer import pack
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 NUM_PHOTOGRAPHS, QUALITY = 256, 94
 NUM_SMALL, SMALL_BATCH, BATCH = 60_000, 512, 64

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
-from jaxtrain.processes.hooks import Hooks
+from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.train import train
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
@@ -56,7 +57,7 @@ CONFIG = Config(
 
 
 @dataclasses.dataclass
-class Turns(Hooks):
+class Turns(Callback):
     """Holds our run up, before the call of a step, for the turns of the peer.
 
     Attributes:
@@ -69,8 +70,8 @@ class Turns(Hooks):
     theirs: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     began: tuple[float, float] = (0.0, 0.0)
 
-    def before_call(self, step: int, num_steps: int) -> None:
-        turn, rest = divmod(step, STEPS)
+    def on_step_start(self, run: Any, batch: Any) -> None:
+        turn, rest = divmod(batch.start, STEPS)
         if rest == 0:
             jax.block_until_ready(jax.live_arrays())
             if turn > WARM_UP:
@@ -141,7 +142,7 @@ def main() -> None:
     devices.start("auto")  # As the command line does; it serves the peer as well.
     turns = Turns(peer=make_bare(config))
     with tempfile.TemporaryDirectory() as folder:
-        train(config, Path(folder) / "run", hooks=turns)
+        train(config, Path(folder) / "run", callbacks=[turns])
     images = STEPS * config.data.batch_size
     tell("loop", compare(turns.ours, turns.theirs, images))
 

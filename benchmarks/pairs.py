@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 # The seconds of a turn, by the clock and of the CPU.
 Seconds = tuple[float, float]

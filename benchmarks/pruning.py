@@ -26,7 +26,7 @@ from typing import Any
 
 from pairs import describe_device
 
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 ROOT = Path(__file__).parents[1]
 FASHION_MNIST = "idx:/usr/share/datasets/fashion-mnist"

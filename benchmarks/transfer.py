@@ -27,7 +27,7 @@ from PIL import Image
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import sources
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 ROOT = Path(__file__).parents[1]
 FASHION_MNIST = "idx:/usr/share/datasets/fashion-mnist"

@@ -41,8 +41,8 @@ def count(name: str) -> dict[str, int]:
     from jaxtrain.parallel.device_memory import peak_bytes
     from jaxtrain.performance.measure import compile_step
     from jaxtrain.trainer.setup import build_setup
+    from jaxtrain.training.forward import predict
     from jaxtrain.training.state import num_params
-    from jaxtrain.training.step import predict
 
     about = PUBLISHED[name]
     (height, width, channels), classes = about.image_shape, about.num_outputs

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
 from jaxtrain.inference.trust import trust_pretrained
 from jaxtrain.parallel import devices
-from jaxtrain.processes.hooks import make_hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run
+from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
+from jaxtrain.trainer.trainer import Trainer
 
 
 def train(
@@ -26,6 +28,7 @@ def train(
     fresh: bool = False,
     resume_step: int | None = None,
     trust: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train as `config` says, or go on where `workdir` stopped; return the summary.
 
@@ -42,6 +45,7 @@ def train(
       trust: Whether to run the code of parts of your own that the folder of
         `model.pretrained` names, after their files were shown and compared with the
         recorded digests. The parts that `config` names are always loaded.
+      callbacks: Callbacks of your own (`jaxtrain.Callback`), called after the others.
 
     Returns:
       What `summary.json` holds; of a run that was asked to stop early, its `step`.
@@ -56,13 +60,8 @@ def train(
     allow_own(config)
     if trust:
         trust_pretrained(config)
-    parallel, hooks = config.parallel, make_hooks(config)
-    devices.start(
-        "auto",
-        flags=parallel.xla_flags,
-        cpus=parallel.cpu_devices,
-        profiles=hooks.profiles,
-    )
+    every = Callbacks([make_callbacks(config), *callbacks])
+    _start_devices(config, profiles=every.profiles)
     folder = Path(workdir)
     try:
         opening = starting.showing(f"opening the data: {config.data.source}")
@@ -76,7 +75,7 @@ def train(
                 folder,
                 fresh=fresh,
                 resume_step=resume_step,
-                hooks=hooks,
+                callbacks=[every],
                 signals=signals,
                 began=began,
             )
@@ -84,3 +83,29 @@ def train(
         if stopped.signum != signal.SIGINT:
             raise
         raise KeyboardInterrupt(str(stopped)) from None
+
+
+def open_trainer(config: Config) -> Trainer:
+    """Open the parts of a run, to use alone or in a loop of your own.
+
+    It is `jaxtrain.Trainer(config)`: starts the devices, and builds a `Trainer`.
+
+    Args:
+      config: Config of the run. The code of your own that it names is loaded.
+
+    Raises:
+      UserError: Config, data or devices do not fit.
+    """
+    allow_own(config)
+    _start_devices(config)
+    return Trainer(config)
+
+
+def _start_devices(config: Config, *, profiles: bool = False) -> None:
+    parallel = config.parallel
+    devices.start(
+        "auto",
+        flags=parallel.xla_flags,
+        cpus=parallel.cpu_devices,
+        profiles=profiles,
+    )

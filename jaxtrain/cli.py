@@ -56,13 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
+        code, message = 0, None
         try:
-            code, message = _carry_out(words, signals)
+            name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
+            command = load(name)
+            given = parse(name, words)
+            console.require_output(False)
+            with own.no_exit():
+                command.run(given, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
         except KeyboardInterrupt:  # Raised by a user's own part: the signal is ours.
             code = 128 + signal.SIGINT
             message = "interrupted; the same command goes on from the last checkpoint"
+        except Exception as error:
+            code, message = _explained(error)
         signals.defer = True
         if code:
             _fail(code, message)
@@ -135,30 +143,24 @@ def options_of(command: Any) -> type:
     return get_type_hints(command.run)["arguments"]
 
 
-def _carry_out(words: list[str], signals: StopSignals) -> tuple[int, object]:
-    """Run a command; return its exit code and, if that is not 0, why."""
-    try:
-        name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
-        command = load(name)
-        arguments = parse(name, words)
-        console.require_output(False)
-        with own.no_exit():
-            command.run(arguments, signals)
-        return 0, None
-    except Exception as error:
-        codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
-        others = peers.current()
-        if not codes and (of_system := as_user_error(error)) is not None:
-            codes, error = [EXIT_CODES[UserError]], of_system
-        if not codes and others is None:
-            raise
-        # It may come from the end of another process, as which this one then ends.
-        if others is not None and (not codes or isinstance(error, FROM_OTHERS)):
-            others.explain()
-        if codes:
-            return codes[0], error
-        traceback.print_exc()
-        return 1, f"{type(error).__name__}: {error}"
+def _explained(error: Exception) -> tuple[int, object]:
+    """Return the exit code of a command that failed, and the reason.
+
+    Called while the error is handled; a bug in a single process is raised again.
+    """
+    codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
+    others = peers.current()
+    if not codes and (of_system := as_user_error(error)) is not None:
+        codes, error = [EXIT_CODES[UserError]], of_system
+    if not codes and others is None:
+        raise
+    # It may come from the end of another process, as which this one then ends.
+    if others is not None and (not codes or isinstance(error, FROM_OTHERS)):
+        others.explain()
+    if codes:
+        return codes[0], error
+    traceback.print_exc()
+    return 1, f"{type(error).__name__}: {error}"
 
 
 def _fail(code: int, message: object) -> None:

@@ -16,6 +16,8 @@ MIX = 5
 RESAMPLE, ATTACK = 6, 7
 # Of a training method: what it draws for each example.
 METHOD = 8
+# Of transforms of the step: what they add to the gradients.
+GRADIENTS = 9
 
 
 def root_key(seed: int) -> jax.Array:

@@ -32,10 +32,9 @@ class Plugin:
       subject: Heading of its commands in the help.
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
-      callbacks: Name -> "module:function", called at the end of a run with its
-        `jaxtrain.trainer.attempt.Job`.
-      hooks: Name -> "module:function" that makes the hooks of a run (see
-        `jaxtrain.processes.hooks`).
+      callbacks: Name -> "module:function" of the config and whether `--profile` is
+        given, which makes a `Callback` of a run, or None (see
+        `jaxtrain.trainer.callback`).
       executions: Way to lay a model out on the devices -> "module:Class" of an
         `Execution` (see `jaxtrain.trainer.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
@@ -89,7 +88,6 @@ class Plugin:
     subject: str = "other packages"
     predictions: Mapping[str, str] = field(default_factory=dict)
     callbacks: Mapping[str, str] = field(default_factory=dict)
-    hooks: Mapping[str, str] = field(default_factory=dict)
     executions: Mapping[str, str] = field(default_factory=dict)
     writers: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)

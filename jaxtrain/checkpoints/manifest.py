@@ -18,7 +18,7 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
-FORMAT = 3
+FORMAT = 4
 # What to do about a checkpoint of another run.
 RETURN = (
     "one of the two was copied from the folder of another run; put it back there, and "

@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -18,6 +18,9 @@ from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
+
+if TYPE_CHECKING:
+    from jaxtrain.trainer.callback import Callbacks
 
 # Where SLURM and Open MPI say which of several processes this is.
 RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
@@ -59,22 +62,33 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     """Start the devices and processes, and train."""
     began = time.perf_counter()
     _check_resume_step(arguments)
-    first = _first(arguments)
-    with starting.showing("loading JAX") if first else contextlib.nullcontext():
-        _run(arguments, signals, began)
+    with contextlib.ExitStack() as shown:
+        if _first(arguments):
+            shown.enter_context(starting.showing("loading JAX"))
+        with collector.held_back():
+            from jaxtrain.trainer.train import train
+        workdir, callbacks = _start(arguments, signals)
+        train(
+            arguments.overrides,
+            workdir,
+            fresh=arguments.fresh,
+            resume_step=arguments.resume_step,
+            callbacks=[callbacks],
+            signals=signals,
+            began=began,
+        )
 
 
-def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
-    with collector.held_back():
-        import jax
+def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":
+    """Start the devices and processes; return the workdir and plug-ins' callbacks."""
+    import jax
 
-        from jaxtrain.checkpoints.folder import newest_step
-        from jaxtrain.inference.trust import trust_recipe
-        from jaxtrain.parallel import devices
-        from jaxtrain.processes import distributed
-        from jaxtrain.processes.hooks import make_hooks
-        from jaxtrain.records.workdir import CHECKPOINTS, follow
-        from jaxtrain.trainer.train import train
+    from jaxtrain.checkpoints.folder import newest_step
+    from jaxtrain.inference.trust import trust_recipe
+    from jaxtrain.parallel import devices
+    from jaxtrain.processes import distributed
+    from jaxtrain.records.workdir import CHECKPOINTS, follow
+    from jaxtrain.trainer.callback import make_callbacks
 
     workdir = follow(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
@@ -86,11 +100,11 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
     connect = functools.partial(
         distributed.start, processes, arguments.init_timeout, parallel
     )
-    hooks = make_hooks(arguments.overrides, profile=arguments.profile)
+    callbacks = make_callbacks(arguments.overrides, profile=arguments.profile)
     devices.start(
         arguments.platform,
         flags=parallel.xla_flags,
-        profiles=hooks.profiles,
+        profiles=callbacks.profiles,
         cpus=parallel.cpu_devices,
         connect=connect,
     )
@@ -98,15 +112,7 @@ def _run(arguments: TrainArguments, signals: StopSignals, began: float) -> None:
         starting.end()
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
-    train(
-        arguments.overrides,
-        workdir,
-        fresh=arguments.fresh,
-        resume_step=arguments.resume_step,
-        hooks=hooks,
-        signals=signals,
-        began=began,
-    )
+    return workdir, callbacks
 
 
 def _first(arguments: TrainArguments) -> bool:

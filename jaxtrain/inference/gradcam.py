@@ -19,7 +19,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.pages.font import fitted, font
-from jaxtrain.training import step
+from jaxtrain.training import forward
 
 # Pixels of the shorter side, at least.
 SIDE = 224
@@ -42,7 +42,7 @@ def last_piece(model: TrainedModel) -> int:
         found = [images]
         for i in range(num):
             part = slice(i, i + 1)
-            x = step.predict(model.graphdef, params, model_state, found[-1], part)
+            x = forward.predict(model.graphdef, params, model_state, found[-1], part)
             found.append(x)
         return found[1:]
 
@@ -77,7 +77,7 @@ def maps(
     """
 
     def apply(x: Any, part: slice) -> Any:
-        return step.predict(model.graphdef, params, model_state, x, part)
+        return forward.predict(model.graphdef, params, model_state, x, part)
 
     def sum_of_logits(activations: jax.Array) -> jax.Array:
         logits = widen(apply(activations, slice(last + 1, None)))

@@ -27,7 +27,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import Finder, Readout
-from jaxtrain.training import precision, step
+from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import split_model
@@ -261,14 +261,14 @@ class TrainedModel:
         """
 
         def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
-            return step.predict(self.graphdef, *weights, images)
+            return forward.predict(self.graphdef, *weights, images)
 
         weights = params, model_state
         with jax.default_matmul_precision(self.policy.products):
             return widen(folding.fold_norms(apply, weights, images))
 
     def _forward(self, params: Any, model_state: Any, images: Any, mesh: Any) -> Any:
-        apply = functools.partial(step.predict, self.graphdef, mesh=mesh)
+        apply = functools.partial(forward.predict, self.graphdef, mesh=mesh)
         with jax.default_matmul_precision(self.policy.products):
             return widen(apply(params, model_state, images))
 

@@ -30,7 +30,7 @@ from jaxtrain.records.whole import reported, whole
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.joinable import check_alike, find_validation
 from jaxtrain.trainer.progress import Progress
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 from jaxtrain.training.state import num_params
 
 

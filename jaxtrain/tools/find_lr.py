@@ -18,15 +18,10 @@ from jax.typing import ArrayLike
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jaxtrain import keys
 from jaxtrain.config import Config, ParallelConfig, TrainConfig
 from jaxtrain.config.optimizer import DISTANCE_NAMES
-from jaxtrain.data import loader
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import sharding
-from jaxtrain.trainer.pretrained import first_weights, plan_start
-from jaxtrain.trainer.programs import make_programs
-from jaxtrain.trainer.setup import build_setup
+from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
 
 # Weight of the past in the smoothed loss, and how far above its least it ends the test.
@@ -82,23 +77,12 @@ def range_test(
       UserError: the config does not fit, or the loss is bad from the beginning.
     """
     schedule = rising(start, end, num_steps)
-    setup = build_setup(_shortened(config, num_steps), schedule)
-    programs, mesh = make_programs(setup), setup.mesh
-    weights, _ = first_weights(setup, programs, plan_start(setup))
-    state = programs.begin(weights)
-    everywhere = sharding.replicated(mesh)
-    root = jax.device_put(keys.root_key(config.seed), everywhere)
-    data, batch_size = setup.config.data, setup.config.data.batch_size
-    batches = loader.train_batches(
-        data, programs.train_set, mesh, programs.order, 0, num_steps
-    )
+    trainer = Trainer(_shortened(config, num_steps), schedule=schedule)
+    state = trainer.init()
     losses, rates = list[float](), list[float]()
-    feed = loader.feed(batches, setup.timetable.call_sizes(0, 1), mesh, batch_size)
-    with contextlib.closing(feed):
-        for _, batch in feed:
-            state, metrics = programs.train_at(0)(
-                state, root, programs.train_set.on_device, batch, **programs.beside
-            )
+    with contextlib.closing(trainer.batches()) as batches:
+        for batch in batches:
+            state, metrics = trainer.step(state, batch)
             rate, loss = (float(metrics[n][0]) for n in ("learning_rate", "loss"))
             if not np.isfinite(loss) or metrics["skipped"][0]:
                 break

@@ -19,7 +19,7 @@ from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
 from jaxtrain.records import data_record
-from jaxtrain.trainer.summary import versions
+from jaxtrain.trainer.records import versions
 
 # Processes, and differing values, that a message names.
 NUM_PROCESSES, NUM_VALUES = 5, 20

@@ -1,32 +1,19 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
-from functools import partial
-from typing import Any
-
-import jax
 import jax.numpy as jnp
-import numpy as np
-from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain import own
-from jaxtrain.config import Config, DataConfig
+from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
-from jaxtrain.data.pixel_classes import MAX_VALUE
-from jaxtrain.data.slices import UNLABELLED
-from jaxtrain.data.sources import Source
 from jaxtrain.engine.passes import eval_batch_size
 from jaxtrain.errors import UserError, counted
-from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.tasks.base import Task
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
-from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 
 
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
@@ -43,20 +30,6 @@ def check_task(config: Config, task: Task, mesh: Mesh) -> None:
     check_refused(config, task)
     check_required(config, task)
     check_mixing(config, mesh, task)
-
-
-def check_model(
-    config: DataConfig,
-    model: Model,
-    images: jax.ShapeDtypeStruct,
-    task: Task,
-    mesh: Mesh,
-) -> None:
-    """Check that a model fits images (B, H, W, C), the task and the devices."""
-    check_image_shape(images.shape[1:], model, mesh)
-    check_outputs(model, images, task)
-    check_groups(model, mesh)
-    check_training_sizes(config, model, images, mesh)
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> None:
@@ -158,144 +131,6 @@ def check_required(config: Config, task: Task) -> None:
                 f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
                 f"{required.fix}"
             )
-
-
-def training_facts(config: Config, train: Source) -> dict[str, Any]:
-    """Return the facts of a set, with functions that look at its training split."""
-    return {
-        **train.facts,
-        # Of others, examples without a label are left out or refused.
-        "all_labelled": not own.is_own(config.data.source)
-        and UNLABELLED not in config.data.train_split,
-        "class_counts": partial(class_counts, config, train),
-        "training_targets": partial(training_targets, config, train),
-        "pixel_counts": partial(pixel_counts, config, train),
-    }
-
-
-def class_counts(config: Config, train: Source) -> np.ndarray:
-    """Return how often the classes come in training, relative to each other, (C,).
-
-    Raises:
-      UserError: the targets are not classes.
-    """
-    strata, ends = train.strata(), np.array([0, len(train) - 1])
-    if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
-        raise UserError(f"{config.data.source} does not group its examples by class")
-    known = strata[strata >= 0]
-    counts = np.bincount(known, minlength=train.facts.get("num_classes", 0))
-    if config.data.sampling == "balanced":
-        return (counts > 0).astype(np.int64)
-    return counts
-
-
-def pixel_counts(config: Config, train: Source) -> np.ndarray:
-    """Return how many pixels of each value the masks of training have, int64 (256,).
-
-    They are those of the stored masks, in their own sizes; unreadable ones have none.
-
-    Raises:
-      UserError: the set does not tell its masks.
-    """
-    if (count := getattr(train.store, "count_pixels", None)) is not None:
-        return count(train.indices)
-    targets = training_targets(config, train)
-    return np.bincount(np.ravel(targets), minlength=MAX_VALUE + 1)
-
-
-def training_targets(config: Config, train: Source) -> Any:
-    """Return the stored targets of all training examples, (N, ...), to be counted.
-
-    Raises:
-      UserError: all images would have to be read for them.
-    """
-    targets = train.all_targets()
-    if targets is None:
-        raise UserError(
-            f"{config.data.source} does not tell its targets without its images: give "
-            "its store a method targets (docs/extending.md)"
-        )
-    return targets
-
-
-def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
-    """Check that the devices can share the rows and columns of (H, W, C) images."""
-    sides = ("height", "spatial"), ("width", "spatial_width")
-    for size, (side, axis) in zip(shape, sides, strict=False):
-        devices, stride = mesh.shape[axis], model.stride
-        if devices == 1:
-            continue
-        reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
-        hint, divisor = "; see data.image_size", devices * stride
-        sharding.check_divisible(f"image {side}", size, divisor, reason + hint)
-        least = divisor * model.min_share
-        if size < least:
-            raise UserError(
-                f"image {side} = {size} is too small for parallel.{axis} = {devices}: "
-                f"each device needs {model.min_share} rows or columns of the last "
-                f"layer, {least} pixels in all{hint}"
-            )
-
-
-def check_groups(model: Model, mesh: Mesh) -> None:
-    """Check that the `model` axis splits the convolutions of groups evenly.
-
-    If images share the other devices, and their channels are whole, XLA (jax 0.10.2)
-    multiplies the gradient of such a kernel by the size of this axis.
-    """
-    devices = mesh.shape["model"]
-    if devices == 1:
-        return
-    for path, layer in nnx.iter_modules(model):
-        if not isinstance(layer, nnx.Conv) or layer.feature_group_count == 1:
-            continue
-        split = layer.kernel.get_metadata("split_dim", None) == -1
-        if not split or layer.out_features % devices:
-            raise UserError(
-                f"parallel.model = {devices} does not split the {layer.out_features} "
-                f"channels of {'/'.join(map(str, path))}, a convolution of groups, and "
-                "XLA then computes its gradient wrongly; "
-                + ("set another" if split else "set parallel.model = 1")
-            )
-
-
-def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
-    """Check that an abstract model puts out what the task says, for some images."""
-    graphdef, params, model_state = split_model(model)
-    found = jax.eval_shape(partial(predict, graphdef), params, model_state, images)
-    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
-    shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
-    if shapes != expected:
-        raise UserError(
-            f"the model puts out {shapes} for images {images.shape}: expected "
-            f"{expected}, as the task says; choose another model.name, or one of your "
-            "own that takes output_spec (docs/extending.md)"
-        )
-
-
-def check_training_sizes(
-    config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
-) -> None:
-    """Check that a model takes images (B, H, W, C) of each size of the run."""
-    graphdef, params, model_state = split_model(model)
-    name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
-    for size in config.training_sizes:
-        if size < model.min_size:
-            raise UserError(
-                f"data.{name} = {getattr(config, name)}: the model takes images from "
-                f"{model.min_size}x{model.min_size} pixels up"
-            )
-        shape = (size, size, images.shape[-1])
-        check_image_shape(shape, model, mesh)
-        smaller = jax.ShapeDtypeStruct((images.shape[0], *shape), images.dtype)
-        try:
-            jax.eval_shape(partial(predict, graphdef), params, model_state, smaller)
-        except (TypeError, ValueError) as error:
-            raise UserError(
-                f"data.{name} = {getattr(config, name)}: the model takes images of "
-                f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
-                "model.name, or leave it out"
-            ) from error
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> None:

@@ -17,8 +17,8 @@ from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
-from jaxtrain.trainer import checks
 from jaxtrain.trainer.periods import check_split_sizes
+from jaxtrain.trainer.training_facts import training_facts
 
 # Kind of the finding for a task that cannot be built for the data.
 TASK = "task"
@@ -30,7 +30,7 @@ def task_of_data(config: Config, splits: Splits) -> Task:
     Raises:
       UserError: the data are not of its kind, or there is nothing to learn.
     """
-    facts = checks.training_facts(config, splits.train)
+    facts = training_facts(config, splits.train)
     return build_task(config, splits.input_shape, facts)
 
 

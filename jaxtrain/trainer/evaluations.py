@@ -1,99 +1,68 @@
-"""The evaluations of a run: when, of which checkpoint, and what follows from them."""
+"""The evaluations of a run: when they are due, and of which checkpoint."""
 
 from typing import Any
 
 import jax
 
 from jaxtrain.checkpoints.manifest import best_step
-from jaxtrain.data.loader import Dataset
-from jaxtrain.engine.passes import evaluate
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
 from jaxtrain.tasks.base import Task, Values
-from jaxtrain.tasks.metrics import Goal
-from jaxtrain.trainer import plateau
-from jaxtrain.trainer.attempt import Attempt, Job
+from jaxtrain.tasks.metrics import scalars
+from jaxtrain.trainer.callback import Evaluation
+from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import TrainState, as_dict
 
 
-def due(attempt: Attempt) -> bool:
+def due(run: RunState) -> bool:
     """Whether the validation split is to be evaluated after this step."""
-    step, timetable = attempt.step, attempt.job.setup.timetable
+    step, timetable = run.step, run.trainer.timetable
     every = timetable.eval_every_steps
-    if every is None or attempt.progress.evaluated_step == step:
+    if every is None or run.progress.evaluated_step == step:
         return False
     return step % every == 0 or step == timetable.total_steps
 
 
-def validate(attempt: Attempt) -> bool:
-    """Evaluate on the validation split; a hook may end the run after it.
+def validate(run: RunState) -> None:
+    """Evaluate on the validation split; the callbacks see what it found.
 
-    Returns:
-      Whether it is the best so far, and best checkpoints are kept.
+    Nothing follows if a signal comes on the way.
     """
-    setup, step, progress = attempt.job.setup, attempt.step, attempt.progress
-    dataset = attempt.job.programs.validation_set
-    assert dataset is not None
-    attempt.renew_statistics()
-    metrics = _pass_over(attempt, dataset, "validation", setup.task)
+    run.settle()
+    run.callbacks.on_eval_start(run, "validation")
+    run.renew_statistics()
+    trainer, progress = run.trainer, run.progress
+    metrics = _pass_over(run, "validation", trainer.task)
     if metrics is None:
-        return False
-    progress.chosen = setup.task.choose(metrics)
-    attempt.log.write("eval", step, split="validation", **metrics)
-    improved = progress.record(
-        step,
-        setup.timetable.epoch(step),
-        metrics,
-        best=setup.best,
-        watched=setup.watched,
-        patience=setup.config.train.early_stop_patience,
-        ranked=step >= setup.timetable.ranked_from,
-    )
-    if setup.plateau is not None:
-        _heed_plateau(attempt, setup.plateau, metrics)
-    if progress.stopped_early:
-        event = f"early stop on {setup.watched.metric}"
-        attempt.log.write("event", step, event=event)
-    reason = attempt.job.hooks.after_evaluation(step, metrics)
-    attempt.end_reason = peers.gather(reason)[0]
-    return improved and setup.config.checkpoint.keep_best > 0
+        return
+    progress.chosen = trainer.task.choose(metrics)
+    progress.evaluated_step, progress.eval_metrics = run.step, scalars(metrics)
+    run.callbacks.on_eval(run, Evaluation("validation", run.step, metrics))
+    run.end_reason = peers.gather(run.stop_asked)[0]
 
 
-def _heed_plateau(attempt: Attempt, goal: Goal, metrics: Values) -> None:
-    """Have the next steps use the learning rate that the plateau schedule tells."""
-    progress, config = attempt.progress, attempt.job.setup.config.optimizer
-    before = progress.plateau
-    progress.plateau = plateau.after_evaluation(
-        config, before, goal, metrics[goal.metric]
-    )
-    factor = progress.plateau["factor"]
-    if factor != before.get("factor", 1.0):
-        event = f"plateau of {goal.metric}: learning rate times {factor:g}"
-        attempt.log.write("event", attempt.step, event=event)
-        attempt.state = plateau.with_factor(attempt.state, progress.plateau)
-
-
-def test(attempt: Attempt) -> tuple[int, dict[str, Any] | None, Values] | None:
-    """Evaluate the best checkpoint on the test split; its state becomes the attempt's.
+def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
+    """Evaluate the best checkpoint on the test split; its state becomes the run's.
 
     Returns:
-      Its step, its metrics of the validation split, if it was evaluated, and those of
-      the test split; None if a signal came.
+      The evaluation, and the metrics of the same weights on the validation split, if
+      they were evaluated; None if a signal came.
 
     Raises:
       CheckpointError: No checkpoint can be read.
     """
-    if attempt.job.signals.requested():
+    if run.signals.requested():
         return None
-    step, validation, chosen = _load_best(attempt)
-    task = attempt.job.setup.task.with_chosen(chosen)
-    values = _pass_over(attempt, attempt.job.programs.test_set, "test", task)
-    return None if values is None else (step, validation, values)
+    step, validation, chosen = _load_best(run)
+    values = _pass_over(run, "test", run.trainer.task.with_chosen(chosen))
+    if values is None:
+        return None
+    evaluation = Evaluation("test", step, values)
+    run.callbacks.on_eval(run, evaluation)
+    return evaluation, validation
 
 
-def _load_best(
-    attempt: Attempt,
-) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
+def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
     """Replace the last state by that of the best checkpoint.
 
     Returns:
@@ -103,60 +72,51 @@ def _load_best(
     has one model and one result. A checkpoint that turns out to be damaged is put
     aside, and the best of the others is taken.
     """
-    job, loaded = attempt.job, attempt.step
-    with attempt.clock.charging("checkpoint"), attempt.watchdog.saving():
-        while (step := _choose(job)) != loaded:
+    saved, loaded = run.saved, run.step
+    abstract = as_dict(run.trainer.abstract_state)
+    with run.clock.charging("checkpoint"), run.watchdog.saving():
+        while (step := _choose(run)) != loaded:
             # The devices do not have to hold two states at a time.
-            jax.tree.map(lambda array: array.delete(), attempt.state)
+            jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
             try:
-                fields, _ = job.saved.restore(step, as_dict(job.setup.abstract_state))
+                fields, _ = saved.restore(step, abstract)
             except DamagedError as error:
-                attempt.tell(f"{error}; put aside")
-                job.saved.put_aside(step)
+                run.tell(f"{error}; put aside")
+                saved.put_aside(step)
                 continue
-            attempt.state, loaded = TrainState(**fields), step
-        info = job.saved.info(step)
+            run.state, loaded = TrainState(**fields), step
+        info = saved.info(step)
         return step, info["metrics"], info["progress"]["chosen"]
 
 
-def _choose(job: Job) -> int:
+def _choose(run: RunState) -> int:
     """Return the best step; process 0 chooses, as it alone writes checkpoints."""
     step = None
     if jax.process_index() == 0:
-        steps = job.saved.listed()
+        steps = run.saved.listed()
         if not steps:
-            raise CheckpointError(f"{job.saved.directory} holds no checkpoint any more")
-        step = best_step(job.saved.info(steps[-1]), steps)
+            raise CheckpointError(f"{run.saved.directory} holds no checkpoint any more")
+        step = best_step(run.saved.info(steps[-1]), steps)
     return peers.gather(step)[0]
 
 
-def _pass_over(
-    attempt: Attempt, dataset: Dataset, split: str, task: Task
-) -> Values | None:
-    setup, programs = attempt.job.setup, attempt.job.programs
-
+def _pass_over(run: RunState, split: str, task: Task) -> Values | None:
     def should_stop() -> bool:
-        attempt.watchdog.beat()
-        return attempt.job.signals.requested()
+        run.watchdog.beat()
+        return run.signals.requested()
 
-    clock, size = attempt.clock, setup.timetable.batch_size
-    showing = attempt.log.screen.evaluating(
-        split, len(dataset.source) / size, lambda: clock.seconds()["evaluation"]
+    clock, trainer = run.clock, run.trainer
+    num_batches = len(trainer.dataset(split).source) / trainer.timetable.batch_size
+    showing = run.log.screen.evaluating(
+        split, num_batches, lambda: clock.seconds()["evaluation"]
     )
     with clock.charging("evaluation"), showing:
-        values = evaluate(
-            programs.eval,
-            programs.zero_sums,
-            attempt.state,
-            dataset,
-            setup.config.data,
-            setup.mesh,
-            task,
-            should_stop,
+        values = trainer.evaluate(
+            run.state, split, task=task, renew=False, should_stop=should_stop
         )
-        attempt.tell_unreadable()
+        run.tell_unreadable()
         peers.gather(None)
     # What the others reported before has come.
-    attempt.tell_unreadable()
+    run.tell_unreadable()
     return values

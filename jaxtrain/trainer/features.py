@@ -21,8 +21,10 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.trainer import kept
 from jaxtrain.trainer.programs import Programs, augmented, compiled_step
 from jaxtrain.trainer.setup import Setup
+from jaxtrain.training.eval_step import prepare_plain
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import make_train_step, predict, prepare_plain
+from jaxtrain.training.step import make_train_step
 from jaxtrain.trees import num_bytes
 
 
@@ -54,7 +56,7 @@ class FeaturePlan:
 def plan(setup: Setup) -> FeaturePlan:
     """Plan which outputs of frozen layers are computed once and kept."""
     weights = setup.abstract_state.params, setup.abstract_state.model_state
-    model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].update.frozen
+    model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].frozen
     # Pieces without layers are frozen, too; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
@@ -99,7 +101,7 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
       programs: Programs that begin with the images.
       state: State with the weights of the frozen layers, which never change.
     """
-    if not setup.phases[0].update.frozen.layers:
+    if not setup.phases[0].frozen.layers:
         return programs
     planned = plan(setup)
     if planned.obstacle is not None:
@@ -110,7 +112,7 @@ def with_features(setup: Setup, programs: Programs, state: TrainState) -> Progra
     step = make_train_step(
         setup.task,
         setup.graphdef,
-        phase.update,
+        phase,
         _look_up,
         setup.layout,
         slice(planned.part.stop, None),

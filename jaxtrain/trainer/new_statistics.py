@@ -16,6 +16,7 @@ from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.compiled import Compiled
+from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.norm_statistics import (
     NUM_IMAGES,
@@ -25,7 +26,6 @@ from jaxtrain.training.norm_statistics import (
     statistics_of_batch,
 )
 from jaxtrain.training.state import AVERAGE, TrainState, with_extra
-from jaxtrain.training.step import prepare_plain
 from jaxtrain.trees import by_path
 
 # What the programs are for.
@@ -102,10 +102,10 @@ def make_new_statistics(
     programs, everywhere = [], sharding.replicated(setup.mesh)
     for phase in setup.phases:
         # Where those of the weights stay, those of their average still change.
-        frozen = replace(phase.update.frozen, statistics=False)
+        frozen = replace(phase.frozen, statistics=False)
         keeps = {
             path: kept
-            for path, kept in phase.update.momenta.items()
+            for path, kept in phase.momenta.items()
             if path.rpartition("/")[0] not in frozen.layers
         }
         if keeps:

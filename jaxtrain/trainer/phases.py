@@ -1,17 +1,21 @@
 """The phases of a run: what each trains, how, and on images of which size."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import optax
 
 from jaxtrain.config import AugmentConfig, Config
+from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.transforms import RunFacts, make_transforms
+from jaxtrain.training.clipping import with_clipping
 from jaxtrain.training.frozen import (
     NOTHING,
     Frozen,
@@ -20,32 +24,16 @@ from jaxtrain.training.frozen import (
     with_told_rate,
 )
 from jaxtrain.training.optimizers import make_optimizer
-from jaxtrain.training.rates import make_rates
+from jaxtrain.training.phase import Phase
+from jaxtrain.training.rates import make_rates, with_rates
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import split_model
-from jaxtrain.training.update import Update
 
 T = TypeVar("T")
+Tx = optax.GradientTransformationExtraArgs
 
 # In `train.fine_tune`, the learning rate of the first piece as a part of the last's.
 FIRST_PIECE_RATE = 1 / 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """Steps that are the same program.
-
-    Attributes:
-      start: steps done before it.
-      update: what they do with their gradients; its `frozen` layers have none.
-      augment: How their images are changed.
-      image_size: Height and width of the training images; None: those of evaluations.
-    """
-
-    start: int
-    update: Update
-    augment: AugmentConfig
-    image_size: int | None = None
 
 
 def build_phases(
@@ -69,39 +57,46 @@ def build_phases(
     """
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
-    never = frozen if start is None else NOTHING
-    make = partial(make_optimizer, config.optimizer)
-    update = Update(
-        config.optimizer,
-        config.train,
-        make(schedule),
-        schedule,
-        momenta(model),
-        rates=make_rates(model, _layer_decay(config, model)),
+    optimizer, make = config.optimizer, partial(make_optimizer, config.optimizer)
+    rates = make_rates(model, _layer_decay(config, model))
+
+    def finished(tx: Tx) -> Tx:
+        clipped = with_clipping(tx, optimizer.clip_norm, optimizer.clip_ratio)
+        return with_rates(clipped, rates)
+
+    tx = make(schedule)
+    phase = Phase(
+        tx=finished(tx),
+        schedule=schedule,
         transforms=make_transforms(
             RunFacts(
                 config=config,
                 timetable=timetable,
                 model=model,
-                never_trained=never,
+                never_trained=frozen if start is None else NOTHING,
                 kernel_order=kernel_order,
             )
         ),
+        momenta=momenta(model),
+        num_micro=config.train.accumulate_steps,
+        line_search=optimizer.name == LINE_SEARCH,
+        remat=config.train.remat,
     )
-    updates = {0: update}
+    phases = {0: phase}
     if start is not None:
-        first, second = two_phases(update.tx, frozen, make)
+        first, tx = two_phases(tx, frozen, make)
         # Each phase of `fine_tune` has a cycle of the learning rate of its own.
         rate_from = start if config.train.fine_tune else 0
-        updates = {
-            0: replace(update, tx=first, frozen=frozen),
-            start: replace(update, tx=second, rate_from=rate_from),
+        phases = {
+            0: replace(phase, tx=finished(first), frozen=frozen),
+            start: replace(phase, tx=finished(tx), rate_from=rate_from),
         }
     elif frozen.layers:
-        tx = trained_only(update.tx, frozen)
-        updates = {0: replace(update, tx=tx, frozen=frozen)}
+        tx = trained_only(tx, frozen)
+        phases = {0: replace(phase, tx=finished(tx), frozen=frozen)}
     if timetable.fix_step is not None:
-        updates = _with_fixed_statistics(updates, timetable.fix_step, make)
+        told = finished(with_told_rate(tx, make))
+        phases = _with_fixed_statistics(phases, timetable.fix_step, told)
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
@@ -113,41 +108,39 @@ def build_phases(
             close_mosaic=plain.close_mosaic,
         )
     return tuple(
-        Phase(
+        replace(
+            _last(phases, step),
             start=step,
-            update=_last(updates, step),
             augment=_last(augments, step),
             image_size=_last(sizes, step),
         )
-        for step in sorted(updates.keys() | augments.keys() | sizes.keys())
+        for step in sorted(phases.keys() | augments.keys() | sizes.keys())
     )
 
 
 def _with_fixed_statistics(
-    updates: dict[int, Update], start: int, make: Callable[[Schedule], Any]
-) -> dict[int, Update]:
-    """Return updates whose statistics stay from a step on.
+    phases: dict[int, Phase], start: int, told: Tx
+) -> dict[int, Phase]:
+    """Keep batch-norm statistics and ranges from a step on.
 
     The learning rate is that of the schedule from there on, which may be chosen for it
     to be low.
 
     Args:
-      updates: Updates by the step that they begin at.
+      phases: Phases by the step that they begin at.
       start: Steps after which the statistics stay.
-      make: Function that makes the optimizer of a schedule.
+      told: Optimizer of the last phase that is told its rate, for one that is not.
     """
 
-    def fixed(update: Update) -> Update:
-        if update.schedule is not None:
-            if update.rate_from is None:
-                update = replace(update, tx=with_told_rate(update.tx, make))
-            update = replace(update, rate_from=max(start, update.rate_from or 0))
-        return replace(update, frozen=replace(update.frozen, statistics=True))
+    def fixed(phase: Phase) -> Phase:
+        if phase.schedule is not None:
+            if phase.rate_from is None:
+                phase = replace(phase, tx=told)
+            phase = replace(phase, rate_from=max(start, phase.rate_from or 0))
+        return replace(phase, frozen=replace(phase.frozen, statistics=True))
 
-    at = updates | {start: _last(updates, start)}
-    return {
-        step: update if step < start else fixed(update) for step, update in at.items()
-    }
+    at = phases | {start: _last(phases, start)}
+    return {step: phase if step < start else fixed(phase) for step, phase in at.items()}
 
 
 def _last(changes: Mapping[int, T], step: int) -> T:

@@ -1,19 +1,40 @@
 """The plateau schedule: evaluations without improvement reduce the learning rate.
 
-What it remembers is in the progress of the run, which is saved with each checkpoint.
-The state on the devices has the factor alone, for the steps to read.
+Its memory is in the progress of the run, which is saved with each checkpoint. The state
+on the devices has the factor alone, for the steps to read.
 """
 
 from typing import Any
 
-import jax
-import numpy as np
-
 from jaxtrain.config import OptimizerConfig
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.trainer.callback import Callback, Evaluation
+from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.schedules import PLATEAU_FACTOR, PLATEAU_PATIENCE
-from jaxtrain.training.state import TrainState, with_extra
-from jaxtrain.training.transforms.plateau import PLATEAU
+
+NAME = "plateau"
+
+
+class PlateauSchedule(Callback):
+    """Reduce the learning rate after evaluations without improvement."""
+
+    def on_start(self, run: RunState) -> None:
+        if run.trainer.plateau is not None:
+            memory = run.progress.callbacks.get(NAME, {})
+            run.set_rate_factor(memory.get("factor", 1.0))
+
+    def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
+        goal, memories = run.trainer.plateau, run.progress.callbacks
+        if goal is None or evaluation.split == "test":
+            return
+        config, before = run.trainer.config.optimizer, memories.get(NAME, {})
+        value = evaluation.metrics[goal.metric]
+        memories[NAME] = after_evaluation(config, before, goal, value)
+        factor = memories[NAME]["factor"]
+        if factor != before.get("factor", 1.0):
+            event = f"plateau of {goal.metric}: learning rate times {factor:g}"
+            run.log.write("event", evaluation.step, event=event)
+            run.set_rate_factor(factor)
 
 
 def after_evaluation(
@@ -40,12 +61,3 @@ def after_evaluation(
     if found["waited"] < patience:
         return {**found, "waited": found["waited"] + 1}
     return {**found, "factor": found["factor"] * factor, "waited": 0}
-
-
-def with_factor(state: TrainState, memory: dict[str, Any]) -> TrainState:
-    """Return the state whose steps use the factor that the schedule remembers."""
-    if PLATEAU not in state.extras:
-        return state
-    old = state.extras[PLATEAU]["factor"]
-    factor = jax.device_put(np.float32(memory.get("factor", 1.0)), old.sharding)
-    return with_extra(state, PLATEAU, {"factor": factor})

@@ -26,12 +26,13 @@ from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Sums
 from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
-from jaxtrain.trainer.phases import Phase
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
+from jaxtrain.training.eval_step import make_eval_step
+from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import make_eval_step, make_train_step
+from jaxtrain.training.step import make_train_step
 
 # What the programs are for that make the first state, and what takes less memory.
 FIRST_STATE = (
@@ -211,7 +212,7 @@ def _whole(
             make_train_step(
                 setup.task,
                 setup.graphdef,
-                phase.update,
+                phase,
                 preprocess,
                 setup.layout,
                 mixes=config.data.augment.mixes,

@@ -12,8 +12,7 @@ from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
 from jaxtrain.checkpoints.retention import shown_size
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
-from jaxtrain.trainer.attempt import Attempt
-from jaxtrain.trainer.reports import Reports
+from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import as_dict
 
 # Saves in a row that may fail; the last of them ends the run.
@@ -27,9 +26,8 @@ class Saves:
     processes the first saves, and alone needs to know; if it ends, so do the others.
     """
 
-    def __init__(self, attempt: Attempt, reports: Reports):
-        self._attempt, self._job, self._reports = attempt, attempt.job, reports
-        self._step = attempt.step
+    def __init__(self, run: RunState):
+        self._run, self._step = run, run.step
         self._failures = 0
         # Of the last save, and what helps.
         self._error: CheckpointError | None = None
@@ -37,12 +35,13 @@ class Saves:
 
     def done(self) -> bool:
         """Whether this very step is saved, or being saved."""
-        return self._step == self._attempt.step
+        return self._step == self._run.step
 
     def due(self) -> bool:
-        """Whether this step is to be saved by the timetable."""
-        every = self._job.setup.timetable.save_every_steps
-        return not self.done() and self._attempt.step % every == 0
+        """Whether this step is to be saved: by the timetable or a callback."""
+        run = self._run
+        every = run.trainer.timetable.save_every_steps
+        return not self.done() and (run.save_asked or run.step % every == 0)
 
     def save(self) -> None:
         """Start to save this step, and tell of the steps up to it before.
@@ -51,17 +50,18 @@ class Saves:
           BadNumbersError: The state is not finite.
           CheckpointError: Too many saves have failed.
         """
-        self._reports.settle(0)
-        attempt, job, progress = self._attempt, self._job, self._attempt.progress
-        progress.interval = self._reports.open_interval()
-        attempt.clock.update(progress)
-        attempt.renew_statistics()
+        run, progress = self._run, self._run.progress
+        programs = run.trainer.programs
+        run.settle()
+        run.callbacks.on_save(run)
+        run.clock.update(progress)
+        run.renew_statistics()
         with self._saving():
             info = {
-                "config": asdict(job.setup.config),
-                "versions": job.versions,
-                "own_parts": job.own_parts,
-                "statistics": {"mean": job.programs.mean, "std": job.programs.std},
+                "config": asdict(run.trainer.config),
+                "versions": run.versions,
+                "own_parts": run.own_parts,
+                "statistics": {"mean": programs.mean, "std": programs.std},
                 "progress": asdict(progress),
             }
             metrics = self._metrics()
@@ -70,8 +70,8 @@ class Saves:
             peers.gather(None)
             self._error = None
             with self._counted():
-                job.saved.save(attempt.step, as_dict(attempt.state), info, metrics)
-        self._step = attempt.step
+                run.saved.save(run.step, as_dict(run.state), info, metrics)
+        self._step = run.step
 
     def look(self, *, wait: bool = False) -> None:
         """Warn if the last save has failed; do not wait for it unless asked.
@@ -80,7 +80,7 @@ class Saves:
           CheckpointError: It is the last of too many failures in a row.
         """
         with self._counted():
-            if self._job.saved.committed(None if wait else 0):
+            if self._run.saved.committed(None if wait else 0):
                 self._failures = 0
 
     def amend(self) -> None:
@@ -89,24 +89,24 @@ class Saves:
         A signal had interrupted the evaluation; the checkpoint could not be kept as the
         best otherwise.
         """
-        attempt, progress = self._attempt, self._attempt.progress
+        run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated() and jax.process_index() == 0):
             return
         changes = {"metrics": self._metrics(), "progress": asdict(progress)}
         try:
-            manifest.amend(self._job.saved.directory, attempt.step, changes)
+            manifest.amend(self._run.saved.directory, run.step, changes)
         except (OSError, DamagedError) as error:
-            attempt.tell(f"step {attempt.step} is saved without its metrics: {error}")
+            run.tell(f"step {run.step} is saved without its metrics: {error}")
 
     def _evaluated(self) -> bool:
-        return self._attempt.progress.evaluated_step == self._attempt.step
+        return self._run.progress.evaluated_step == self._run.step
 
     def _metrics(self) -> dict[str, float] | None:
         """Return the evaluation that ranks this step; None: it is not ranked."""
-        ranked = self._attempt.step >= self._job.setup.timetable.ranked_from
+        ranked = self._run.step >= self._run.trainer.timetable.ranked_from
         if not (ranked and self._evaluated()):
             return None
-        return self._attempt.progress.eval_metrics
+        return self._run.progress.eval_metrics
 
     def finish(self) -> None:
         """Save the last step, and wait for it; read it back unless a signal waits.
@@ -121,10 +121,10 @@ class Saves:
             peers.gather(None)  # The others wait for it, too.
 
     def _wait(self) -> None:
-        saved = self._job.saved
+        saved = self._run.saved
         try:
             # A stop has little time; the next start reads what was saved.
-            saved.finish() if self._job.signals.signum is None else saved.wait()
+            saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._note(error)
         if self._error is not None:
@@ -137,14 +137,14 @@ class Saves:
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
         """Show that the run saves; that takes no time of training."""
-        attempt = self._attempt
-        doing = attempt.log.screen.doing("saving")
-        with attempt.clock.charging("checkpoint"), attempt.watchdog.saving(), doing:
+        run = self._run
+        doing = run.log.screen.doing("saving")
+        with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
             yield
 
     def _note(self, error: CheckpointError) -> CheckpointError:
         """Keep the error of the last save with its folder, and what helps."""
-        folder = self._job.saved.directory
+        folder = self._run.saved.directory
         place, self._remedy = str(folder), remedy_of(error)
         if is_of_space(error):
             place += f", {shown_size(shutil.disk_usage(folder).free)} free"
@@ -161,10 +161,10 @@ class Saves:
             message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
             message += " in a row"
             if self._failures < MAX_FAILURES:
-                self._attempt.tell(f"{message}; training goes on, and tries again")
+                self._run.tell(f"{message}; training goes on, and tries again")
                 return
-            self._attempt.tell(message)
-            steps = self._job.saved.listed()
+            self._run.tell(message)
+            steps = self._run.saved.listed()
             raise CheckpointError(
                 f"{message}. The last good checkpoint is "
                 f"{steps[-1] if steps else 'none'}. To mend it: {self._remedy}; the "

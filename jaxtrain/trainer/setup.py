@@ -10,33 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
-from jaxtrain.dtypes import wide
-from jaxtrain.engine.passes import eval_batch_size
-from jaxtrain.errors import UserError
 from jaxtrain.inference.trained import Trained
-from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.copied import copied_paths
 from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
-from jaxtrain.parallel import cpu_devices, sharding
-from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.sharding import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer import checks, data_checks
 from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
+from jaxtrain.trainer.model_checks import check_model
 from jaxtrain.trainer.periods import make_timetable
-from jaxtrain.trainer.phases import Phase, build_phases
+from jaxtrain.trainer.phases import build_phases
+from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training import precision
@@ -44,6 +38,7 @@ from jaxtrain.training.averages import Average
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
+from jaxtrain.training.phase import Phase
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
@@ -140,13 +135,13 @@ def build_setup(
     recipe = config
     config, trained, method = settle(recipe, workdir)
     kind = kind_of_execution(config.parallel)
-    meshes = _meshes(kind, config, devices, 0)
+    meshes = make_meshes(kind, config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
     splits = sources.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
     pixels = config.data.batch_size * math.prod(shape[:2])
-    meshes = _meshes(kind, config, devices, pixels)
+    meshes = make_meshes(kind, config, devices, pixels)
     config = settle_statistics(config, trained, shape[-1])
     task = data_checks.task_of_data(config, splits)
     config = settle_options(config, task.settled)
@@ -172,21 +167,20 @@ def build_setup(
         task.projection,
     )
     model = blueprint.abstract()
-    kernel_order = _kernel_order(meshes)
+    kernel_order = order_of_kernels(meshes)
     phases = build_phases(config, timetable, model, schedule, kernel_order)
-    update = phases[-1].update
-    transforms = update.transforms
-    create = CreateState(blueprint, update.tx, transforms)
+    transforms = phases[-1].transforms
+    create = CreateState(blueprint, phases[-1].tx, transforms)
     ranked_from = max(one.settled_after for one in transforms)
     timetable = replace(timetable, ranked_from=ranked_from)
-    checks.check_model(config.data, model, blueprint.images(2), task, meshes[0])
+    check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [
         Layout(
             mesh,
             split_dims(model),
             shard_params,
-            _copies(config, policy, model, mesh),
+            copies(config, policy, model, mesh),
             grouped(model),
             kernel_order,
             {
@@ -224,7 +218,7 @@ def build_setup(
         phases=phases,
         graphdef=nnx.graphdef(model),
         create=create,
-        abstract_state=_place(abstract, layouts[0], execution, config),
+        abstract_state=place(abstract, layouts[0], execution, config),
     )
 
 
@@ -232,23 +226,6 @@ def _plateau_goal(config: Config, task: Task) -> Goal | None:
     if config.optimizer.schedule != "plateau":
         return None
     return task.goal("optimizer.schedule", "loss")
-
-
-def _meshes(
-    kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
-) -> list[Mesh]:
-    """Return the meshes of an execution, for batches of so many pixels."""
-    if devices is None:
-        micro, data = config.micro_batch_size, config.data
-        sizes = [
-            micro,
-            # Examples that are mixed with each other lie on one device.
-            micro // (data.repeats * data.augment.group),
-            eval_batch_size(data),
-            config.norm_groups if config.norm_groups > 1 else 0,
-        ]
-        devices = cpu_devices.choose(config.parallel, sizes, pixels)
-    return kind.make_meshes(config.parallel, devices)
 
 
 def make_blueprint(
@@ -270,47 +247,4 @@ def make_blueprint(
         norm_groups=config.norm_groups,
         num_centres=num_centres,
         projection=projection,
-    )
-
-
-def _copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
-    """Return the copies to train with; None: XLA sums and gathers as is asked."""
-    asked = config.parallel.reduce_dtype
-    compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
-    summed = wide(params) if asked is None else jnp.dtype(asked)
-    # XLA sums in the dtype of the layers, which may be wide enough.
-    enough = asked is None and compute.itemsize >= summed.itemsize
-    if sharding.num_batch_shards(mesh) == 1 or enough or compute == params == summed:
-        return None
-    # Layers widen narrower weights by themselves: fewer bytes to gather.
-    gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
-    return Copies(mesh, copied_paths(model), gathered, summed)
-
-
-def _kernel_order(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
-    """Return the order of kernels in memory; None: row by row.
-
-    So they stay on several devices, whose sums of gradients XLA lays out row by row: a
-    ResNet-50 on eight GPUs would move 2 % more bytes (docs/decisions.md).
-    """
-    if sum(mesh.size for mesh in meshes) > 1:
-        return None
-    return sharding.KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
-
-
-def _place(
-    abstract: TrainState, layout: Layout, execution: Execution, config: Config
-) -> TrainState:
-    """Return the abstract state with its shardings, and its order in memory."""
-    formats, shardings = execution.formats(abstract)
-    model = layout.mesh.shape["model"]
-    if model > 1 and not sharding.splits_channels(shardings):
-        raise UserError(
-            f"parallel.model = {model} divides the channels of no layer of "
-            f"{config.model.name}"
-        )
-    return jax.tree.map(
-        lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
-        abstract,
-        formats,
     )

@@ -95,7 +95,7 @@ def _describe_rounded(setup: Setup) -> dict[str, str]:
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
     """Describe how many parameters are frozen, and for how long."""
-    frozen, until = setup.phases[0].update.frozen, setup.timetable.unfreeze_step
+    frozen, until = setup.phases[0].frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}
     patterns = ", ".join(setup.config.train.first_frozen)

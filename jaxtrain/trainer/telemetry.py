@@ -17,7 +17,8 @@ from jaxtrain.parallel import gpu_sensors
 from jaxtrain.parallel.gpu_sensors import GpuSensors
 from jaxtrain.parallel.gpus import peak_flops
 from jaxtrain.processes import peers
-from jaxtrain.trainer.attempt import Attempt, Job, Telemetry
+from jaxtrain.trainer.run_state import RunState, Telemetry
+from jaxtrain.trainer.trainer import Trainer
 
 # How the figures of several GPUs, or processes, become one.
 COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
@@ -35,18 +36,18 @@ class MachineSampler:
     """Samples this process and its GPUs, and what the loop waited for.
 
     Args:
-      attempt: Attempt whose lines these figures are for.
+      run: Run whose lines these figures are for.
       sensors: Sensors of the GPUs. Defaults to those of this process.
       seconds: The time, in seconds.
     """
 
     def __init__(
         self,
-        attempt: Attempt,
+        run: RunState,
         sensors: GpuSensors | None = None,
         seconds: Callable[[], float] = time.perf_counter,
     ):
-        self._attempt, self._devices = attempt, jax.local_devices()
+        self._run, self._devices = run, jax.local_devices()
         self._sensors = sensors or gpu_sensors.of_devices(self._devices)
         self._seconds = seconds
         self._waited, self._stepped = self._loop_seconds()
@@ -64,10 +65,10 @@ class MachineSampler:
             peers.report(("telemetry", jax.process_index(), own))
             return {}
         found = {"data_wait": self._data_wait()}
-        mfu = flop_utilization(self._attempt.job, step, examples_per_second)
+        mfu = flop_utilization(self._run.trainer, step, examples_per_second)
         if mfu is not None:
             found = {"mfu": mfu, **found}
-        return found | combine([own, *self._attempt.telemetry.values()])
+        return found | combine([own, *self._run.telemetry.values()])
 
     def _data_wait(self) -> float:
         """Return the share of the loop's time that it waited for batches."""
@@ -77,7 +78,7 @@ class MachineSampler:
         return waited / (waited + stepped) if waited > 0 else 0.0
 
     def _loop_seconds(self) -> tuple[float, float]:
-        seconds = self._attempt.clock.seconds()
+        seconds = self._run.clock.seconds()
         return seconds["data_wait"], seconds["step"]
 
     def _memory(self) -> list[Telemetry]:
@@ -101,23 +102,25 @@ def combine(samples: Sequence[Telemetry]) -> Telemetry:
     return {name: COMBINED[name](every) for name, every in found.items() if every}
 
 
-def flop_utilization(job: Job, step: int, examples_per_second: float) -> float | None:
+def flop_utilization(
+    trainer: Trainer, step: int, examples_per_second: float
+) -> float | None:
     """Return the share of the devices' peak that the FLOPs of the steps are.
 
     None: the peak of a device is not known, as on CPU, or the FLOPs are not counted.
 
     Args:
-      job: Job with the programs of the steps.
+      trainer: Trainer with the programs of the steps.
       step: A step of those that the speed is of.
       examples_per_second: Speed of these steps.
     """
-    products = job.setup.policy.product_dtype
-    kinds = [device.device_kind for device in job.setup.mesh.devices.flat]
+    products = trainer.policy.product_dtype
+    kinds = [device.device_kind for device in trainer.mesh.devices.flat]
     peaks = [peak_flops(kind, products) or 0.0 for kind in kinds]
-    flops = job.programs.train_at(step).flops_a_step() if all(peaks) else None
+    flops = trainer.programs.train_at(step).flops_a_step() if all(peaks) else None
     if flops is None:
         return None
-    return flops * examples_per_second / job.setup.timetable.batch_size / sum(peaks)
+    return flops * examples_per_second / trainer.timetable.batch_size / sum(peaks)
 
 
 def host_seconds() -> tuple[float, int]:

@@ -53,15 +53,22 @@ class Timetable:
         marks += [change for change in changes if change > step]
         return min([*marks, self.total_steps])
 
-    def call_sizes(self, start: int, steps_per_call: int) -> Iterator[int]:
-        """Yield how many steps each call runs: `steps_per_call`, or 1 up to a boundary.
+    def call_sizes(
+        self, start: int, steps_per_call: int, stop: int | None = None
+    ) -> Iterator[int]:
+        """Yield the number of steps of each call: `steps_per_call`, or 1 up to a mark.
 
         So at most two programs are compiled, and nothing is due within a call. Where a
         run stops does not change its calls, nor then its rounding.
+
+        Args:
+          start: Number of steps before the first call.
+          steps_per_call: Most steps of a call.
+          stop: Number of steps after the last call. Defaults to those of the run.
         """
-        step = start
-        while step < self.total_steps:
-            fits = step + steps_per_call <= self.next_boundary(step)
+        step, stop = start, self.total_steps if stop is None else stop
+        while step < stop:
+            fits = step + steps_per_call <= min(self.next_boundary(step), stop)
             size = steps_per_call if fits else 1
             yield size
             step += size

@@ -1,7 +1,8 @@
 """One training run, top to bottom: config -> state -> loop -> summary."""
 
 import contextlib
-from dataclasses import replace
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from jaxtrain import starting
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
+from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import workdir as workdir_lib
@@ -23,22 +24,26 @@ from jaxtrain.records.held_folder import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
-from jaxtrain.trainer import CALLBACKS, agreement
-from jaxtrain.trainer.attempt import Attempt, Job
+from jaxtrain.trainer import agreement, evaluations
+from jaxtrain.trainer.bad_steps import BadSteps
+from jaxtrain.trainer.best_checkpoint import BestCheckpoint
+from jaxtrain.trainer.callback import Callback, Callbacks
+from jaxtrain.trainer.calls import CallQueue
 from jaxtrain.trainer.clock import Clock
+from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
 from jaxtrain.trainer.extended import describe_jump
-from jaxtrain.trainer.features import with_features
-from jaxtrain.trainer.loop import Run
+from jaxtrain.trainer.loop import take_steps
+from jaxtrain.trainer.metric_lines import MetricLines
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS, show_next
-from jaxtrain.trainer.plateau import with_factor
-from jaxtrain.trainer.pretrained import first_weights, plan_start
-from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.plateau import PlateauSchedule
 from jaxtrain.trainer.progress import Progress
+from jaxtrain.trainer.records import describe_data, describe_model, versions
 from jaxtrain.trainer.rewind import go_back
+from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.settle import check_kept, describe_settled
-from jaxtrain.trainer.setup import Setup, build_setup
-from jaxtrain.trainer.summary import describe_data, describe_model, versions
+from jaxtrain.trainer.summary import summarize
 from jaxtrain.trainer.tables import describe, describe_result
+from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.state import TrainState, as_dict
 
 
@@ -48,7 +53,7 @@ def train(
     *,
     fresh: bool = False,
     resume_step: int | None = None,
-    hooks: Hooks | None = None,
+    callbacks: Sequence[Callback] = (),
     signals: StopSignals | None = None,
     began: float | None = None,
 ) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def train(
     Other arguments and errors are those of `jaxtrain.train`.
 
     Args:
-      hooks: Called around calls and evaluations, such as a profiler.
+      callbacks: Called after those of the core, such as a profiler.
       signals: Signals that stop the run in order; None heeds none.
       began: Time of `time.perf_counter` at which the run began. Defaults to now.
 
@@ -69,60 +74,61 @@ def train(
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
-    for table in (CALLBACKS, NEXT_COMMANDS):  # Used when the run has ended.
-        table.check()
+    NEXT_COMMANDS.check()  # Used when the run has ended.
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)
     starting.begin(f"opening the data: {config.data.source}")
-    setup = build_setup(config, workdir=None if fresh else workdir)
-    start = plan_start(setup)
+    trainer = Trainer(config, workdir=None if fresh else workdir)
+    rows = _settled_rows(trainer)
     with locked(workdir):
-        finished, run = _open(setup, workdir, fresh=fresh, resume_step=resume_step)
+        finished, run_id = _open(trainer, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
-        rows = describe_settled(setup.recipe, setup.config, setup.trained)
-        if start is not None:
-            rows |= start.rows
-        if setup.method_inputs is not None:
-            rows |= setup.method_inputs.describe()
-        show_table("jaxtrain", {**describe(setup, workdir), **rows})
+        show_table("jaxtrain", {**describe(trainer, workdir), **rows})
         folder = workdir / workdir_lib.CHECKPOINTS
         with contextlib.closing(
-            Checkpoints(folder, config.checkpoint, setup.best, run=run)
+            Checkpoints(folder, config.checkpoint, trainer.best, run=run_id)
         ) as saved:
             saved.check_run()
             rewound = None
             if resume_step is not None:
                 rewound = go_back(workdir, saved, resume_step)
             starting.begin("preparing the data, the model and its state")
-            programs = make_programs(setup)
-            if jax.process_index() == 0:
-                about = describe_model(setup, programs)
-                workdir_lib.write_digested(workdir / MODEL, run.stamp(about.to_dict()))
-            job = Job(
-                setup=setup,
-                start=start,
-                programs=programs,
-                workdir=workdir,
-                versions=versions(),
-                own_parts=own_parts(setup.config),
-                saved=saved,
-                signals=signals or StopSignals(),
-                hooks=hooks or Hooks(),
-                clock=clock,
+            _describe(trainer, workdir, run_id)
+            run, begun, news = _begin(
+                trainer, workdir, saved, callbacks, signals, clock
             )
-            summary = _carry_out(job, rewound)
-        if "eval" in summary:  # Not if it stopped early, as asked.
-            show_table("result", describe_result(setup, summary, workdir))
-            for callback in CALLBACKS.values():
-                callback(job)
-            show_next(workdir, setup.config, setup.task)
+            with contextlib.closing(run.log), run.watchdog:
+                run.log.show_earlier()
+                for event in (rewound, begun):
+                    if event is not None:
+                        run.log.write("event", run.step, **event)
+                run.signals.defer = True
+                for message in news:
+                    run.tell(message)
+                clock.switch("other")
+                take_steps(run)
+                summary = _finish(run)
+            if "eval" in summary:  # Not if it stopped early, as asked.
+                show_table("result", describe_result(trainer, summary, workdir))
+                run.callbacks.on_end(run, summary)
+                show_next(workdir, trainer.config, trainer.task)
         return summary
 
 
+def _settled_rows(trainer: Trainer) -> dict[str, str]:
+    """Return the rows of the table that tell of values which the config left open."""
+    rows = describe_settled(trainer.recipe, trainer.config, trainer.trained)
+    if trainer.pretrained is not None:
+        rows |= trainer.pretrained.rows
+    if trainer.method_inputs is not None:
+        rows |= trainer.method_inputs.describe()
+    return rows
+
+
 def _open(
-    setup: Setup, workdir: Path, *, fresh: bool, resume_step: int | None
+    trainer: Trainer, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> tuple[dict[str, Any] | None, RunId]:
     """Check the folder and its disk.
 
@@ -131,10 +137,10 @@ def _open(
     Returns:
       The summary of a run that is finished, else None; and the id of the run.
     """
-    summary, run, data = None, None, describe_data(setup)
-    agreement.check_same_data(setup.config, data)
+    summary, run, data = None, None, describe_data(trainer)
+    agreement.check_same_data(trainer.config, data)
     if jax.process_index() == 0:
-        config, total_steps = setup.config, setup.timetable.total_steps
+        config, total_steps = trainer.config, trainer.timetable.total_steps
         run = workdir_lib.open_workdir(
             workdir, config, data, fresh=fresh, resume_step=resume_step
         )
@@ -144,11 +150,11 @@ def _open(
             )
         if summary is None:
             folder = workdir / workdir_lib.CHECKPOINTS
-            check_space(folder, setup.abstract_state, config.checkpoint)
+            check_space(folder, trainer.abstract_state, config.checkpoint)
         else:
             where = f"see {workdir_lib.SUMMARY} there"
             print(f"{workdir} holds a finished run: {where}")
-            show_next(workdir, setup.config, setup.task)
+            show_next(workdir, trainer.config, trainer.task)
     told = (summary, None if run is None else run.value)
     summary, run_id = peers.gather(told)[0]
     run = RunId(run_id, str(workdir / workdir_lib.CONFIG))
@@ -156,90 +162,138 @@ def _open(
     return summary, run
 
 
-def _carry_out(job: Job, rewound: dict[str, Any] | None) -> dict[str, Any]:
-    """Run to the end; return the summary.
+def _describe(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
+    programs = trainer.programs
+    if jax.process_index() == 0:
+        about = describe_model(trainer, programs)
+        workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
 
-    Args:
-      rewound: Event of going back to an earlier checkpoint, if the run does.
+
+def _begin(
+    trainer: Trainer,
+    workdir: Path,
+    saved: Checkpoints,
+    callbacks: Sequence[Callback],
+    signals: StopSignals | None,
+    clock: Clock,
+) -> tuple[RunState, dict[str, Any] | None, list[str]]:
+    """Restore the newest saved state, or create the first.
+
+    Returns:
+      The run before its first step, the event of its first weights, and warnings about
+      the state that it goes on from.
     """
-    setup = job.setup
-    state, progress, saved, begun = restore_or_create(job)
-    state = with_factor(state, progress.plateau)
-    job = replace(job, programs=with_features(setup, job.programs, state))
-    step = int(state.step)
+    parts = own_parts(trainer.config)
+    state, progress, info, begun = _restore_or_create(trainer, saved)
+    step, skipped = int(state.step), state.skipped_steps
     news: list[str] = []
-    if saved is not None:
-        taken = step - state.skipped_steps
-        news += describe_jump(setup, saved["config"], step, taken)
+    if info is not None:
+        news += describe_jump(trainer, info["config"], step, step - skipped)
         news += [
             f"{file} has changed since step {step} was saved"
-            for file, digest in saved["own_parts"].items()
-            if job.own_parts.get(file, digest) != digest
+            for file, digest in info["own_parts"].items()
+            if parts.get(file, digest) != digest
         ]
+    trainer = trainer.keeping_features(state)
     logged = LoggedRun(
-        workdir=job.workdir,
-        config=setup.config,
+        workdir=workdir,
+        config=trainer.config,
         step=step,
-        total_steps=setup.timetable.total_steps,
-        epoch=setup.timetable.epoch,
-        task=setup.task,
-        evaluated_after=setup.evaluated_after,
+        total_steps=trainer.timetable.total_steps,
+        epoch=trainer.timetable.epoch,
+        task=trainer.task,
+        evaluated_after=trainer.evaluated_after,
     )
-    _count_earlier(job, step, progress)
+    _count_earlier(workdir, clock, step, progress)
     starting.end()
-    log, programs = RunLog(logged, job.clock.wall_seconds), job.programs
-    watchdog = Watchdog(setup.config.train.step_timeout_seconds, programs.compiling)
-    with contextlib.closing(log), watchdog:
-        log.show_earlier()
-        if rewound is not None:
-            log.write("event", step, **rewound)
-        if begun is not None:
-            log.write("event", step, event=begun)
-        job.signals.defer = True
-        attempt = Attempt(
-            job=job,
-            log=log,
-            watchdog=watchdog,
-            step=step,
-            state=state,
-            progress=progress,
-            renewed=step,
-        )
-        for message in news:
-            attempt.tell(message)
-        job.clock.switch("other")
-        run = Run(attempt)
-        run.loop()
-        return run.finish()
+    core = MetricLines(), BadSteps(), BestCheckpoint(), PlateauSchedule()
+    timeout = trainer.config.train.step_timeout_seconds
+    run = RunState(
+        trainer=trainer,
+        workdir=workdir,
+        saved=saved,
+        signals=signals or StopSignals(),
+        callbacks=Callbacks([*core, EarlyStopping(), *callbacks]),
+        clock=clock,
+        log=RunLog(logged, clock.wall_seconds),
+        watchdog=Watchdog(timeout, trainer.programs.compiling),
+        versions=versions(),
+        own_parts=parts,
+        step=step,
+        state=state,
+        progress=progress,
+        calls=CallQueue(clock.step_seconds),
+        renewed=step,
+    )
+    return run, None if begun is None else {"event": begun}, news
 
 
-def _count_earlier(job: Job, step: int, progress: Progress) -> None:
-    """Count the seconds before this attempt, and what was lost after its checkpoint.
+def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
+    """Count the seconds before this start, and what was lost after its checkpoint.
 
     Those of processes that have ended are known up to the last line of metrics.
     """
     if jax.process_index() == 0:
-        last = read_last(job.workdir / workdir_lib.METRICS, "wall_seconds")
+        last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
         # At the step of the checkpoint itself, the rest was the wait for it.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
-        job.clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
+        clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
 
 
-def restore_or_create(
-    job: Job,
+def _restore_or_create(
+    trainer: Trainer, saved: Checkpoints
 ) -> tuple[TrainState, Progress, dict[str, Any] | None, str | None]:
-    """Return the newest saved state, or a new one, sharded from the start.
+    """Return the newest saved state, or the first one, sharded from the start.
 
     Returns:
       The state, the progress, all JSON that they were saved with, if they were, and
-      what is to be told of how it begins.
+      the weights that the run begins with, if it is told.
     """
-    restored = job.saved.restore_newest(as_dict(job.setup.abstract_state))
-    if restored is not None:
-        fields, info = restored
-        progress = Progress(**info["progress"])
-        progress.reconsider(job.setup.config.train.early_stop_patience)
-        return TrainState(**fields), progress, info, None
-    weights, begun = first_weights(job.setup, job.programs, job.start)
-    return job.programs.begin(weights), Progress(), None, begun
+    restored = saved.restore_newest(as_dict(trainer.abstract_state))
+    if restored is None:
+        state, begun = trainer.begin()
+        return state, Progress(), None, begun
+    fields, info = restored
+    progress = Progress(**info["progress"])
+    reconsider(progress, trainer.config.train.early_stop_patience)
+    return TrainState(**fields), progress, info, None
+
+
+def _finish(run: RunState) -> dict[str, Any]:
+    """Test the model and write the summary, if the run has ended.
+
+    Raises:
+      Interrupted: A signal came.
+    """
+    signals = run.signals
+    if not run.complete and not signals.requested():
+        reason = run.end_reason
+        event = "stopped, as asked" if reason is None else f"stopped: {reason}"
+        run.log.write("event", run.step, event=event, saved=True)
+        return {"step": run.step}
+    skipped_steps = run.state.skipped_steps
+    found = evaluations.test(run) if run.complete else None
+    if found is None:
+        assert signals.signum is not None
+        event = f"stopped by {signal.Signals(signals.signum).name}"
+        run.log.record("event", run.step, event=event, saved=True)
+        message = f"step {run.step} is saved; the same command goes on"
+        raise Interrupted(signals.signum, message)
+    run.clock.update(run.progress)
+    summary = summarize(run, *found, skipped_steps)
+    if jax.process_index() == 0:
+        _write(run, summary)
+    run.log.finish(summary)
+    return summary
+
+
+def _write(run: RunState, summary: dict[str, Any]) -> None:
+    path = run.workdir / workdir_lib.SUMMARY
+    try:
+        workdir_lib.write_digested(path, run.saved.run.stamp(summary))
+    except OSError as error:
+        raise CheckpointError(
+            f"could not write {path} ({error.strerror}): the model is saved; the "
+            "same command writes it"
+        ) from error

@@ -1,7 +1,8 @@
 """A jitted function compiled ahead of its first call, to tell the time it takes."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import jax
@@ -73,32 +74,24 @@ class Compiled:
         self.flops: dict[Any, int] = {}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self.compile(*args, **named)(*args, **named)
+        arrays = _shapes(args)
+        if arrays not in self.programs:
+            with self._compiling():  # Few frames of ours stand above the model's.
+                self._compile(arrays, self._jitted.trace(*args, **named))
+        return self.programs[arrays](*args, **named)
 
     def compile(self, *args: Any, **named: Any) -> jax.stages.Compiled:
         """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
-        global _total_seconds
-        arrays = tuple((x.shape, x.dtype) for x in jax.tree.leaves(args[-1]))
+        arrays = _shapes(args)
         if arrays not in self.programs:
-            self.compiling, start = True, time.perf_counter()
-            try:
-                traced = self._trace(*args, **named)
-                program = self._lower(traced).compile()
-                check_fits(program, self._purpose, self._fix)
-                self.flops[arrays] = count_flops(traced.jaxpr.jaxpr)
-                self.programs[arrays] = program
-                seconds = time.perf_counter() - start
-                self.seconds += seconds
-                _total_seconds += seconds
-                if self._together:
-                    peers.gather(None)
-            finally:
-                self.compiling = False
+            with self._compiling():
+                self._compile(arrays, self._jitted.trace(*args, **named))
         return self.programs[arrays]
 
     def lower(self, *args: Any, **named: Any) -> jax.stages.Lowered:
         """Return the program before XLA compiles it, in StableHLO."""
-        return self._lower(self._trace(*args, **named))
+        with jax.default_matmul_precision(self._products):
+            return self._jitted.trace(*args, **named).lower()
 
     def flops_a_step(self) -> float | None:
         """Return the FLOPs of a step, the first axis of the last argument being steps.
@@ -110,13 +103,30 @@ class Compiled:
             return flops / num_steps
         return None
 
-    def _trace(self, *args: Any, **named: Any) -> Any:
-        with jax.default_matmul_precision(self._products):
-            return self._jitted.trace(*args, **named)
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        global _total_seconds
+        self.compiling, start = True, time.perf_counter()
+        try:
+            with jax.default_matmul_precision(self._products):
+                yield
+            seconds = time.perf_counter() - start
+            self.seconds += seconds
+            _total_seconds += seconds
+            if self._together:
+                peers.gather(None)
+        finally:
+            self.compiling = False
 
-    def _lower(self, traced: Any) -> jax.stages.Lowered:
-        with jax.default_matmul_precision(self._products):
-            return traced.lower()
+    def _compile(self, arrays: Any, traced: Any) -> None:
+        program = traced.lower().compile()
+        check_fits(program, self._purpose, self._fix)
+        self.flops[arrays] = count_flops(traced.jaxpr.jaxpr)
+        self.programs[arrays] = program
+
+
+def _shapes(args: tuple[Any, ...]) -> Any:
+    return tuple((x.shape, x.dtype) for x in jax.tree.leaves(args[-1]))
 
 
 class Program(Protocol):

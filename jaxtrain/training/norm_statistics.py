@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 
 from jaxtrain.data.order import epoch_order
 from jaxtrain.data.window_grid import WindowGrid
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import NOTHING, Frozen
-from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path, path_name
 
 # Training images, or windows of them, that they are computed from at most.

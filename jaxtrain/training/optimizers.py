@@ -27,10 +27,10 @@ def make_optimizer(
 ) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer: the method by name with its weight decay.
 
-    Clipping comes before (`clip`). For lbfgs, whose line search finds the length of a
-    step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn` that
-    it needs and others ignore. State, arithmetic and updates are float32, or float64 as
-    the parameters; `Update` rounds their sum.
+    Clipping comes before (`clipping.py`). For lbfgs, whose line search finds the length
+    of a step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn`
+    that it needs and others ignore. State, arithmetic and updates are float32, or
+    float64 as the parameters; `update.optimize` rounds their sum.
 
     Raises:
       UserError: the name is not known, there is no learning rate, or an option has no
@@ -43,24 +43,6 @@ def make_optimizer(
     return _widened(
         call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
-
-
-def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Return `grads` scaled down to `max_norm` if `norm`, of all layers, is larger."""
-    return jax.tree.map(
-        lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm), grads
-    )
-
-
-def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
-    """Return `grads`, each output's scaled down to a part of the norm of its weights.
-
-    Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171), which leaves a
-    norm of at least 1e-3 to weights that are 0; a vector is one output.
-    """
-    tx = optax.adaptive_grad_clip(ratio)
-    wide_grads, wide_params = widen((grads, params))
-    return tx.update(wide_grads, tx.init(wide_params), wide_params)[0]
 
 
 def decay_mask(params: Any) -> Any:

@@ -1,8 +1,14 @@
 """Learning rates that differ from layer to layer: factors on that of the run."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import optax
+
 from jaxtrain.models.base import Model
 from jaxtrain.training.state import split_model
-from jaxtrain.trees import by_path
+from jaxtrain.trees import by_path, path_name
 
 
 def make_rates(model: Model, layer_decay: float | None) -> dict[str, float]:
@@ -27,3 +33,29 @@ def make_rates(model: Model, layer_decay: float | None) -> dict[str, float]:
     }
     names = by_path(split_model(model)[1])
     return {name: of_layer[name.partition("/")[0]] for name in names}
+
+
+def with_rates(
+    tx: optax.GradientTransformationExtraArgs, rates: Mapping[str, float]
+) -> optax.GradientTransformationExtraArgs:
+    """Multiply the updates of `tx`, whose state stays as it is, by these factors.
+
+    Updates are proportional to the learning rate, whatever the optimizer.
+
+    Args:
+      tx: Optimizer.
+      rates: Factor of each parameter, by its path; {}: 1 for all.
+    """
+    if not rates:
+        return tx
+
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra: Any
+    ) -> tuple[Any, Any]:
+        updates, state = tx.update(updates, state, params, **extra)
+        factored = jax.tree_util.tree_map_with_path(
+            lambda path, update: update * rates[path_name(path)], updates
+        )
+        return factored, state
+
+    return optax.GradientTransformationExtraArgs(tx.init, update)

@@ -23,8 +23,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
-from jaxtrain.trainer.checks import class_counts
 from jaxtrain.trainer.setup import build_setup
+from jaxtrain.trainer.training_facts import class_counts
 from tests.helpers.images import load_images
 from tests.helpers.rows import each_row
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.checkpoints import store
-from jaxtrain.processes.hooks import Hooks
+from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.programs import Programs
 
 
@@ -51,7 +51,8 @@ def install(faults: str, replace: Any = setattr) -> None:
     def strikes(kind: str, step: int, num_steps: int) -> bool:
         return any(step < place <= step + num_steps for place in at.get(kind, ()))
 
-    def strike(hooks: Hooks, step: int, num_steps: int) -> None:
+    def strike(callback: Callback, run: Any, batch: Any) -> None:
+        step, num_steps = batch.start, batch.num_steps
         if strikes("kill", step, num_steps):
             os.kill(os.getpid(), signal.SIGKILL)
         if strikes("worker_kill", step, num_steps):
@@ -85,7 +86,7 @@ def install(faults: str, replace: Any = setattr) -> None:
         save(saved, *args, **given)
         saved.wait()
 
-    replace(Hooks, "before_call", strike)
+    replace(Callback, "on_step_start", strike)
     if "nan" in at:
         replace(Programs, "train_at", spoiled_at)
     if "enospc" in at:

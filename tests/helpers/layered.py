@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxtrain import keys, own, trees
+from jaxtrain import own, trees
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -16,14 +16,10 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.data import loader
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
-from jaxtrain.parallel import sharding
-from jaxtrain.trainer.features import with_features
-from jaxtrain.trainer.programs import make_programs
-from jaxtrain.trainer.setup import build_setup
+from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.state import as_dict
 from tests.helpers.command import float64
 
@@ -109,26 +105,15 @@ def take_steps(config: Config, *, keep_features: bool = False) -> Steps:
 
 
 def _take_steps(config: Config, *, keep_features: bool) -> Steps:
-    setup = build_setup(config)
-    programs, mesh = make_programs(setup), setup.mesh
-    key = keys.root_key(0)
-    root = jax.device_put(key, sharding.replicated(mesh))
-    state = programs.begin(programs.weights(key))
+    trainer = Trainer(config)
+    state = trainer.init()
     if keep_features:
-        programs = with_features(setup, programs, state)
-    timetable, data = setup.timetable, config.data
-    batches = loader.train_batches(
-        data, programs.train_set, mesh, programs.order, 0, timetable.total_steps
-    )
-    call_sizes = timetable.call_sizes(0, config.train.steps_per_call)
-    states, metrics, step = [jax.device_get(as_dict(state))], [], 0
-    for num, batch in loader.feed(batches, call_sizes, mesh, data.batch_size):
-        on_device = programs.train_set.on_device
-        train = programs.train_at(step)
-        state, found = train(state, root, on_device, batch, **programs.beside)
+        trainer = trainer.keeping_features(state)
+    states, metrics = [jax.device_get(as_dict(state))], []
+    for batch in trainer.batches():
+        state, found = trainer.step(state, batch)
         metrics.append(jax.device_get(found))
         states.append(jax.device_get(as_dict(state)))
-        step += num
     joined = jax.tree.map(lambda *values: np.concatenate(values), *metrics)
     return Steps(states, joined)
 

@@ -8,8 +8,8 @@ import jax
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 from tests.helpers.blueprints import make_blueprint
 
 CLASSES = 5

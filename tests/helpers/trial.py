@@ -28,7 +28,7 @@ from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.transforms.core import core_transforms
-from jaxtrain.training.update import Update
+from tests.helpers.phases import make_phase
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
 RNG = np.random.default_rng(0)
@@ -86,7 +86,7 @@ class Trial:
         model = self.blueprint.abstract()
         self.graphdef = nnx.graphdef(model)
         average = average or make_average(self.config.optimizer, self.config.train)
-        self.update = Update(
+        self.phase = make_phase(
             self.config.optimizer,
             self.config.train,
             tx,
@@ -99,14 +99,14 @@ class Trial:
                 scales_loss=self.policy.scales_loss,
             ),
         )
-        create = CreateState(self.blueprint, tx, self.update.transforms)
+        create = CreateState(self.blueprint, tx, self.phase.transforms)
         make = jax.jit(create) if compute else partial(jax.eval_shape, create)
         self.state = make(ROOT)
         self.step = jax.jit(
             make_train_step(
                 self.task,
                 self.graphdef,
-                self.update,
+                self.phase,
                 as_given,
                 LAYOUT,
             )

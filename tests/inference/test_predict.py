@@ -38,7 +38,7 @@ from jaxtrain.inference import (
 from jaxtrain.inference.cells import from_cell
 from jaxtrain.inference.gradcam import draw
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
-from jaxtrain.training import step
+from jaxtrain.training import forward
 from tests.helpers import command
 from tests.helpers.described import describe
 from tests.helpers.images import encode
@@ -486,7 +486,9 @@ def cam(model: TrainedModel, pixels: np.ndarray, last: int) -> tuple[np.ndarray,
     weights = model.params, model.model_state
 
     def apply(x: Any, part: slice) -> np.ndarray:
-        function = functools.partial(step.predict, model.graphdef, *weights, part=part)
+        function = functools.partial(
+            forward.predict, model.graphdef, *weights, part=part
+        )
         return np.asarray(jax.jit(function)(x))
 
     activations = apply(model.prepare(jnp.asarray(pixels)), slice(last + 1))

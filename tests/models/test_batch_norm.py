@@ -8,9 +8,9 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe

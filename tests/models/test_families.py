@@ -14,10 +14,10 @@ from jax.sharding import AbstractMesh
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import Layers
-from jaxtrain.trainer import checks
+from jaxtrain.trainer import model_checks
 from jaxtrain.training import precision
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.axes import COVER, assert_same, disturb
 from tests.helpers.blueprints import make_blueprint
@@ -144,17 +144,17 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
     for size, fits in (1, True), (2, True), (3, False), (4, True):
         mesh: Any = AbstractMesh((size,), ("model",))
         if fits:
-            checks.check_groups(model, mesh)
+            model_checks.check_groups(model, mesh)
             continue
         with pytest.raises(
             UserError, match=r"= 3 .* 16 channels of stage2_block1/conv2"
         ):
-            checks.check_groups(model, mesh)
+            model_checks.check_groups(model, mesh)
     layers = Layers(policy=precision.parse("fp32"), rngs=nnx.Rngs(0))
     whole: Any = nnx.Sequential(layers.conv(4, 4, 3, groups=4))
     mesh = AbstractMesh((2,), ("model",))
     with pytest.raises(UserError, match=r"set parallel\.model = 1"):
-        checks.check_groups(whole, mesh)
+        model_checks.check_groups(whole, mesh)
 
 
 @pytest.mark.plugins

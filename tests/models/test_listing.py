@@ -13,8 +13,8 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.models import MODELS
 from jaxtrain.models.weights.sources import sources_of
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import predict
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.published import PUBLISHED
 from tests.helpers.blueprints import make_blueprint

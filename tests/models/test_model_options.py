@@ -12,8 +12,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.registry import find_row
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.maps import FOUR_STAGES
 from tests.helpers.rows import each_row

@@ -19,7 +19,8 @@ from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import apply_gradients
+from tests.helpers.phases import make_phase
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -54,13 +55,15 @@ def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
     tx = make_optimizer(options, schedule)
     transforms = (WeightAverage(Ema(0.9)), Guard())
     state = first_state((params, model_state), tx, transforms)
-    return Update(options, train, tx, None, {}, transforms=transforms), state
+    return make_phase(options, train, tx, None, {}, transforms=transforms), state
 
 
 def step(update: Any, state: TrainState, model_state: Any) -> tuple[TrainState, Any]:
     one, grads = jnp.float32(1), jax.tree.map(jnp.zeros_like, state.params)
     key, metrics = jax.random.key(0), {"loss": one}
-    return update.apply(state, key, grads, one, model_state, metrics, optax.tree.norm)
+    return apply_gradients(
+        update, state, key, grads, one, model_state, metrics, optax.tree.norm
+    )
 
 
 def test_averages_are_of_the_state_itself_and_counts_those_of_the_last_step():

@@ -20,7 +20,7 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
-from jaxtrain.trainer.checks import check_outputs
+from jaxtrain.trainer.model_checks import check_outputs
 from jaxtrain.trainer.pretrained import plan_start
 from jaxtrain.training.state import split_model
 from tests.helpers import described

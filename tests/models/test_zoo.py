@@ -19,8 +19,8 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.identify import find_by_file, find_named
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import SOURCES, WeightsSource, all_sources, find
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path, path_name
 from tests.helpers import seeded
 from tests.helpers.rows import each_row

@@ -26,11 +26,10 @@ from jaxtrain.export.exporter import EXPORTERS
 from jaxtrain.inference import PREDICTIONS
 from jaxtrain.models import MODELS
 from jaxtrain.plugin import Plugin, Table
-from jaxtrain.processes.hooks import HOOKS
 from jaxtrain.records.writers import WRITERS
 from jaxtrain.registry import Row
 from jaxtrain.tasks import TASKS
-from jaxtrain.trainer import CALLBACKS
+from jaxtrain.trainer.callback import CALLBACKS
 from jaxtrain.trainer.execution import EXECUTIONS
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS
 from jaxtrain.training import OPTIMIZERS, SCHEDULES
@@ -46,7 +45,7 @@ from tests.helpers.runs import read_lines
 TABLES: dict[str, Table[Any]] = {
     table.kinds[-1]: table
     for table in (
-        *(CALLBACKS, COMMANDS, EXPORTERS, HOOKS, METHODS, MODELS, NEXT_COMMANDS),
+        *(CALLBACKS, COMMANDS, EXPORTERS, METHODS, MODELS, NEXT_COMMANDS),
         *(OPTIMIZERS, PARTS, PREDICTIONS, SCHEDULES, SOURCES, TASKS, WRITERS),
     )
 }
@@ -57,7 +56,6 @@ ASKING = {
     "commands": "x",
     "evaluations": "evaluate --workdir {folder}",
     "exporters": "export --workdir {folder} --format x --out {folder}",
-    "hooks": DIGITS,
     "methods": f"{DIGITS} --train.method x",
     "models": f"{DIGITS} --model.name x",
     "next_commands": DIGITS,

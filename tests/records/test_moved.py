@@ -1,6 +1,5 @@
 """A workdir that is moved or removed while a run writes into it, or between runs."""
 
-import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,9 @@ from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import CheckpointError
 from jaxtrain.parallel import devices
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records.held_folder import locked
 from jaxtrain.trainer import train as run
+from jaxtrain.trainer.callback import Callback
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
 from tests.helpers.runs import assert_same_run
 
@@ -29,19 +28,15 @@ def test_a_moved_folder_may_have_another_lock_in_its_place(tmp_path: Path):
     assert not here.exists()
 
 
-class After(Hooks):
+class After(Callback):
     """Does something once, after the call of a step, with no save under way."""
 
     def __init__(self, step: int, act: Callable[[], object]):
         self._step, self._act = step, act
 
-    def during(self, attempt: Any) -> contextlib.AbstractContextManager[Any]:
-        self._saved = attempt.job.saved
-        return super().during(attempt)
-
-    def after_call(self, step: int, metrics: object) -> None:
-        if step == self._step:
-            self._saved.wait()
+    def on_step_end(self, run: Any, metrics: dict[str, Any]) -> None:
+        if run.step == self._step:
+            run.saved.wait()
             self._act()
 
 
@@ -65,9 +60,9 @@ def test_a_run_whose_folder_is_moved_ends_and_goes_on_there(
     config: Config, whole: Path, tmp_path: Path
 ):
     here, there = tmp_path / "here", tmp_path / "there"
-    hooks = After(3, lambda: here.rename(there))
+    callback = After(3, lambda: here.rename(there))
     with pytest.raises(CheckpointError, match="No such file or directory"):
-        run.train(config, here, hooks=hooks)
+        run.train(config, here, callbacks=[callback])
     assert not here.exists()
     assert committed_steps(there / "checkpoints")[-1] < 8
     run.train(config, there)
@@ -78,5 +73,5 @@ def test_a_run_whose_folder_is_moved_ends_and_goes_on_there(
 def test_a_run_whose_folder_is_removed_ends(config: Config, tmp_path: Path):
     here = tmp_path / "here"
     with pytest.raises(CheckpointError, match="No such file or directory"):
-        run.train(config, here, hooks=After(3, lambda: shutil.rmtree(here)))
+        run.train(config, here, callbacks=[After(3, lambda: shutil.rmtree(here))])
     assert not here.exists()

@@ -23,7 +23,8 @@ from jaxtrain.records import held_folder
 from jaxtrain.records.held_folder import LOCK, locked
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import follow, open_workdir
-from jaxtrain.trainer import evaluations, loop, train
+from jaxtrain.trainer import train
+from jaxtrain.trainer.trainer import Trainer
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import assert_same_run, read_summary
 from tests.helpers.waiting import PATIENCE
@@ -101,10 +102,10 @@ def at_stages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
             monkeypatch.setattr(owner, name, function)
 
-        after(train, "make_programs", lambda *_: "before the first step")
+        after(Trainer, "begin", lambda *_: "before the first step")
         after(RunLog, "write", lambda _, kind, step, **__: f"{kind} at step {step}")
-        after(evaluations, "evaluate", lambda *_: "evaluation")
-        after(loop.Run, "_write", lambda *_: "end")
+        after(Trainer, "evaluate", lambda *_: "evaluation")
+        after(train, "_write", lambda *_: "end")
         saving, told_saving = threading.Event(), store.Checkpoints.save
 
         def save(self: Any, step: int, *args: Any, **kwargs: Any) -> None:

@@ -14,7 +14,7 @@ from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
 from jaxtrain.tasks.losses import binary_cross_entropy
-from jaxtrain.trainer.checks import class_counts
+from jaxtrain.trainer.training_facts import class_counts
 from tests.helpers.rows import each_row
 
 CLASSES, COUNTS = 5, (4, 0, 1, 2, 3)

@@ -10,7 +10,7 @@ import pytest
 import jaxtrain
 from jaxtrain.checkpoints import manifest
 from jaxtrain.cli import main
-from jaxtrain.trainer import summary
+from jaxtrain.trainer import records
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_summary
 
@@ -29,7 +29,7 @@ def test_versions_are_those_of_the_start(
         return "1"
 
     fake = SimpleNamespace(version=version, PackageNotFoundError=PackageNotFoundError)
-    monkeypatch.setattr(summary, "metadata", fake)
+    monkeypatch.setattr(records, "metadata", fake)
     config = write_config(recipe(train="TrainConfig(steps=4)"))
     assert main(["--config", str(config), "--workdir", str(run)]) == 0
     versions = read_summary(run)["versions"]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,10 +15,14 @@ from jaxtrain.cli import main
 from jaxtrain.processes.signals import Grace
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer import train as train_lib
+from jaxtrain.trainer import trainer as trainer_lib
+from jaxtrain.trainer.best_checkpoint import BestCheckpoint
+from jaxtrain.trainer.callback import Evaluation
+from jaxtrain.trainer.calls import CallQueue
 from jaxtrain.trainer.clock import Clock
+from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
 from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.progress import Progress
-from jaxtrain.trainer.reports import InFlight
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT
 from tests.helpers.recipes import recipe
@@ -25,14 +30,28 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 
 
-def run(metric: str, values: list[float], patience: int | None) -> Progress:
-    """Record evaluations until the run would stop."""
+def run(
+    metric: str,
+    values: list[float],
+    patience: int | None,
+    progress: Progress | None = None,
+) -> Progress:
+    """Show evaluations to the callbacks until the run would stop."""
     goal = Goal(metric, higher=metric != "loss")
-    progress = Progress()
-    for i, value in enumerate(values, start=1):
-        progress.record(
-            i, i / 2, {metric: value}, best=goal, watched=goal, patience=patience
-        )
+    train = SimpleNamespace(early_stop_patience=patience)
+    config = SimpleNamespace(train=train, checkpoint=SimpleNamespace(keep_best=0))
+    timetable = SimpleNamespace(ranked_from=0, epoch=lambda step: step / 2)
+    trainer = SimpleNamespace(
+        best=goal, watched=goal, config=config, timetable=timetable
+    )
+    log = SimpleNamespace(write=lambda *args, **values: None)
+    progress = progress or Progress()
+    state: Any = SimpleNamespace(trainer=trainer, progress=progress, log=log)
+    first = progress.evaluated_step + 1
+    for i, value in enumerate(values, start=first):
+        progress.evaluated_step = i
+        for callback in (BestCheckpoint(), EarlyStopping()):
+            callback.on_eval(state, Evaluation("validation", i, {metric: value}))
         if progress.stopped_early:
             break
     return progress
@@ -63,15 +82,12 @@ def test_patience_and_what_is_watched_may_change():
     assert progress.stopped_early
     for patience, goes_on in ((2, False), (1, False), (3, True), (None, True)):
         again = dataclasses.replace(progress)
-        again.reconsider(patience)
+        reconsider(again, patience)
         assert again.stopped_early is not goes_on
-    progress.reconsider(3)
-    accuracy = Goal("accuracy", higher=True)
-    for step, value in enumerate([0.5, 0.4, 0.4, 0.4], start=4):
-        assert not progress.stopped_early
-        metrics = {"accuracy": value}
-        progress.record(step, 1.0, metrics, best=accuracy, watched=accuracy, patience=3)
-    assert progress.stopped_early and progress.early_stop_best == 0.5
+    reconsider(progress, 3)
+    values = [0.5, 0.4, 0.4, 0.4, 0.9]
+    assert run("accuracy", values, 3, progress).stopped_early
+    assert progress.evaluated_step == 7  # Counted from the first of the new metric.
 
 
 # --- speed ---------------------------------------------------------------------------
@@ -108,7 +124,7 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     device = FakeDevice(seconds=1.0)
     clock = Clock(now=lambda: device.now)
     clock.switch("step")
-    calls = InFlight(clock.step_seconds)
+    calls = CallQueue(clock.step_seconds)
     speeds = []
 
     def settle(in_flight: int) -> None:
@@ -155,7 +171,7 @@ def test_slow_calls_are_few_in_flight(
 ):
     """What the device still has to do when the loop looks for a signal."""
     device = FakeDevice(seconds)
-    calls = InFlight(lambda: device.now)
+    calls = CallQueue(lambda: device.now)
     for i in range(20):
         device.now += 0.0001
         calls.add(i * num_steps, device.call(num_steps))
@@ -203,8 +219,8 @@ def test_the_loop_tells_the_speed_of_the_steps(
     calls: list[float] = []
     told = property(lambda grace: 0.0, lambda grace, seconds: calls.append(seconds))
     monkeypatch.setattr(Grace, "call_seconds", told, raising=False)
-    original = train_lib.make_programs
-    monkeypatch.setattr(train_lib, "make_programs", make_programs)
+    original = trainer_lib.make_programs
+    monkeypatch.setattr(trainer_lib, "make_programs", make_programs)
     monkeypatch.setattr(train_lib, "Clock", make_clock)
     config = write_config(
         recipe(
@@ -227,7 +243,7 @@ def test_calls_in_flight_do_not_change_a_run(
 ):
     config = write_config(recipe(train="TrainConfig(steps=40, eval_every_steps=25)"))
     for most in (0, MAX_IN_FLIGHT):
-        monkeypatch.setattr(InFlight, "most", lambda self, most=most: most)
+        monkeypatch.setattr(CallQueue, "most", lambda self, most=most: most)
         workdir = tmp_path / str(most)
         assert main(["--config", str(config), "--workdir", str(workdir)]) == 0
     assert_same_run(tmp_path / "0", tmp_path / str(MAX_IN_FLIGHT), 40)

@@ -43,13 +43,13 @@ sys.exit(code)
 LISTING = """
 import json, os, sys
 from jaxtrain.cli import main
-from jaxtrain.processes.hooks import Hooks
+from jaxtrain.trainer.callback import Callback
 
-def after_call(hooks, step, metrics):
+def on_step_end(callback, run, metrics):
     print(json.dumps(sorted(sys.modules)), flush=True)
     os._exit(0)
 
-Hooks.after_call = after_call
+Callback.on_step_end = on_step_end
 main(sys.argv[1:])
 """
 

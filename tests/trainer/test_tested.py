@@ -13,7 +13,7 @@ import pytest
 from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.cli import main
-from jaxtrain.trainer import evaluations
+from jaxtrain.trainer.trainer import Trainer
 from tests.helpers.damage import files, zero
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe
@@ -176,17 +176,17 @@ def test_a_signal_in_the_evaluation_of_the_best_changes_nothing(
 ):
     """The checkpoint of the stop gets its metrics when the run goes on."""
     best = read_summary(undisturbed / "run")["model"]["step"]
-    evaluate, calls = evaluations.evaluate, []
+    evaluate, calls = Trainer.evaluate, []
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args: Any, **given: Any) -> Any:
         calls.append(args)
         if len(calls) == best / 4:
             os.kill(os.getpid(), signal.SIGTERM)
-        return evaluate(*args)
+        return evaluate(*args, **given)
 
     words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(evaluations, "evaluate", interrupted)
+        patch.setattr(Trainer, "evaluate", interrupted)
         assert main(words) == 143
     assert committed_steps(tmp_path / "checkpoints")[-1] == best
     assert main(words) == 0

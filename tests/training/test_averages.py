@@ -21,8 +21,9 @@ from jaxtrain.training.schedules import Schedule, with_constant_end
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import apply_gradients, gradient_params
 from tests.helpers.numerics import same
+from tests.helpers.phases import make_phase
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 from tests.helpers.trial import IMAGES, LABELS, Trial
@@ -69,16 +70,23 @@ class Steps:
         train = TrainConfig(steps=99)
         average = average or make_average(config, train)
         transforms = (WeightAverage(average), Guard()) if average else (Guard(),)
-        self.update = Update(config, train, tx, schedule, {}, transforms=transforms)
+        self.update = make_phase(config, train, tx, schedule, {}, transforms=transforms)
         self.state = first_state((params, {}), tx, transforms)
         self._step = jax.jit(self._take)
 
     def _take(self, state: TrainState, noise: Any, target: Any, loss: Any) -> Any:
-        at = self.update.gradient_params(state)
+        at = gradient_params(self.update, state)
         grads = jax.tree.map(lambda p, t, n: 0.3 * (p - t) + n, at, target, noise)
         one = jnp.float32(1)
-        return self.update.apply(
-            state, jax.random.key(0), grads, one, {}, {"loss": loss}, lambda _: one
+        return apply_gradients(
+            self.update,
+            state,
+            jax.random.key(0),
+            grads,
+            one,
+            {},
+            {"loss": loss},
+            lambda _: one,
         )[0]
 
     def __call__(self, noise: Any, target: Any, loss: float = 1.0) -> TrainState:

@@ -119,11 +119,11 @@ def step_of(config: Config) -> tuple[Any, Any]:
     )
     rate: Any = lambda step: jnp.float32(0.1)  # noqa: E731
     (phase,) = build_phases(config, timetable, model, rate)
-    update = phase.update
+    update = phase
     create = CreateState(blueprint, update.tx, update.transforms)
     task = build_task(config, SHAPE, {"num_classes": 5})
     layout = ElsewhereLayout(LAYOUT.mesh, {})
-    step = make_train_step(task, nnx.graphdef(model), phase.update, as_given, layout)
+    step = make_train_step(task, nnx.graphdef(model), phase, as_given, layout)
     batch = {
         "image": jax.ShapeDtypeStruct((1, BATCH, *SHAPE), jnp.float32),
         "target": jax.ShapeDtypeStruct((1, BATCH), jnp.int32),

@@ -15,8 +15,9 @@ from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import choose, global_norm, squares
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import apply_gradients
 from tests.helpers.numerics import same
+from tests.helpers.phases import make_phase
 from tests.helpers.rows import each_row
 from tests.helpers.trial import LAYOUT
 
@@ -88,7 +89,9 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
     """Of 20 layers, the last alone has the value and the update."""
     options = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.9)
     tx: Any = make_optimizer(options, optax.constant_schedule(1.0))  # pyright: ignore[reportArgumentType]
-    rules = Update(options, TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),))
+    rules = make_phase(
+        options, TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)
+    )
     params = tree(*[1.0] * 19, value, dtype=dtype)
     state = first_state(
         (params, {"norm": {"mean": jnp.zeros(3)}}), tx, rules.transforms
@@ -97,8 +100,8 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
     norm = functools.partial(global_norm, layout=LAYOUT)
     moved = {"norm": {"mean": jnp.ones(3)}}
     metrics = {"loss": jnp.float32(loss)}
-    after, metrics = rules.apply(
-        state, jax.random.key(0), grads, norm(grads), moved, metrics, norm
+    after, metrics = apply_gradients(
+        rules, state, jax.random.key(0), grads, norm(grads), moved, metrics, norm
     )
     assert metrics["skipped"] == int(not is_taken)
     for name in ("params", "model_state", "opt_state"):

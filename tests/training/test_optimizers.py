@@ -14,9 +14,8 @@ from jaxtrain.config import OptimizerConfig
 from jaxtrain.config.optimizer import DISTANCE_NAMES, SCHEDULE_FREE_NAMES
 from jaxtrain.errors import UserError
 from jaxtrain.training import OPTIMIZERS
+from jaxtrain.training.clipping import clip, clip_by_ratio
 from jaxtrain.training.optimizers import (
-    clip,
-    clip_by_ratio,
     make_optimizer,
 )
 from jaxtrain.training.schedules import make_schedule

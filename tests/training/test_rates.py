@@ -22,8 +22,9 @@ from jaxtrain.training.frozen import Frozen, two_phases
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import make_two_cycles
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import optimize
 from tests.helpers.layered import by_path
+from tests.helpers.phases import make_phase
 from tests.helpers.tiers import thinned
 
 
@@ -108,14 +109,14 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
     tx = make_optimizer(optimizer, schedule)
     train = TrainConfig(steps=9)
-    update = Update(optimizer, train, tx, schedule, {}, rates=rates)
+    update = make_phase(optimizer, train, tx, schedule, {}, rates=rates)
 
     @jax.jit
     def step(params: Any, opt_state: Any, grads: Any) -> Any:
         state = first_state((params, {}), tx, update.transforms)
         state = dataclasses.replace(state, opt_state=opt_state)
         key = jax.random.key(0)
-        return update.optimize(state, key, grads, jnp.float64(1))
+        return optimize(update, state, key, grads, jnp.float64(1))
 
     params = jax.tree.map(jnp.asarray, params)
     opt_state = tx.init(params)

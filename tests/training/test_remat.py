@@ -22,9 +22,9 @@ from jaxtrain.config.train import Remat
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.training import precision
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import NOTHING, Frozen, merge
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model
 from tests.helpers.layered import by_path, layered, take_steps
 from tests.helpers.numerics import TOLERANCE
 

@@ -18,13 +18,15 @@ from jaxtrain.config import (
 )
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
+from jaxtrain.training.eval_step import make_eval_step
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import with_extra
-from jaxtrain.training.step import make_eval_step, make_train_step
+from jaxtrain.training.step import make_train_step
 from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import apply_gradients, mean_grads
 from tests.helpers.numerics import close, same
+from tests.helpers.phases import make_phase
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 from tests.helpers.trial import (
@@ -154,7 +156,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum(
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
     transforms = (WeightAverage(Ema(0.9)), Guard())
-    update = Update(optimizer, train, tx, None, momenta, transforms=transforms)
+    update = make_phase(optimizer, train, tx, None, momenta, transforms=transforms)
     zeros = {name: {"mean": jnp.zeros(3)} for name in ("slow", "quick")}
     state: Any = Trial(**averaging).state
     state = dataclasses.replace(state, model_state=zeros)
@@ -165,8 +167,15 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum(
         name: {"mean": jnp.full(3, 1 - momenta[f"{name}/mean"] ** 2)} for name in zeros
     }
     one, grads = jnp.float32(1), jax.tree.map(jnp.zeros_like, state.params)
-    after, _ = update.apply(
-        state, jax.random.key(0), grads, one, running, {"loss": one}, lambda _: one
+    after, _ = apply_gradients(
+        update,
+        state,
+        jax.random.key(0),
+        grads,
+        one,
+        running,
+        {"loss": one},
+        lambda _: one,
     )
     # The decay of the first step is 1/10.
     for name in zeros:
@@ -224,8 +233,10 @@ def test_small_gradients_of_float16_parameters_count():
     assert np.float16(2e-8) == 0
     total = {"a": jnp.full(3, 2 * 2e-8 * 2.0**15, jnp.float32)}
     state: Any = SimpleNamespace(params=params, extras={"guard": scale})
-    update: Any = Trial(accumulate_steps=2, policy="fp16", compute=False).update
-    np.testing.assert_allclose(update.mean_grads(total, state)["a"], 2e-8, rtol=1e-6)
+    update: Any = Trial(accumulate_steps=2, policy="fp16", compute=False).phase
+    np.testing.assert_allclose(
+        mean_grads(update, total, state, ROOT)["a"], 2e-8, rtol=1e-6
+    )
 
 
 @pytest.mark.exhaustive
@@ -281,9 +292,9 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     schedule: Any = optax.linear_schedule(1.0, 0.0, 10)
     trial = Trial()
     tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
-    create = CreateState(trial.blueprint, tx, trial.update.transforms)
+    create = CreateState(trial.blueprint, tx, trial.phase.transforms)
     trial.state = jax.jit(create)(ROOT)
-    update = dataclasses.replace(trial.update, tx=tx, schedule=schedule)
+    update = dataclasses.replace(trial.phase, tx=tx, schedule=schedule)
     trial.step = jax.jit(
         make_train_step(trial.task, trial.graphdef, update, as_given, LAYOUT)
     )

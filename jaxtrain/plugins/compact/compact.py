@@ -19,8 +19,8 @@ from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.plugins.compact.channels.cut import take
 from jaxtrain.plugins.compact.channels.groups import NUM_IMAGES, ChannelMap, channels_of
 from jaxtrain.plugins.compact.importance import Importance
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import apply_model
 from jaxtrain.trees import path_name
 
 # Numbers of the units of groups that stay, ascending.

@@ -22,8 +22,8 @@ from jaxtrain.evaluation.passes import Subject
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import sharding
 from jaxtrain.plugins.compact.channels.groups import Axis, ChannelGroup, ChannelMap
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
-from jaxtrain.training.step import apply_model
 from jaxtrain.trees import by_path
 
 # By the names of groups: of each unit, float64 (units,), 0 or more; without those that

@@ -57,7 +57,7 @@ class Teacher:
           seen: Statistics that these are normalised with.
         """
         # Parts of images would meet convolutions that XLA does not always split right
-        # (`jaxtrain.trainer.checks.check_groups`).
+        # (`jaxtrain.trainer.model_checks.check_groups`).
         images = self.layout.whole_images(batch["image"])
         weights = self.layout.whole_params(weights)
         outputs = widen(self.apply(weights, self.prepare(images, seen)))

@@ -30,9 +30,10 @@ from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task
 from jaxtrain.trainer import kept
+from jaxtrain.training.eval_step import prepare_plain
+from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
-from jaxtrain.training.step import predict, prepare_plain
 from jaxtrain.trees import num_bytes, path_name
 
 # Classes that a message names, and digits of a digest that are shown.

@@ -16,8 +16,8 @@ from jaxtrain.models.base import Model
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout, replicated
 from jaxtrain.plugins.pipeline.timeline import Timeline, simulate
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model
 
 
 @dataclass(frozen=True, kw_only=True)

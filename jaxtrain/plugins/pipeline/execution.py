@@ -96,7 +96,7 @@ class Pipeline(Execution):
             make_train_step(
                 setup.task,
                 stages,
-                phase.update,
+                phase,
                 preprocess,
                 abstract,
                 setup.policy.output_dtype,

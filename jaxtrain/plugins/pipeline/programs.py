@@ -10,12 +10,20 @@ from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.pipeline.cut import Stage
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Compiled
+from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.kernels import squares
+from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import apply_model
 from jaxtrain.training.transforms.base import Metrics
-from jaxtrain.training.update import Update, zero_grads
+from jaxtrain.training.update import (
+    apply_gradients,
+    checked,
+    loss_factor,
+    mean_grads,
+    optimize,
+    zero_grads,
+)
 
 
 class StagePrograms(NamedTuple):
@@ -29,7 +37,7 @@ class StagePrograms(NamedTuple):
         factors on the loss, and the target; of the others `target` and `metrics` are
         empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
-      sum_up: `(state, total) -> (grads, their sum of squares)`.
+      sum_up: `(state, root_key, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
         squares` of what is checked of the new state.
       apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
@@ -47,7 +55,7 @@ class StagePrograms(NamedTuple):
 def make_programs(
     stage: Stage,
     task: Task,
-    update: Update,
+    phase: Phase,
     shardings: Any,
     *,
     is_last: bool,
@@ -59,13 +67,13 @@ def make_programs(
     Args:
       stage: Pieces of the model, and their devices.
       task: Task of the run.
-      update: Update of the run.
+      phase: Phase of the steps.
       shardings: Shardings of what the stage holds of a state.
       is_last: Whether the loss is computed on it.
       goes_back: Whether the stage, or one before it, has layers that are trained.
       hands_back: Whether one before it has.
     """
-    layout, frozen = stage.layout, update.frozen
+    layout, frozen = stage.layout, phase.frozen
 
     def zeros(params: Any) -> Any:
         params = layout.trained_params(params)
@@ -86,7 +94,7 @@ def make_programs(
                 part=stage.part,
                 frozen=frozen,
                 copies=layout.copies,
-                remat=update.train.remat,
+                remat=phase.remat,
                 cpus=layout.cpus,
             )
             if not is_last:
@@ -94,7 +102,7 @@ def make_programs(
             scales, learnt = target
             losses, metrics = task.losses_and_metrics(y, learnt)
             loss = losses.mean()
-            return loss * update.loss_factor(scales), (new, {**metrics, "loss": loss})
+            return loss * loss_factor(phase, scales), (new, {**metrics, "loss": loss})
 
         if not goes_back:
             y, found = outputs(params, x)
@@ -110,9 +118,9 @@ def make_programs(
         # out: XLA drops them.
         return total, layout.images(dx) if hands_back else None
 
-    def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
+    def sum_up(state: TrainState, root: jax.Array, total: Any) -> tuple[Any, jax.Array]:
         total = layout.summed_grads(total)
-        grads = update.mean_grads(total, state)
+        grads = mean_grads(phase, total, state, root)
         return grads, squares(grads, layout)
 
     def measure(
@@ -123,8 +131,8 @@ def make_programs(
         grad_sums: list[jax.Array],
     ) -> jax.Array:
         # Computed again in `apply`: to keep the new state would take its memory.
-        params, _ = update.optimize(state, root, grads, _norm(grad_sums))
-        return squares(update.checked(params, model_state), layout)
+        params, _ = optimize(phase, state, root, grads, _norm(grad_sums))
+        return squares(checked(phase, params, model_state), layout)
 
     def apply(
         state: TrainState,
@@ -136,7 +144,8 @@ def make_programs(
         param_sums: list[jax.Array],
     ) -> tuple[TrainState, Metrics]:
         means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
-        state, of_step = update.apply(
+        state, of_step = apply_gradients(
+            phase,
             state,
             root,
             grads,
@@ -149,7 +158,7 @@ def make_programs(
         return state, jax.tree.map(lambda x: x[None], of_step)
 
     whole = replicated(layout.mesh)
-    options = compiler_options(update.train.remat, layout.platform)
+    options = compiler_options(phase.remat, layout.platform)
     of_forward = (None, None, shardings.model_state, whole)
     return StagePrograms(
         zeros=Compiled(zeros),

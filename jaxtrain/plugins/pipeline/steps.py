@@ -23,10 +23,13 @@ from jaxtrain.plugins.pipeline.programs import StagePrograms, make_programs
 from jaxtrain.tasks.base import Sums, Task
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.create import CreateState
+from jaxtrain.training.eval_step import add_batch, prepare_plain
+from jaxtrain.training.forward import predict
+from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import add_batch, micro_batch, predict, prepare_plain
+from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import loss_scales
 
 # Of images, which stages take by their dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
@@ -84,7 +87,7 @@ def make_create(
 def make_train_step(
     task: Task,
     stages: Stages,
-    update: Update,
+    phase: Phase,
     preprocess: Preprocess,
     abstract: Any,
     output_dtype: Any,
@@ -95,8 +98,8 @@ def make_train_step(
     targets go from there to the last, the keys of what is random to all.
     """
     first, last = stages.stages[0], stages.stages[-1]
-    shardings, num_micro = stages.shardings(abstract), update.train.accumulate_steps
-    trains = [bool(update.frozen.part(state.params)[0]) for state in shardings]
+    shardings, num_micro = stages.shardings(abstract), phase.num_micro
+    trains = [bool(phase.frozen.part(state.params)[0]) for state in shardings]
     first_trained = trains.index(True)
 
     def prepare_micro_batches(
@@ -125,7 +128,7 @@ def make_train_step(
         make_programs(
             stage,
             task,
-            update,
+            phase,
             shardings[i],
             is_last=stage is last,
             goes_back=i >= first_trained,
@@ -143,14 +146,14 @@ def make_train_step(
         parts: list[TrainState] = stages.split(state)
         prepared = prepare(state.step, root, data, batches)
         totals, model_states, metrics = run_passes(
-            parts, update.loss_scales(parts[-1].extras), *prepared
+            parts, loss_scales(phase, parts[-1].extras), *prepared
         )
+        roots = [stage.take_whole(root) for stage in stages.stages]
         summed = [
             program.sum_up(*args)
-            for program, *args in zip(programs, parts, totals, strict=True)
+            for program, *args in zip(programs, parts, roots, totals, strict=True)
         ]
         grads, grad_sums = zip(*summed, strict=True)
-        roots = [stage.take_whole(root) for stage in stages.stages]
         args = list(zip(parts, roots, grads, model_states, strict=True))
         each = list(zip(stages.stages, programs, args, strict=True))
         param_sums = [

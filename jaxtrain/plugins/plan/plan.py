@@ -23,10 +23,10 @@ from jaxtrain.plugins.plan.bounds import Bound, bound
 from jaxtrain.plugins.plan.facts import Facts, facts_of
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.tasks.build import build_task
-from jaxtrain.trainer import checks
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.settle import settle
 from jaxtrain.trainer.timetable import Timetable
+from jaxtrain.trainer.training_facts import training_facts
 
 # The part of a GPU's memory that JAX takes at its start, and works with, and what
 # changes it.
@@ -209,7 +209,7 @@ def make_planner(
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape
-    facts = checks.training_facts(config, splits.train)
+    facts = training_facts(config, splits.train)
     task = build_task(config, shape, facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]

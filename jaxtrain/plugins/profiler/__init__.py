@@ -5,5 +5,5 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="profiler",
     subject="watching and comparing",
-    hooks={"profiler": "jaxtrain.plugins.profiler.hooks:make_profiler"},
+    callbacks={"profiler": "jaxtrain.plugins.profiler.callback:make_profiler"},
 )

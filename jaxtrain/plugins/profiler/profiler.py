@@ -16,10 +16,11 @@ from jaxtrain.console import tell
 from jaxtrain.plugins.profiler.device_trace import read_trace
 from jaxtrain.plugins.profiler.layer_times import tabulate
 from jaxtrain.plugins.profiler.profile_table import describe_files, profile_table
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.records.profile import PROFILE, write_profile
 from jaxtrain.records.workdir import TENSORBOARD
-from jaxtrain.trainer.attempt import Attempt
+from jaxtrain.trainer.callback import Callback
+from jaxtrain.trainer.run_state import RunState
+from jaxtrain.trainer.trainer import StepBatch
 
 # Steps of --profile, and those before them: the first ones compile and fill caches.
 NUM_STEPS = WARM_UP = 10
@@ -27,8 +28,8 @@ NUM_STEPS = WARM_UP = 10
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
-class Profiler(Hooks):
-    """Traces some steps of an attempt, once, and tells where their time went."""
+class Profiler(Callback):
+    """Trace some steps of a run, once, and tell where their time went."""
 
     profiles = True
 
@@ -39,34 +40,39 @@ class Profiler(Hooks):
         self._began: int | None = None
         self._programs: dict[int, Any] = {}
         self._metrics: Any = None
+        self._names = contextlib.ExitStack()
 
-    @contextlib.contextmanager
-    def during(self, attempt: Attempt) -> Iterator[None]:
-        self._attempt, self._began = attempt, None
-        self._window = self._find_window(attempt)
-        with _compiled_with_names(self._window):
-            try:
-                yield
-                # The run may stop early, or for a signal.
-                self._finish(attempt.step)
-            finally:
-                self._stop()
+    def on_start(self, run: RunState) -> None:
+        self._run, self._began = run, None
+        self._window = self._find_window(run)
+        self._names.enter_context(_compiled_with_names(self._window))
 
-    def before_call(self, step: int, num_steps: int) -> None:
-        if self._window is not None and step + num_steps > self._window[0]:
+    def on_step_start(self, run: RunState, batch: StepBatch) -> None:
+        if self._window is not None and batch.stop > self._window[0]:
             if self._began is None:
-                self._start(step)
-            program = self._attempt.job.programs.train_at(step)
+                self._start(batch.start)
+            program = run.trainer.programs.train_at(batch.start)
             self._programs[id(program)] = program
 
-    def after_call(self, step: int, metrics: Any) -> None:
+    def on_step_end(self, run: RunState, metrics: dict[str, Any]) -> None:
         self._metrics = metrics
-        if self._window is not None and step >= self._window[1]:
-            self._finish(step)
+        if self._window is not None and run.step >= self._window[1]:
+            self._finish(run.step)
 
-    def _find_window(self, attempt: Attempt) -> tuple[int, int] | None:
-        """Return the steps that are left of those that are asked for."""
-        step, end = attempt.step, attempt.job.setup.timetable.stop_after_steps
+    def on_stop(self, run: RunState) -> None:
+        self._finish(run.step)  # It may stop early, or for a signal.
+
+    def close(self) -> None:
+        """End a trace that an error of the run has cut off."""
+        if self._window is not None and self._began is not None:
+            self._window = None
+            with contextlib.suppress(*ERRORS):
+                jax.profiler.stop_trace()
+        self._names.close()
+
+    def _find_window(self, run: RunState) -> tuple[int, int] | None:
+        """Find the steps that are left to profile; None: there are none."""
+        step, end = run.step, run.trainer.timetable.stop_after_steps
         if self._steps is None:
             first = step + min(WARM_UP, (end - step) // 2)
             found = first, min(first + NUM_STEPS, end)
@@ -87,7 +93,7 @@ class Profiler(Hooks):
         options = jax.profiler.ProfileOptions()
         # Calls of Python would fill the trace, and slow the steps down.
         options.python_tracer_level = 0
-        workdir = self._attempt.job.workdir
+        workdir = self._run.workdir
         folder = workdir / TENSORBOARD
         # A new folder: JAX would write through links in one that is there.
         session = unused(folder / "plugins" / "profile" / self._name_session(step))
@@ -113,14 +119,14 @@ class Profiler(Hooks):
             jax.block_until_ready(self._metrics)
             jax.profiler.stop_trace()
             if jax.process_index() == 0:
-                with self._attempt.clock.charging("other"):
+                with self._run.clock.charging("other"):
                     self._tell((began, step))
         except ERRORS as error:
             self._give_up(error)
 
     def _tell(self, steps: tuple[int, int]) -> None:
-        attempt, trace = self._attempt, f"{TENSORBOARD}/plugins/profile/{self._session}"
-        workdir = attempt.job.workdir
+        run, trace = self._run, f"{TENSORBOARD}/plugins/profile/{self._session}"
+        workdir = run.workdir
         compiled = [c for p in self._programs.values() for c in p.programs.values()]
         profile = tabulate(
             read_trace(workdir / trace),
@@ -129,21 +135,14 @@ class Profiler(Hooks):
             device_kind=jax.local_devices()[0].device_kind,
             trace=trace,
         )
-        write_profile(workdir, profile, attempt.job.saved.run)
+        write_profile(workdir, profile, run.saved.run)
         told = describe_files(profile, str(workdir / PROFILE))
-        attempt.log.screen.show(profile_table(profile), told)
+        run.log.screen.show(profile_table(profile), told)
 
     def _give_up(self, error: Exception) -> None:
         self._window = None
         reason = " ".join(str(error).split()) or type(error).__name__
-        self._attempt.tell(f"no profile of the steps: {reason}")
-
-    def _stop(self) -> None:
-        """End a trace that an error of the run has cut off."""
-        if self._window is not None and self._began is not None:
-            self._window = None
-            with contextlib.suppress(*ERRORS):
-                jax.profiler.stop_trace()
+        self._run.tell(f"no profile of the steps: {reason}")
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ from jaxtrain.models.layers import Conv, Linear
 from jaxtrain.parallel import sharding
 from jaxtrain.plugins.quantization.fake_quantization import ActivationRange
 from jaxtrain.plugins.quantization.range_search import Method, Seen, choose_range
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 from jaxtrain.trees import by_path
 
 # Images that are computed at once, and values of an activation that each such batch

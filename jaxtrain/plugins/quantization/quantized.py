@@ -20,74 +20,36 @@ the next integer, and the outputs of deep models by some steps.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
-from jax.extend import core
 
-from jaxtrain import scopes
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model, Piece
-from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.blueprint import ImagesOf
-from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.layers import Conv, Linear
-from jaxtrain.models.ranged import Ranged
 from jaxtrain.plugins.quantization.fake_quantization import (
     ActivationRange,
     fake_quantize_bias,
     promote_rounded,
 )
-
-# Kinds of places: what a layer takes, what it puts out, and what a piece does.
-TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
-# What a batch norm takes is no place: the norm is folded into the kernel before it.
-NORM = "norm"
-# Suffix of the layers that hold the ranges of a piece.
-RANGES = "_ranges"
-# Primitives that call a jaxpr.
-CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-CASTS = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
-# Primitives whose results are some of the numbers that they take, or 0.
-KEEPING = (
-    *CASTS,
-    *("reshape", "transpose", "squeeze", "slice", "rev", "broadcast_in_dim"),
-    *("expand_dims", "reduce_window_max", "reduce_max", "max"),
+from jaxtrain.plugins.quantization.trace import (
+    CASTS,
+    KEEPING,
+    NORM,
+    PIECE,
+    PUT_OUT,
+    RANGES,
+    TAKEN,
+    Value,
+    named_layers,
+    only_place,
+    pieces_of,
+    places_of,
+    traced,
 )
-# Runtimes join these with the layer before, together with what keeps numbers.
-JOINED = (*KEEPING, "min", "clamp")
-
-
-@dataclass(eq=False)
-class _Value:
-    """An array of a trace.
-
-    Attributes:
-      op: Name of the primitive that makes it; "" for what is given.
-      inputs: What it is made of.
-      of_images: Whether it depends on the images.
-      of_weights: Whether it depends on an array of the model.
-      place: Kind and name of the place that it stands at; None: at no place.
-      where: Scope that it was traced in.
-      users: What is made of it.
-    """
-
-    op: str
-    inputs: tuple["_Value", ...] = ()
-    of_images: bool = False
-    of_weights: bool = False
-    place: tuple[str, str] | None = None
-    where: str = ""
-    users: list["_Value"] = field(default_factory=list)
-
-    @property
-    def data(self) -> tuple["_Value", ...]:
-        """The inputs that depend on the images."""
-        return tuple(x for x in self.inputs if x.of_images)
 
 
 class PieceRanges(nnx.Module):
@@ -137,9 +99,9 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
         them several times.
     """
     del precision
-    layers = dict(_named_layers(model))
+    layers = dict(named_layers(model))
     image = images(1)
-    values = _traced(model, layers, image)
+    values = traced(model, layers, image)
     counts: dict[tuple[str, str], int] = {}
     for value in values:
         if value.place is not None:
@@ -152,7 +114,7 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
             "out, or choose another model"
         )
     _check_products(model, values)
-    places = _places(values)
+    places = places_of(values)
     for name, layer in layers.items():
         if isinstance(layer, Conv | Linear) and (TAKEN, name) in counts:
             layer.promote_dtype = promote_rounded
@@ -165,7 +127,7 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
         index, number = map(int, name.split("/"))
         numbers.setdefault(index + 1, []).append(number)
     biases, pieces = list(_biases(model, values, places)), []
-    for index, piece in enumerate(_pieces(model)):
+    for index, piece in enumerate(pieces_of(model)):
         names, apply = piece.names, piece.apply
         if index in numbers:
             name = _ranges_name(model, index)
@@ -246,7 +208,7 @@ def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
 
 
 def _biases(
-    model: Model, values: Sequence[_Value], places: set[tuple[str, str]]
+    model: Model, values: Sequence[Value], places: set[tuple[str, str]]
 ) -> Iterator[_Bias]:
     """Yield the biases of layers that take what one range rounds."""
     put_out = {x.place[1]: x for x in values if x.place and x.place[0] == PUT_OUT}
@@ -255,12 +217,12 @@ def _biases(
             continue
         name, given = value.place[1], _range_of(model, value, places)
         if given is not None and name in put_out:
-            found = _only_place(put_out[name], CASTS)
+            found = only_place(put_out[name], CASTS)
             kind, norm = (found and found.place) or (None, None)
             yield _Bias(name, norm if kind == NORM else None, given)
 
 
-def _range_of(model: Model, value: _Value, places: set[tuple[str, str]]) -> str | None:
+def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
     """Return the path of the range that rounds a value; None: of none, or several."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
@@ -274,159 +236,7 @@ def _range_of(model: Model, value: _Value, places: set[tuple[str, str]]) -> str 
     return f"{_ranges_name(model, index + 1)}/ranges/array{number}"
 
 
-def _named_layers(model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield the layers of the pieces that an evaluation computes, by their paths."""
-    for piece in _pieces(model):
-        for name in piece.names:
-            for path, layer in nnx.iter_modules(getattr(model, name)):
-                if isinstance(layer, Ranged):
-                    yield "/".join([name, *map(str, path)]), layer
-
-
-def _pieces(model: Model) -> list[Piece]:
-    return [piece for piece in model.pieces if CENTRES not in piece.names]
-
-
-def _traced(
-    model: Model, layers: dict[str, Any], images: jax.ShapeDtypeStruct
-) -> list[_Value]:
-    """Return the arrays of an evaluation in the order that they are computed in."""
-    for name, layer in layers.items():
-        kind = NORM if isinstance(layer, BatchNorm) else TAKEN
-        layer.input_range = functools.partial(_at, kind, name)
-        layer.output_range = functools.partial(_at, PUT_OUT, name)
-
-    def evaluate(x: Any) -> Any:
-        for index, piece in enumerate(_pieces(model)):
-            x = piece.apply(*(getattr(model, name) for name in piece.names), x, None)
-            arrays, tree = jax.tree.flatten(x)
-            x = tree.unflatten(
-                _at(PIECE, f"{index}/{number}", array)
-                for number, array in enumerate(arrays)
-            )
-        return x
-
-    model.eval()
-    traced = jax.make_jaxpr(evaluate)(images)
-    model.train()
-    for layer in layers.values():
-        del layer.input_range, layer.output_range
-    values: list[_Value] = []
-    given = [_Value("", of_images=True)]
-    consts = [_Value("", of_weights=True) for _ in traced.consts]
-    _read(traced.jaxpr, [*consts, *given], "", values)
-    return values
-
-
-def _at(kind: str, name: str, x: Any) -> Any:
-    """Mark a place."""
-    return checkpoint_name(x, f"{kind}:{name}")
-
-
-def _read(jaxpr: Any, given: Sequence[_Value], where: str, into: list[_Value]) -> Any:
-    """Read a jaxpr, and those that it calls; return its outputs.
-
-    Args:
-      jaxpr: Jaxpr without constants.
-      given: Its constants, and its inputs.
-      where: Scope of what calls it.
-      into: List that the values are appended to.
-    """
-    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
-
-    def value_of(atom: Any) -> _Value:
-        return known[atom] if isinstance(atom, core.Var) else _Value("")
-
-    for eqn in jaxpr.eqns:
-        inputs = tuple(map(value_of, eqn.invars))
-        scope = "/".join(filter(None, (where, scopes.scope_of(eqn))))
-        inner = next((eqn.params[name] for name in CALLS if name in eqn.params), None)
-        if inner is not None and len(getattr(inner, "eqns", ())):
-            consts = [_Value("", of_weights=True) for _ in getattr(inner, "consts", ())]
-            inner = getattr(inner, "jaxpr", inner)
-            outputs = _read(inner, (*consts, *inputs), scope, into)
-        else:
-            outputs = [_value(eqn, inputs, scope, into) for _ in eqn.outvars]
-        known.update(zip(eqn.outvars, outputs, strict=True))
-    return [value_of(atom) for atom in jaxpr.outvars]
-
-
-def _value(
-    eqn: Any, inputs: tuple[_Value, ...], where: str, into: list[_Value]
-) -> _Value:
-    name, place = eqn.primitive.name, None
-    if name == "name":
-        kind, _, at = eqn.params["name"].partition(":")
-        place = (kind, at) if kind in (TAKEN, PUT_OUT, PIECE, NORM) else None
-    value = _Value(
-        op=name,
-        inputs=inputs,
-        of_images=any(x.of_images for x in inputs),
-        of_weights=any(x.of_weights for x in inputs),
-        place=place,
-        where=where,
-    )
-    for x in {id(x): x for x in inputs}.values():
-        x.users.append(value)
-    into.append(value)
-    return value
-
-
-def _places(values: Sequence[_Value]) -> set[tuple[str, str]]:
-    """Return the places at which activations are rounded."""
-    places: set[tuple[str, str]] = set()
-    rounded: set[int] = set()
-    leading = _leading_on(values)
-    for value in values:
-        if value.place is not None and value.of_images:
-            (x,) = value.inputs
-            leads = id(value) in leading or value.place[0] == PUT_OUT
-            if id(x) not in rounded and leads and _is_due(value, leading):
-                places.add(value.place)
-                rounded.add(id(value))
-        passes = value.op in KEEPING or value.place is not None
-        if passes and value.data and all(id(x) in rounded for x in value.data):
-            rounded.add(id(value))
-    return places
-
-
-def _is_due(value: _Value, leading: set[int]) -> bool:
-    """Whether a value at a place, not rounded yet, is to be rounded there."""
-    assert value.place is not None
-    kind, _ = value.place
-    if kind != PUT_OUT:
-        return kind != NORM
-    found = _only_place(value, CASTS)
-    if found is not None and found.place is not None and found.place[0] == NORM:
-        return False
-    found = _only_place(value, JOINED)
-    if found is None or found.place is None or found.place[0] == NORM:
-        return True
-    return found.place[0] == PIECE and id(found) not in leading
-
-
-def _only_place(value: _Value, through: Sequence[str]) -> _Value | None:
-    """Return the one place that a value goes to next; None: to several, or none."""
-    while len(value.users) == 1:
-        (value,) = value.users
-        if value.place is not None:
-            return value
-        if value.op not in through or len(value.data) != 1:
-            return None
-    return None
-
-
-def _leading_on(values: Sequence[_Value]) -> set[int]:
-    """Return the values, by their ids, that a layer takes, or that lead to one."""
-    found: set[int] = set()
-    for value in reversed(values):
-        is_taken = value.place is not None and value.place[0] == TAKEN
-        if is_taken or any(id(user) in found for user in value.users):
-            found.add(id(value))
-    return found
-
-
-def _check_products(model: Model, values: Sequence[_Value]) -> None:
+def _check_products(model: Model, values: Sequence[Value]) -> None:
     """Check that products with weights are those of our layers.
 
     Raises:

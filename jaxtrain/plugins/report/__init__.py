@@ -5,7 +5,7 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="report",
     subject="watching and comparing",
-    callbacks={"report": "jaxtrain.plugins.report.at_end:write_report"},
+    callbacks={"report": "jaxtrain.plugins.report.callback:make_report"},
     report_sections={
         "classification": "jaxtrain.plugins.report.class_sections:class_sections",
         "multilabel": "jaxtrain.plugins.report.label_sections:label_sections",

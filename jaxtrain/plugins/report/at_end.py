@@ -11,39 +11,37 @@ from jaxtrain.plugins.report.page import make_page
 from jaxtrain.plugins.report.sample import SampleLimits
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import REPORT
-from jaxtrain.trainer.attempt import Job
+from jaxtrain.trainer.run_state import RunState
 
 # For predictions; to read and to compile comes on top.
 MAX_SECONDS = 5.0
 
 
-def write_report(job: Job) -> None:
-    """Write `report.html` by process 0, unless `logging.report` is False.
-
-    Whatever goes wrong is one warning.
+def write_report(run: RunState) -> None:
+    """Write `report.html` by process 0; whatever goes wrong is one warning.
 
     A signal leaves it out: the run has reached its end, and nobody is to wait.
     """
-    if not job.setup.config.logging.report:
-        return
     if jax.process_index() == 0:
-        _write(job)
+        _write(run)
     # Here the others wait as long as it takes; at the end of Python they would count
     # the seconds of parallel.shutdown_seconds.
     peers.gather(None)
 
 
-def _write(job: Job) -> None:
+def _write(run: RunState) -> None:
     def stopped() -> bool:
         # No `requested`, which asks all processes.
-        return job.signals.signum is not None
+        return run.signals.signum is not None
 
-    path = job.workdir / REPORT
-    how = f"{command('report', '--workdir', job.workdir)} writes it"
+    path = run.workdir / REPORT
+    how = f"{command('report', '--workdir', run.workdir)} writes it"
     try:
-        history = read_history(job.workdir)
+        history = read_history(run.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)
-        examples = collect_examples(job.setup, history, limits, job.programs.order)
+        examples = collect_examples(
+            run.trainer, history, limits, run.trainer.programs.order
+        )
         if stopped():
             tell(f"warning: no {path}, as a signal came; {how}")
             return

@@ -2,10 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import jax
 import optuna
@@ -19,17 +16,18 @@ from jaxtrain.errors import (
     is_out_of_memory,
 )
 from jaxtrain.plugins.sweep.space import Overrides, apply
-from jaxtrain.processes.hooks import Hooks
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
-from jaxtrain.trainer import train as run
+from jaxtrain.trainer import train as run_lib
+from jaxtrain.trainer.callback import Callback, Evaluation
+from jaxtrain.trainer.run_state import RunState
 
 
 class TrialFailed(Exception):
     """A trial has failed by its own fault; the message is the reason."""
 
 
-class Reporter(Hooks):
+class Reporter(Callback):
     """Reports the evaluations of a trial, and ends it where the pruner says so.
 
     Evaluations count from 1, so that trials whose epochs have other numbers of steps
@@ -45,21 +43,21 @@ class Reporter(Hooks):
     def __init__(self, trial: optuna.Trial):
         self._trial, self.pruned = trial, None
 
-    def during(self, attempt: Any) -> AbstractContextManager[Any]:
-        setup = attempt.job.setup
-        self._metric, self._every = setup.best.metric, setup.timetable.eval_every_steps
-        return super().during(attempt)
-
-    def after_evaluation(self, step: int, metrics: Mapping[str, Any]) -> str | None:
-        evaluation, value = math.ceil(step / self._every), metrics[self._metric]
+    def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
+        if evaluation.split == "test":
+            return
+        every = run.trainer.timetable.eval_every_steps
+        assert every is not None, "an evaluation has a period"
+        number = math.ceil(evaluation.step / every)
+        value = evaluation.metrics[run.trainer.best.metric]
         value = float(value) if isinstance(value, int | float) else math.nan
         with warnings.catch_warnings():
             # After a kill an evaluation comes again, with the same value.
             warnings.simplefilter("ignore")
-            self._trial.report(value, evaluation)
+            self._trial.report(value, number)
         if self._trial.should_prune():
-            self.pruned = f"pruned after evaluation {evaluation}"
-        return self.pruned
+            self.pruned = f"pruned after evaluation {number}"
+            run.request_stop(self.pruned)
 
 
 def carry_out(
@@ -92,7 +90,9 @@ def carry_out(
     try:
         with own.no_exit():
             changed = apply(config, overrides)
-            summary = run.train(changed, workdir, hooks=reporter, signals=signals)
+            summary = run_lib.train(
+                changed, workdir, callbacks=[reporter], signals=signals
+            )
     except (UserError, BadNumbersError) as error:
         raise TrialFailed(str(error)) from None
     except (MemoryError, jax.errors.JaxRuntimeError) as error:

@@ -46,9 +46,9 @@ class StepContext:
 class StepTransform:
     """Pure functions around the optimizer, and the arrays that they keep.
 
-    A step calls `gradient_params`, `loss_factor`, `project`, `rate_factor`,
-    `on_update`, `accepts` and `after`, each of all transforms in order: these are
-    traced. Of a pipeline each stage calls them with its own layers.
+    A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
+    `rate_factor`, `on_update`, `accepts` and `after`, each of all transforms in order:
+    these are traced. Of a pipeline each stage calls them with its own layers.
 
     Attributes:
       name: Key of its arrays in `TrainState.extras`.
@@ -98,6 +98,19 @@ class StepTransform:
           extra: Arrays of this transform.
         """
         return direction
+
+    def on_gradients(self, grads: Any, extra: Extra, key: jax.Array) -> Any:
+        """Return the mean gradients of a step, changed.
+
+        Args:
+          grads: Gradients of the trained parameters by their paths, of all
+            micro-batches and devices; the norm that is logged and clipped is that of
+            what is returned.
+          extra: Arrays of this transform.
+          key: Key of the step. What is drawn for an array must depend on its path, as
+            the stages of a pipeline have some of the arrays each.
+        """
+        return grads
 
     def rate_factor(self, extra: Extra) -> jax.Array | None:
         """Return a factor on the learning rate, a scalar; None: 1."""

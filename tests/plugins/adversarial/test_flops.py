@@ -77,7 +77,7 @@ def step_flops(trial: Trial, method: Method, *, compiled: bool = False) -> float
     convolution computes both; where an attack looks at images alone XLA drops them.
     """
     step = make_train_step(
-        trial.task, trial.graphdef, trial.update, as_given, LAYOUT, method=method
+        trial.task, trial.graphdef, trial.phase, as_given, LAYOUT, method=method
     )
     index = np.zeros(LABELS[:1].shape, np.int32)
     batch = {"image": IMAGES[:1], "target": LABELS[:1], "index": index}

@@ -50,7 +50,7 @@ def one_step(trial: Trial, **choices: Any) -> tuple[Any, Any]:
     step = make_train_step(
         task,
         trial.graphdef,
-        trial.update,
+        trial.phase,
         as_given,
         LAYOUT,
         **choices,

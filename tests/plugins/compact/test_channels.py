@@ -23,8 +23,8 @@ from jaxtrain.plugins.compact.channels.follow import follow
 from jaxtrain.plugins.compact.channels.groups import ChannelMap, channels_of
 from jaxtrain.training import precision
 from jaxtrain.training.flops import count_flops
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned

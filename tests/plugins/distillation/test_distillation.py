@@ -44,10 +44,11 @@ from jaxtrain.tasks.regression import Regression
 from jaxtrain.trainer.kept import changes_of_images
 from jaxtrain.trainer.settle import Settled, check_kept, open_weights, settle
 from jaxtrain.training.flops import count_flops
+from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
 from jaxtrain.training.methods.plain import Plain
-from jaxtrain.training.step import make_train_step, predict
+from jaxtrain.training.step import make_train_step
 from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with
 from tests.helpers.layered import layered, take_steps
@@ -89,7 +90,7 @@ def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
     step = make_train_step(
         trial.task,
         trial.graphdef,
-        trial.update,
+        trial.phase,
         as_given,
         LAYOUT,
         method=method,
@@ -150,7 +151,7 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
 
     def flops(method: Any, **beside: Any) -> int:
         step = make_train_step(
-            trial.task, trial.graphdef, trial.update, as_given, LAYOUT, method=method
+            trial.task, trial.graphdef, trial.phase, as_given, LAYOUT, method=method
         )
         root = jax.eval_shape(lambda: jax.random.key(0))
         traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)

@@ -20,8 +20,8 @@ from jaxtrain.plugins.quantization.fake_quantization import (
     fake_quantize_kernel,
     integers_of,
 )
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.digits import read_test

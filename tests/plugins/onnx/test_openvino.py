@@ -14,8 +14,8 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.plugins.onnx.onnx_file import emit
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import predict
 
 SHAPE = (64, 64, 3)
 # In a process of its own: it has threads, and may warn as it likes.

@@ -32,15 +32,16 @@ from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import CreateState
+from jaxtrain.training.eval_step import make_eval_step
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import as_dict
-from jaxtrain.training.step import make_eval_step, make_train_step
+from jaxtrain.training.step import make_train_step
 from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.phases import make_phase
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -326,7 +327,7 @@ def test_skips_and_random_layers_are_cut(
         schedule: Any = optax.constant_schedule(0.1)
         tx = make_optimizer(config.optimizer, schedule)
         transforms = (WeightAverage(Ema(0.9)), Guard())
-        update = Update(
+        update = make_phase(
             config.optimizer, config.train, tx, None, {}, transforms=transforms
         )
         create = CreateState(blueprint, tx, transforms)

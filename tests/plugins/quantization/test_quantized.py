@@ -16,8 +16,8 @@ from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.quantization import fake_quantization
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
-from jaxtrain.training.step import apply_model, predict
 from tests.helpers.blueprints import make_blueprint
 
 SHAPE = (16, 16, 3)

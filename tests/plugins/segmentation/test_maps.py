@@ -21,8 +21,8 @@ from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.weights.names import ArrayNames
 from jaxtrain.models.weights.sources import WEIGHTS
 from jaxtrain.plugins.segmentation import voc
+from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import apply_model, predict
 from jaxtrain.trees import by_path, path_name
 from tests.helpers import seeded
 from tests.helpers.blueprints import make_blueprint

@@ -10,8 +10,8 @@ import pytest
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.blueprint import initial_rngs
+from jaxtrain.training.forward import predict
 from jaxtrain.training.state import num_params, split_model
-from jaxtrain.training.step import predict
 from tests.helpers.by_means import by_means
 from tests.helpers.map_models import CLASSES, blueprint, outputs_of
 from tests.helpers.rows import each_row

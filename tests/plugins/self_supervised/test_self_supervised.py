@@ -27,11 +27,11 @@ from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.transforms.core import core_transforms
-from jaxtrain.training.update import Update
 from tests.helpers import views
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.phases import make_phase
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -100,7 +100,7 @@ def take_steps(loss: str) -> np.ndarray:
     schedule: Any = optax.constant_schedule(views.RATE)
     tx, average = make_optimizer(optimizer, schedule), make_average(optimizer, train)
     transforms = core_transforms(optimizer, train, average, scales_loss=False)
-    update = Update(
+    update = make_phase(
         optimizer, train, tx, schedule, momenta(model), transforms=transforms
     )
     create = CreateState(blueprint, tx, transforms)

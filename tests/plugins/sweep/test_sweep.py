@@ -223,7 +223,7 @@ def test_faults_of_a_trial_fail_it_and_others_do_not(
     def train(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("jaxtrain.plugins.sweep.trials.run.train", train)
+    monkeypatch.setattr("jaxtrain.plugins.sweep.trials.run_lib.train", train)
     reporter = Reporter(optuna.create_study().ask())
     with pytest.raises(TrialFailed if fails else type(error)) as told:
         carry_out(Config(), {}, tmp_path, reporter, StopSignals())

@@ -2,10 +2,10 @@
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.processes.hooks import Hooks
+from jaxtrain.trainer.callback import Callback
 
 
-def make_profiler(config: Config, profile: bool) -> Hooks | None:
+def make_profiler(config: Config, profile: bool) -> Callback | None:
     """Return the profiler of `train.profile_steps` or of `--profile`.
 
     Raises:

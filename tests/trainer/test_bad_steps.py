@@ -17,7 +17,7 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.trainer.bad_numbers import MAX_TOLD
+from jaxtrain.trainer.bad_steps import MAX_TOLD
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import global_norm
@@ -25,7 +25,8 @@ from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.update import Update
+from jaxtrain.training.update import apply_gradients
+from tests.helpers.phases import make_phase
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
 from tests.helpers.runs import read_lines, read_summary
@@ -77,7 +78,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
         OptimizerConfig(name="adagrad", learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
-    update = Update(
+    update = make_phase(
         OptimizerConfig(), TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)
     )
     params = {"weights": jnp.ones(1)}
@@ -88,7 +89,7 @@ def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
 
     def take_step(state: TrainState) -> tuple[TrainState, Metrics]:
         grads, metrics = {"weights": norm[None]}, {"loss": norm}
-        return update.apply(state, root, grads, norm, {}, metrics, norm_of)
+        return apply_gradients(update, state, root, grads, norm, {}, metrics, norm_of)
 
     folder = tmp_path / "checkpoints"
     folder.mkdir()

@@ -1,0 +1,206 @@
+"""Gradients of convolutions on CPUs, of the input and of the kernel."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtrain.dtypes import wide
+from jaxtrain.plugins.cpu_convolutions.products import (
+    FEW_FEATURES,
+    NHWC,
+    PATCHES_AT_ONCE,
+    PIXELS_AT_ONCE,
+    Moves,
+    as_bits,
+    convolve_dense,
+    convolve_depthwise,
+    from_bits,
+    make_patches,
+    pad,
+    pays_as_patches,
+    plain,
+    shifted,
+)
+
+# Output pixels up to which XLA:CPU computes the gradient of a kernel faster as JAX
+# writes it.
+FEW_PIXELS = 31
+
+
+def depthwise_kernel_grad(
+    x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
+) -> jax.Array:
+    dtype = wide(x.dtype)
+
+    def add(total: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        image, grad = (a[None].astype(dtype) for a in pair)
+        parts = shifted(image, kernel[:2], moves, stored=True)
+        return total + jnp.stack([(a * grad).sum((0, 1, 2)) for a in parts]), None
+
+    start = jnp.zeros((kernel[0] * kernel[1], kernel[3]), dtype)
+    return lax.scan(add, start, (x, dy))[0].reshape(kernel)
+
+
+def input_grad(
+    size: tuple[int, int],
+    kernel: jax.Array,
+    moves: Moves,
+    depthwise: bool,
+    dy: jax.Array,
+) -> jax.Array:
+    """Return the gradient of images of `size`, of each phase of a stride by itself.
+
+    Rows p, p + stride, ... of the images have met the elements (p + padding) % stride,
+    + stride, ... of the kernel alone, and the same holds for columns.
+    """
+    if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
+        # Some phase has met no element: as JAX writes it.
+        groups = dy.shape[-1] if depthwise else 1
+        shape = (dy.shape[0], *size, kernel.shape[2] * groups)
+        like = jax.ShapeDtypeStruct(shape, dy.dtype)
+        convolve = partial(plain, kernel=kernel, moves=moves, groups=groups)
+        return jax.linear_transpose(convolve, like)(dy)[0]
+    outputs = dy.shape[1:3]
+    rows, columns = (
+        [_phase(p, stride, pads[0], k, -(-n // stride), n_out) for p in range(stride)]
+        for stride, pads, k, n, n_out in zip(
+            moves.strides, moves.padding, kernel.shape[:2], size, outputs, strict=True
+        )
+    )
+    function = convolve_depthwise if depthwise else convolve_dense
+    down, right = moves.strides
+
+    def phase(row: tuple[int, tuple[int, int]], column: Any) -> jax.Array:
+        part = kernel[row[0] :: down, column[0] :: right][::-1, ::-1]
+        if not depthwise:
+            part = part.swapaxes(2, 3)
+        return function(dy, part, Moves((1, 1), (row[1], column[1])))
+
+    if moves.strides == (1, 1):
+        return phase(rows[0], columns[0])
+    phases = jnp.stack([jnp.stack([phase(r, c) for c in columns], 3) for r in rows], 2)
+    num, height, _, width, *_ = phases.shape
+    whole = phases.reshape(num, height * down, width * right, -1)
+    return whole[:, : size[0], : size[1]]
+
+
+def _phase(
+    phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
+) -> tuple[int, tuple[int, int]]:
+    """Return the first element of the kernel that a phase has met, and the padding.
+
+    Args:
+      phase: Number of the phase, from 0.
+      stride: Stride of the kernel.
+      pad: Zeros in front of the image.
+      kernel: Elements of the kernel.
+      inputs: Pixels of the phase.
+      outputs: Pixels of the output.
+    """
+    first = (phase + pad) % stride
+    elements = len(range(first, kernel, stride))
+    before = elements - 1 - (phase + pad) // stride
+    return first, (before, inputs + elements - 1 - outputs - before)
+
+
+def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
+    """Lay gradients of every stride-th pixel into zeros of the size of the image."""
+    holes = [
+        (0, inputs - (outputs - 1) * stride - 1, stride - 1)
+        for inputs, outputs, stride in zip(
+            size, grads.shape[1:3], moves.strides, strict=True
+        )
+    ]
+    zero = jnp.zeros((), grads.dtype)
+    return lax.pad(grads, zero, ((0, 0, 0), *holes, (0, 0, 0)))
+
+
+def grad_of_kernel(
+    x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
+) -> jax.Array:
+    """Return the gradient of a kernel, summed over a few images at a time."""
+    num, pixels = len(x), dy.shape[1] * dy.shape[2]
+    if num > 1 and pays_as_patches(x.dtype, kernel):
+        return _from_patches(x, dy, kernel, moves)
+    if kernel[3] <= FEW_FEATURES or pixels <= FEW_PIXELS:
+        kernel_like = jax.ShapeDtypeStruct(tuple(kernel), x.dtype)
+        convolve = partial(plain, moves=moves)
+        return jax.linear_transpose(lambda k: convolve(x, k), kernel_like)(dy)[0]
+    at_once = 4 if kernel[2] <= 4 else min(4, PIXELS_AT_ONCE // pixels)
+    at_once = math.gcd(max(1, at_once), num)
+    function = partial(_from_rows, kernel=kernel, moves=moves)
+    if at_once == num:
+        return function(x, dy)
+    parts = jax.tree.map(
+        lambda a: a.reshape(num // at_once, at_once, *a.shape[1:]), (x, dy)
+    )
+    start = jnp.zeros(kernel, wide(x.dtype))
+    return lax.scan(lambda total, pair: (total + function(*pair), None), start, parts)[
+        0
+    ]
+
+
+def _from_patches(
+    x: jax.Array, dy: jax.Array, kernel: Sequence[int], moves: Moves
+) -> jax.Array:
+    """Sum the products of bfloat16 gradients and patches, of a few images at a time.
+
+    XLA:CPU has no bfloat16 product whose left side it transposes: `dy` is transposed
+    before the loop. XLA would move that into a loop of one pass, so there are two.
+    """
+    num, (_, rows, columns, features) = len(x), dy.shape
+    most = max(1, PATCHES_AT_ONCE // (rows * columns))
+    at_once = 1 if num % 2 else math.gcd(most, num // 2)
+    turned = as_bits(dy).reshape(num // at_once, -1, features).swapaxes(1, 2)
+
+    def add(total: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        images, grads = pair
+        patches = from_bits(make_patches(images, kernel[:2], moves))
+        found = lax.dot(from_bits(grads), patches, preferred_element_type=jnp.float32)
+        return total + found, None
+
+    images = as_bits(x).reshape(num // at_once, at_once, *x.shape[1:])
+    start = jnp.zeros((features, math.prod(kernel[:3])), jnp.float32)
+    return lax.scan(add, start, (images, turned))[0].T.reshape(kernel)
+
+
+def _from_rows(
+    x: jax.Array, dy: jax.Array, *, kernel: Sequence[int], moves: Moves
+) -> jax.Array:
+    """Convolve all rows of some images, as one image of one channel, with `dy`.
+
+    (column, channel) is one axis of it, along which a kernel of the outputs' size
+    moves with holes of a pixel: it comes to lie on each (column of the kernel, channel)
+    once.
+    """
+    num, height, width, channels = x.shape
+    _, rows, columns, features = dy.shape
+    (down, right), ((top, _), (left, _)) = moves.strides, moves.padding
+    need = (rows - 1) * down + kernel[0]
+    # Images below each other, each of a multiple of the stride.
+    tall = need if num == 1 else -(-need // down) * down
+    wide_ = (columns - 1) * right + kernel[1]
+    dtype = wide(x.dtype)
+    x = pad(x.astype(dtype), (top, tall - height - top), (left, wide_ - width - left))
+    dy = jnp.pad(
+        dy, ((0, 0), (0, tall // down - rows if num > 1 else 0), (0, 0), (0, 0))
+    )
+    moved = (num * tall - kernel[0]) // down + 1
+    x = x.reshape(1, num * tall, wide_ * channels, 1)[
+        :, : (moved - 1) * down + kernel[0]
+    ]
+    dy = dy.astype(dtype).reshape(-1, columns, 1, features)[:moved]
+    found = lax.conv_general_dilated(
+        x,
+        dy,
+        (1, 1),
+        ((0, 0), (0, 0)),
+        rhs_dilation=(down, right * channels),
+        dimension_numbers=NHWC,
+    )
+    return found.reshape(kernel)

@@ -1,0 +1,188 @@
+"""Convolutions of CPUs as products of matrices and as plain convolutions."""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtrain.dtypes import wide
+
+NHWC = ("NHWC", "HWIO", "NHWC")
+# Output channels that have fast kernels, and columns that may make up as many.
+ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
+# Output channels up to which XLA:CPU computes the gradient of a kernel faster as JAX
+# writes it.
+FEW_FEATURES = 16
+# Channels from which bfloat16 products of patches are faster than convolutions, which
+# XLA:CPU computes in float32.
+MANY_CHANNELS = 64
+# Rows of patches in one product, and output pixels in one pass over some images: what
+# they read stays in the second-level cache.
+PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
+
+
+class Moves(NamedTuple):
+    """How a kernel moves over an image: strides and zero padding, of rows and columns.
+
+    Negative padding leaves out pixels of the image.
+    """
+
+    strides: tuple[int, int]
+    padding: tuple[tuple[int, int], tuple[int, int]]
+
+    def outputs(self, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
+        """Return the rows and columns of the output."""
+        rows, columns = (
+            (n + sum(pads) - k) // stride + 1
+            for n, k, stride, pads in zip(
+                size, kernel, self.strides, self.padding, strict=True
+            )
+        )
+        return rows, columns
+
+
+def is_product(kernel: Sequence[int], moves: Moves) -> bool:
+    """Return whether a convolution is a product of matrices: 1x1, not padded."""
+    return (*kernel[:2], *moves.padding[0], *moves.padding[1]) == (1, 1, 0, 0, 0, 0)
+
+
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Multiply matrices; bfloat16 is fast only where the result is float32."""
+    y = lax.dot(a, b, preferred_element_type=wide(a.dtype))
+    return y.astype(a.dtype)
+
+
+def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return the transposed `a` times `b`; fast where the right one is the wider."""
+    a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
+    if b.shape[1] >= a.shape[1]:
+        return lax.dot_general(a, b, (((0,), (0,)), ((), ())))
+    return lax.dot_general(b, a, (((0,), (0,)), ((), ()))).T
+
+
+def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax.Array:
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        moves.strides,
+        moves.padding,
+        dimension_numbers=NHWC,
+        feature_group_count=groups,
+    )
+
+
+def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
+    """Convolve; as products of patches, if these are faster.
+
+    So they are in bfloat16 of many channels, and of images smaller than the kernel: 512
+    channels of 2x2 pixels take a seventieth of the time.
+    """
+    size, (num, *image) = kernel.shape[:2], x.shape
+    rows, columns = moves.outputs(image[:2], size)
+    many = pays_as_patches(x.dtype, kernel.shape)
+    small = 0 < rows * columns < size[0] * size[1]
+    if not (many or small):
+        return _by_columns(x, kernel, moves)
+    at_once = math.gcd(max(1, PATCHES_AT_ONCE // (rows * columns)), num)
+    matrix = kernel.reshape(-1, kernel.shape[-1])
+    y = lax.map(
+        lambda x: as_bits(product(from_bits(make_patches(x, size, moves)), matrix)),
+        as_bits(x).reshape(num // at_once, at_once, *image),
+    )
+    return from_bits(y).reshape(num, rows, columns, -1)
+
+
+def pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
+    """Whether products of patches are faster than what XLA:CPU does in float32."""
+    return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
+
+
+def as_bits(x: jax.Array) -> jax.Array:
+    """View bfloat16 as integers, which XLA:CPU copies without a detour to float32."""
+    return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+
+def from_bits(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
+
+
+def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
+    """Convolve; where there are few channels, several columns of the output at once.
+
+    A kernel that holds itself once for each column, a stride further to the right each
+    time, makes as many times the features, which XLA:CPU computes faster, and the same
+    output in memory.
+    """
+    length, width, channels, features = kernel.shape
+    _, columns = moves.outputs(x.shape[1:3], (length, width))
+    least = -(-ENOUGH_FEATURES // features)
+    fits = [n for n in range(least, MANY_COLUMNS + 1) if columns % n == 0]
+    if max(channels, features) > FEW_FEATURES or not fits:
+        return plain(x, kernel, moves)
+    at_once, (down, right) = fits[0], moves.strides
+    spread = (at_once - 1) * right
+    copies = [
+        jnp.pad(kernel, ((0, 0), (i, spread - i), (0, 0), (0, 0)))
+        for i in range(0, spread + 1, right)
+    ]
+    whole = jnp.stack(copies, 3).reshape(length, width + spread, channels, -1)
+    y = plain(x, whole, Moves((down, right * at_once), moves.padding))
+    return y.reshape(*y.shape[:2], columns, features)
+
+
+def shifted(
+    x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
+) -> list[jax.Array]:
+    """Return what each element of a kernel meets, KH * KW times (N, HO, WO, C).
+
+    Args:
+      x: Images (N, H, W, C).
+      kernel: Rows and columns of the kernel.
+      moves: How it moves.
+      stored: Whether the padded images are stored, not computed for each slice again.
+    """
+    (top, _), (left, _) = moves.padding
+    (down, right), outputs = moves.strides, moves.outputs(x.shape[1:3], kernel)
+    height, width = (
+        (n - 1) * s + k for n, s, k in zip(outputs, moves.strides, kernel, strict=True)
+    )
+    x = pad(x, (top, height - x.shape[1] - top), (left, width - x.shape[2] - left))
+    if stored:
+        x = lax.optimization_barrier(x)
+    return [
+        x[
+            :,
+            i : i + height - kernel[0] + 1 : down,
+            j : j + width - kernel[1] + 1 : right,
+        ]
+        for i in range(kernel[0])
+        for j in range(kernel[1])
+    ]
+
+
+def pad(x: jax.Array, rows: tuple[int, int], columns: tuple[int, int]) -> jax.Array:
+    zero = jnp.zeros((), x.dtype)
+    return lax.pad(x, zero, ((0, 0, 0), (*rows, 0), (*columns, 0), (0, 0, 0)))
+
+
+def make_patches(x: jax.Array, kernel: Sequence[int], moves: Moves) -> jax.Array:
+    """Return the pixels under the kernel, (N * HO * WO, KH * KW * C)."""
+    patches = jnp.concatenate(shifted(x, kernel, moves), -1)
+    return patches.reshape(-1, patches.shape[-1])
+
+
+def convolve_depthwise(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
+    """Convolve each channel by itself: a sum of shifted images, image by image."""
+    dtype = wide(x.dtype)
+    taps = kernel.reshape(-1, kernel.shape[-1]).astype(dtype)
+
+    def one(image: jax.Array) -> jax.Array:
+        parts = shifted(image[None], kernel.shape[:2], moves)
+        products = [a.astype(dtype) * tap for a, tap in zip(parts, taps, strict=True)]
+        return reduce(jnp.add, products)[0].astype(x.dtype)
+
+    return lax.map(one, x)

@@ -1,0 +1,26 @@
+"""The best evaluation so far, whose checkpoint is kept."""
+
+from jaxtrain.trainer.callback import Callback, Evaluation
+from jaxtrain.trainer.run_state import RunState
+
+
+class BestCheckpoint(Callback):
+    """Remember the best evaluation, and have its step saved.
+
+    Of equal evaluations the last is the best, which has had more training.
+    """
+
+    def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
+        trainer, progress = run.trainer, run.progress
+        goal, timetable = trainer.best, trainer.timetable
+        if evaluation.split == "test" or evaluation.step < timetable.ranked_from:
+            return
+        value, best = evaluation.metrics[goal.metric], progress.best
+        known = best is not None and best["metric"] == goal.metric
+        old = best["value"] if best and known else None
+        if (old is not None and value == old) or goal.improves(value, old):
+            step, epoch = evaluation.step, timetable.epoch(evaluation.step)
+            found = {"step": step, "epoch": epoch, "metric": goal.metric}
+            progress.best = {**found, "value": value}
+            if trainer.config.checkpoint.keep_best > 0:
+                run.request_save()

@@ -1,0 +1,66 @@
+"""The lines of metrics: of training every so many steps, and of each evaluation."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.records.run_log import Interval
+from jaxtrain.trainer.callback import Callback, Evaluation
+from jaxtrain.trainer.calls import Call
+from jaxtrain.trainer.run_state import RunState
+from jaxtrain.trainer.telemetry import MachineSampler
+
+
+class MetricLines(Callback):
+    """Write metrics to the log of a run: its file, its writers and the screen."""
+
+    def on_start(self, run: RunState) -> None:
+        self._interval = Interval(run.progress.interval)
+        self._machine = MachineSampler(run)
+        # Sum and number of the losses that were told, and those up to `_mean_loss`.
+        self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
+
+    def on_metrics(self, run: RunState, call: Call) -> None:
+        self._interval.add(call.metrics)
+        if run.log.screen.wants_loss:
+            losses = jax.device_get(call.metrics["loss"])
+            run.log.screen.first_loss(float(losses[-1]))
+        if call.stop % run.trainer.timetable.log_every_steps == 0:
+            self._write(run, call.stop, call.finished)
+
+    def on_eval_start(self, run: RunState, split: str) -> None:
+        if split == "validation":
+            run.log.screen.trained(self._mean_loss(run))
+
+    def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
+        if evaluation.split == "test" and self._interval.values():
+            # The last steps, which fill no interval.
+            self._write(run, run.step, run.calls.finished)
+        told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
+        if evaluation.split == "test":
+            told = {"split": "test", "model_step": evaluation.step, **told}
+        run.log.write("eval", run.step, **told)
+
+    def on_save(self, run: RunState) -> None:
+        run.progress.interval = self._interval.values()
+
+    def _mean_loss(self, run: RunState) -> float | None:
+        """Return the mean loss of the steps since the last call, if any."""
+        before, num_before = self._counted
+        with run.clock.charging("other"):
+            self._counted = total, num = np.add(self._told, self._interval.losses())
+        return (total - before) / (num - num_before) if num > num_before else None
+
+    def _write(self, run: RunState, step: int, finished: float) -> None:
+        interval, self._interval = self._interval, Interval()
+        examples = interval.num_new * run.trainer.timetable.batch_size
+        speed = run.clock.speed(examples, finished)
+        run.log.write(
+            "train",
+            step,
+            **interval.summary(),
+            examples_per_second=speed,
+            **self._machine.sample(step - 1, speed),
+        )
+        self._told = self._told + interval.losses()

@@ -1,0 +1,81 @@
+"""Placement of a model on devices: meshes, copies, the order of arrays in memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxtrain.config import Config
+from jaxtrain.dtypes import wide
+from jaxtrain.engine.passes import eval_batch_size
+from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model
+from jaxtrain.models.copied import copied_paths
+from jaxtrain.parallel import cpu_devices, sharding
+from jaxtrain.parallel.copies import Copies
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.trainer.execution import Execution
+from jaxtrain.training.precision import Policy
+from jaxtrain.training.state import TrainState
+
+
+def make_meshes(
+    kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
+) -> list[Mesh]:
+    """Return the meshes of an execution, for batches of so many pixels."""
+    if devices is None:
+        micro, data = config.micro_batch_size, config.data
+        sizes = [
+            micro,
+            # Examples that are mixed with each other lie on one device.
+            micro // (data.repeats * data.augment.group),
+            eval_batch_size(data),
+            config.norm_groups if config.norm_groups > 1 else 0,
+        ]
+        devices = cpu_devices.choose(config.parallel, sizes, pixels)
+    return kind.make_meshes(config.parallel, devices)
+
+
+def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
+    """Return the copies to train with; None: XLA sums and gathers as is asked."""
+    asked = config.parallel.reduce_dtype
+    compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
+    summed = wide(params) if asked is None else jnp.dtype(asked)
+    # XLA sums in the dtype of the layers, which may be wide enough.
+    enough = asked is None and compute.itemsize >= summed.itemsize
+    if sharding.num_batch_shards(mesh) == 1 or enough or compute == params == summed:
+        return None
+    # Layers widen narrower weights by themselves: fewer bytes to gather.
+    gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
+    return Copies(mesh, copied_paths(model), gathered, summed)
+
+
+def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
+    """Return the order of kernels in memory; None: row by row.
+
+    So they stay on several devices, whose sums of gradients XLA lays out row by row: a
+    ResNet-50 on eight GPUs would move 2 % more bytes (docs/decisions.md).
+    """
+    if sum(mesh.size for mesh in meshes) > 1:
+        return None
+    return sharding.KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
+
+
+def place(
+    abstract: TrainState, layout: Layout, execution: Execution, config: Config
+) -> TrainState:
+    """Return the abstract state with its shardings, and its order in memory."""
+    formats, shardings = execution.formats(abstract)
+    model = layout.mesh.shape["model"]
+    if model > 1 and not sharding.splits_channels(shardings):
+        raise UserError(
+            f"parallel.model = {model} divides the channels of no layer of "
+            f"{config.model.name}"
+        )
+    return jax.tree.map(
+        lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
+        abstract,
+        formats,
+    )

@@ -1,0 +1,68 @@
+"""Records of a run: its data, its model and its versions."""
+
+import dataclasses
+from importlib import metadata
+from typing import Any
+
+import jaxtrain
+from jaxtrain.inference.description import Description
+from jaxtrain.models.blueprint import plain_spec
+from jaxtrain.trainer.programs import Programs
+from jaxtrain.trainer.setup import Setup
+
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of jaxtrain and of what it is built on."""
+    return {"jaxtrain": jaxtrain.__version__, **{n: _version(n) for n in LIBRARIES}}
+
+
+def _version(library: str) -> str:
+    """Return what its metadata say: a library may be there without them."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def describe_data(setup: Setup) -> dict[str, Any]:
+    """Return what is remembered of the data: is it the same when the run goes on?"""
+    facts = setup.splits.train.facts
+    names, digest = facts.get("class_names"), facts.get("digest")
+    return {
+        "source": setup.config.data.source,
+        "num_examples": {n: len(source) for n, source in setup.splits.named().items()},
+        "num_classes": facts.get("num_classes"),
+        "class_names": None if names is None else [str(name) for name in names],
+        "digest": None if digest is None else str(digest),
+    }
+
+
+def describe_model(setup: Setup, programs: Programs) -> Description:
+    """Return what there is to know of the model, to use it without its data."""
+    config = setup.config
+    crop_pct, interpolation, crop_mode = config.data.fit
+    return Description(
+        task=config.task,
+        task_options=config.task_options,
+        model=dataclasses.replace(
+            config.model, pretrained=None, pretrained_digest=None
+        ),
+        precision=config.precision,
+        image_shape=setup.splits.input_shape,
+        num_outputs=setup.task.num_outputs,
+        output_spec=plain_spec(setup.task.output_spec),
+        class_names=setup.task.class_names,
+        column_names=setup.task.column_names,
+        num_centres=setup.task.num_centres,
+        projection=setup.task.projection,
+        input=setup.splits.train.input,
+        mean=programs.mean,
+        std=programs.std,
+        crop_pct=crop_pct,
+        interpolation=interpolation,
+        crop_mode=crop_mode,
+        white_level=config.data.white_level,
+        sliding_size=config.data.sliding_size,
+    )

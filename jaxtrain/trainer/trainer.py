@@ -1,0 +1,296 @@
+"""A training run in parts: the first state, batches, a step, an evaluation."""
+
+import copy
+from collections.abc import Callable, Generator, Mapping
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain import keys
+from jaxtrain.config import Config
+from jaxtrain.data import loader
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch_specs import train_numbers
+from jaxtrain.data.loader import Dataset
+from jaxtrain.engine.passes import evaluate
+from jaxtrain.errors import UserError
+from jaxtrain.parallel import sharding
+from jaxtrain.tasks.base import Task, Values
+from jaxtrain.trainer.features import with_features
+from jaxtrain.trainer.pretrained import Start, first_weights, plan_start
+from jaxtrain.trainer.programs import Programs, augmented, make_programs
+from jaxtrain.trainer.setup import Setup, build_setup
+from jaxtrain.training.schedules import Schedule
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.base import Metrics
+
+
+class StepBatch(NamedTuple):
+    """The examples of one call of the training step.
+
+    Attributes:
+      start: Number of steps before the call.
+      num_steps: Number of steps of the call.
+      arrays: `index` of the examples and, unless they lie in `data`, `image` and
+        `target`: (num_steps, B, ...) each, on the devices.
+      data: Arrays of the whole training split on the devices; {} if it is streamed.
+    """
+
+    start: int
+    num_steps: int
+    arrays: Batch
+    data: Any
+
+    @property
+    def stop(self) -> int:
+        """Number of steps after the call."""
+        return self.start + self.num_steps
+
+
+class Trainer(Setup):
+    """A run of a config: model, data and compiled programs. It never changes.
+
+    Data are opened and checked at once; they are loaded, and programs compiled, when
+    they are first used. Each part may be used alone:
+
+        trainer = jaxtrain.Trainer(config)
+        state = trainer.init()
+        for batch in trainer.batches(start=0, stop=100):
+            state, metrics = trainer.step(state, batch)
+        trainer.evaluate(state, "validation")
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        schedule: Schedule | None = None,
+        workdir: Path | None = None,
+    ):
+        """Check a config against its data, the model and the devices.
+
+        Args:
+          config: Config of the run.
+          schedule: Learning rate by the step. Defaults to that of the config.
+          workdir: Folder that may hold the run already, whose settled values count.
+
+        Raises:
+          UserError: A name is unknown, or data, model, batch and devices do not fit.
+        """
+        vars(self).update(vars(build_setup(config, schedule, workdir=workdir)))
+
+    @cached_property
+    def programs(self) -> Programs:
+        """Compiled functions, and the data that they read."""
+        return make_programs(self)
+
+    @cached_property
+    def pretrained(self) -> Start | None:
+        """Trained weights to begin with, compared with the model; None: there are none.
+
+        Raises:
+          UserError: They do not fit.
+        """
+        return plan_start(self)
+
+    @cached_property
+    def root_key(self) -> jax.Array:
+        """Key of `config.seed`, from which all randomness of the run comes."""
+        make = jax.jit(
+            keys.root_key,
+            static_argnums=0,
+            out_shardings=sharding.replicated(self.mesh),
+        )
+        return make(self.config.seed)
+
+    def init(self) -> TrainState:
+        """Create the state before the first step, sharded from the start."""
+        return self.begin()[0]
+
+    def begin(self) -> tuple[TrainState, str | None]:
+        """Create the first state; name the weights that it begins with, if any."""
+        weights, told = first_weights(self, self.programs, self.pretrained)
+        return self.programs.begin(weights), told
+
+    def keeping_features(self, state: TrainState) -> "Trainer":
+        """Compute what frozen layers make of the images once, if they never change.
+
+        Args:
+          state: State with the weights of the frozen layers.
+
+        Returns:
+          A trainer whose steps begin behind these layers, where that is possible.
+        """
+        programs = with_features(self, self.programs, state)
+        if programs is self.programs:
+            return self
+        other = copy.copy(self)
+        vars(other)["programs"] = programs
+        return other
+
+    def batches(
+        self, start: int = 0, stop: int | None = None
+    ) -> Generator[StepBatch, None, None]:
+        """Yield the batches of steps, a function of the seed and the step alone.
+
+        Args:
+          start: Number of steps before the first.
+          stop: Number of steps after the last. Defaults to those of the config.
+        """
+        config, programs, timetable = self.config, self.programs, self.timetable
+        train_set, total = programs.train_set, timetable.total_steps
+        stop = total if stop is None else stop
+        if stop > total:
+            raise UserError(f"stop = {stop}: the run of this config has {total} steps")
+        read = loader.train_batches(
+            config.data, train_set, self.mesh, programs.order, start, stop
+        )
+        sizes = timetable.call_sizes(start, config.train.steps_per_call, stop)
+        fed = loader.feed(read, sizes, self.mesh, timetable.batch_size)
+        try:
+            for num_steps, arrays in fed:
+                yield StepBatch(start, num_steps, arrays, train_set.on_device)
+                start += num_steps
+        finally:
+            fed.close()
+            read.close()
+
+    def put(self, batch: Mapping[str, Any], step: int = 0) -> StepBatch:
+        """Put a batch of your own onto the devices, for one step.
+
+        Args:
+          batch: `image`, uint8 (B, H, W, C), and `target`, as the source stores them;
+            and `index`, (B,), the numbers of the examples, which augmentation depends
+            on. Defaults to 0, 1, ... Of several processes each gives its own rows.
+          step: Number of steps before this one.
+
+        Raises:
+          UserError: An array is missing.
+        """
+        numbers = {"index": np.arange(len(batch["image"]))}
+        arrays = {**numbers, **batch}
+        for name in ("target", *train_numbers(self.config.data)):
+            if name not in arrays:
+                raise UserError(f"a batch of this config needs {name!r}")
+        arrays = jax.tree.map(lambda x: np.asarray(x)[None], arrays)
+        for name in train_numbers(self.config.data):
+            arrays[name] = arrays[name].astype(np.int32)
+        size = self.timetable.batch_size
+        return StepBatch(step, 1, sharding.put_batch(self.mesh, arrays, size), {})
+
+    def prepare(self, batch: StepBatch) -> Batch:
+        """Return the examples of a batch as the model sees them in training.
+
+        Returns:
+          `image`, augmented and normalised, and `target`: (num_steps, B, ...) each.
+        """
+        at = [phase.start for phase in self.phases if phase.start <= batch.start][-1]
+        root, first = self.root_key, np.int32(batch.start)
+        return self._preparing[at](batch.data, batch.arrays, root, first)
+
+    @cached_property
+    def _preparing(self) -> dict[int, Callable[..., Batch]]:
+        programs, dtype = self.programs, self.policy.compute_dtype
+
+        def of(preprocess: Any) -> Callable[..., Batch]:
+            def prepare(data: Any, batches: Batch, root: Any, first: Any) -> Batch:
+                num_steps = len(jax.tree.leaves(batches)[0])
+                each = [jax.tree.map(itemgetter(i), batches) for i in range(num_steps)]
+                found = [
+                    preprocess(data, batch, root, first + i)
+                    for i, batch in enumerate(each)
+                ]
+                return jax.tree.map(lambda *x: jnp.stack(x), *found)
+
+            return jax.jit(prepare)
+
+        return {
+            phase.start: of(augmented(self, phase, programs.mean, programs.std, dtype))
+            for phase in self.phases
+        }
+
+    def step(self, state: TrainState, batch: StepBatch) -> tuple[TrainState, Metrics]:
+        """Take the steps of a batch; the arrays of `state` are given up.
+
+        Returns:
+          The new state, and metrics, (num_steps,) each, on the devices.
+        """
+        train = self.programs.train_at(batch.start)
+        beside = self.programs.beside
+        return train(state, self.root_key, batch.data, batch.arrays, **beside)
+
+    def evaluate(
+        self,
+        state: TrainState,
+        split: str = "validation",
+        *,
+        task: Task | None = None,
+        renew: bool = True,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Values | None:
+        """Evaluate a state on a split, each example exactly once.
+
+        Args:
+          state: State whose weights are evaluated: their average, if it has one.
+          split: `validation` or `test`.
+          task: Task whose metrics are computed. Defaults to that of the run.
+          renew: Whether to compute batch-norm statistics of averaged weights anew, as
+            `renewed` does, before.
+          should_stop: Asked between batches; True ends the evaluation.
+
+        Returns:
+          `loss`, the metrics of the task, and `num_examples`; None if it was stopped.
+
+        Raises:
+          UserError: There is no such split.
+        """
+        if renew:
+            state = self.renewed(state, int(state.step))
+        return evaluate(
+            self.programs.eval,
+            self.programs.zero_sums,
+            state,
+            self.dataset(split),
+            self.config.data,
+            self.mesh,
+            task or self.task,
+            should_stop,
+        )
+
+    def renewed(self, state: TrainState, step: int) -> TrainState:
+        """Compute the batch-norm statistics of averaged weights that have none.
+
+        Args:
+          state: State after `step` steps.
+          step: Number of completed steps.
+        """
+        statistics, average = self.programs.statistics, self.average
+        if statistics is None or average is None or not average.recomputes(step):
+            return state
+        return statistics.of(state, step)
+
+    def dataset(self, split: str) -> Dataset:
+        """Return a split.
+
+        Args:
+          split: `train`, `validation` or `test`.
+
+        Raises:
+          UserError: There is no such split.
+        """
+        programs = self.programs
+        splits = {
+            "train": programs.train_set,
+            "validation": programs.validation_set,
+            "test": programs.test_set,
+        }
+        found = splits.get(split)
+        if found is None:
+            known = ", ".join(name for name, x in splits.items() if x is not None)
+            raise UserError(f"split = {split!r}: the data have {known}")
+        return found

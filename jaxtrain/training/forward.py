@@ -1,0 +1,70 @@
+"""Forward passes of a model: in a training step, and as it is evaluated."""
+
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh
+
+from jaxtrain.config.train import Remat
+from jaxtrain.models import CONVOLUTIONS, folding
+from jaxtrain.models.copied import use_copies
+from jaxtrain.parallel.copies import Copies
+from jaxtrain.training.frozen import NOTHING, Frozen
+from jaxtrain.training.state import split_model
+
+
+def apply_model(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: Any,
+    key: jax.Array | None = None,
+    part: slice = slice(None),
+    frozen: Frozen = NOTHING,
+    copies: Copies | None = None,
+    remat: Remat = "none",
+    cpus: Mesh | None = None,
+    training: bool = True,
+) -> tuple[Any, Any]:
+    """Apply a model, or some of its pieces, in a step: the output and the new state.
+
+    `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
+    evaluated, and of what `copies` says the parameters are copies. On a
+    mesh of `cpus` that share the batch alone it has the convolutions of `CONVOLUTIONS`.
+    Without `training` it computes as it is evaluated, and its state stays.
+    """
+    model = nnx.merge(graphdef, params, model_state, copy=True)
+    model.train() if training else model.eval()
+    frozen.switch(model)
+    if copies is not None:
+        use_copies(model, copies.mesh)
+    if cpus is not None and "cpu" in CONVOLUTIONS:
+        CONVOLUTIONS["cpu"](model, cpus)
+    y = model(x, part=part, key=key, remat=remat, tied=not frozen.layers)
+    return y, split_model(model)[2]
+
+
+def predict(
+    graphdef: Any,
+    params: Any,
+    model_state: Any,
+    x: Any,
+    part: slice = slice(None),
+    mesh: Mesh | None = None,
+) -> Any:
+    """Apply a model, or some of its pieces, as it is evaluated.
+
+    On a mesh where that pays norms are folded into convolutions (see
+    `jaxtrain.models.folding`); None leaves them as they are.
+    """
+
+    def function(weights: Any, x: Any) -> Any:
+        model = nnx.merge(graphdef, *weights, copy=True)
+        model.eval()
+        return model(x, part=part)
+
+    weights = params, model_state
+    if mesh is not None and folding.pays(mesh):
+        return folding.fold_norms(function, weights, x)
+    return function(weights, x)

@@ -1,0 +1,125 @@
+"""The objective of a step, as a function of the trained parameters."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxtrain.data.batch import Batch
+from jaxtrain.data.normalization import Normalization
+from jaxtrain.parallel.sharding import Layout
+from jaxtrain.tasks.base import Task
+from jaxtrain.training.forward import apply_model
+from jaxtrain.training.frozen import merge
+from jaxtrain.training.methods.base import Objective
+from jaxtrain.training.phase import Phase
+from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.base import Metrics, overrides
+
+
+@dataclass(frozen=True)
+class MakeObjective:
+    """Makes the objective of each step of a phase.
+
+    Attributes:
+      task: Task of the run.
+      graphdef: Structure of the model.
+      phase: Phase of the steps.
+      layout: Layout of the run.
+      part: Pieces of the model that the images go into.
+      normalization: Statistics that the images are normalised with.
+    """
+
+    task: Task
+    graphdef: Any
+    phase: Phase
+    layout: Layout
+    part: slice
+    normalization: Normalization
+
+    def __call__(
+        self, state: TrainState, rest: Any, scale: jax.Array, beside: Any = None
+    ) -> Objective:
+        """Make the objective of a step.
+
+        Args:
+          state: State before the step.
+          rest: Parameters that are not trained, as `layout.trained_params` has them.
+          scale: Factor on the loss.
+          beside: Arrays that the method reads beside the model.
+        """
+        task = self.task
+        average = self._trained_average(state) if task.reads_average else None
+        forward = partial(self._forward, rest)
+
+        def averaged(
+            model_state: Any, images: Any, key: jax.Array, *, training: bool
+        ) -> tuple[Any, Any]:
+            assert average is not None, "a task says that it reads the average"
+            weights = jax.lax.stop_gradient(average)
+            return forward(weights, model_state, images, key, training=training)
+
+        def losses(
+            params: Any,
+            model_state: Any,
+            batch: Batch,
+            key: jax.Array,
+            *,
+            training: bool = True,
+        ) -> tuple[jax.Array, Metrics, Any]:
+            def of_images(images: Any, key: jax.Array, *, average: bool = False) -> Any:
+                apply = averaged if average else partial(forward, params)
+                return apply(model_state, images, key, training=training)
+
+            return task.objective(of_images, batch, key)
+
+        return Objective(
+            losses,
+            scale,
+            self.normalization,
+            partial(self._whole, state),
+            self.layout.norm_of_whole,
+            task,
+            forward,
+            beside,
+        )
+
+    def _forward(
+        self,
+        rest: Any,
+        params: Any,
+        model_state: Any,
+        images: Any,
+        key: jax.Array,
+        *,
+        training: bool = True,
+    ) -> tuple[Any, Any]:
+        return apply_model(
+            self.graphdef,
+            merge(params, rest),
+            model_state,
+            images,
+            key,
+            part=self.part,
+            frozen=self.phase.frozen,
+            copies=self.layout.copies,
+            remat=self.phase.remat,
+            cpus=self.layout.cpus,
+            training=training,
+        )
+
+    def _whole(self, state: TrainState, grads: Any) -> Any:
+        grads = self.layout.whole_grads(grads)
+        for transform in self.phase.transforms:
+            if overrides(transform, "project"):
+                extra = self.layout.whole_params(state.extras[transform.name])
+                grads = transform.project(grads, extra)
+        return grads
+
+    def _trained_average(self, state: TrainState) -> Any:
+        """Return the average of the trained parameters, in their dtypes."""
+        average = jax.tree.map(
+            lambda x, p: x.astype(p.dtype), state.eval_params, state.params
+        )
+        return self.phase.frozen.part(self.layout.trained_params(average))[0]
