@@ -28,7 +28,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.models import CONVOLUTIONS
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.trainer.setup import build_setup
 
 # Name -> images, examples a batch, model, precision.

@@ -27,7 +27,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.trainer.records import versions
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.state import as_dict

@@ -69,7 +69,7 @@ def look(store: Files, splits: NamedSplits, out: Path) -> None:
     """Check the images, as the command does."""
     data = DataConfig(source="digits", image_size=224, validation_fraction=0.0)
     opened = mock.patch(
-        "jaxtrain.data.sources.open_store", return_value=(store, splits)
+        "jaxtrain.data.opening.open_store", return_value=(store, splits)
     )
     with opened:
         check(Config(data=data), out, sized=True)

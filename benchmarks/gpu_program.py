@@ -37,10 +37,10 @@ from jaxtrain.config import (
 )
 from jaxtrain.models import folding
 from jaxtrain.parallel.device_memory import peak_bytes
-from jaxtrain.performance.measure import compile_evaluation, compile_step
-from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
+from jaxtrain.plugins.plan.measure import compile_evaluation, compile_step
+from jaxtrain.plugins.plan.program import Instruction, read_program
 from jaxtrain.plugins.plan.targets import Target, parse_target
 from jaxtrain.trainer.records import versions
 from jaxtrain.trainer.setup import build_setup

@@ -31,6 +31,7 @@ from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig, replace
 from jaxtrain.data import ahead, canvas, images, loader, sources
+from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.files import MODES, ImageFile, StoredFile
 from jaxtrain.data.images import Fit
 from jaxtrain.data.stores import ArrayStore
@@ -121,7 +122,7 @@ class Pipeline:
         )
         self.mesh = make_mesh(ParallelConfig())
         splits = sources.load(self.config, 0)
-        self.train, _, _ = loader.make_datasets(splits, self.mesh, False, 0.0)
+        self.train, _, _ = make_datasets(splits, self.mesh, False, 0.0)
         self.order = loader.make_order(self.config, self.train.source, 0)
 
     def __call__(self) -> int:

@@ -32,8 +32,8 @@ from jaxtrain.config.train import Remat
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import nvidia_gpus
-from jaxtrain.performance.measure import run_steps, watched_bytes
 from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import run_steps, watched_bytes
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.training import precision as precision_lib
 from jaxtrain.trees import num_bytes

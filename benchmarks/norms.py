@@ -21,7 +21,7 @@ from pairs import tell_each
 
 from jaxtrain.config import Config, OptimizerConfig
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import create_inputs, lower_step
+from jaxtrain.plugins.plan.measure import create_inputs, lower_step
 from jaxtrain.trainer.setup import build_setup
 
 STEPS, RATE = 12, 0.01

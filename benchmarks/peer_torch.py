@@ -38,7 +38,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.weights.names import LEAVES
 from jaxtrain.own import allow
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trees import by_path
 

@@ -36,9 +36,9 @@ from jaxtrain.config import (
 )
 from jaxtrain.models.small import ConvNet
 from jaxtrain.parallel import devices
-from jaxtrain.performance.collectives import summarize
-from jaxtrain.performance.measure import compile_step, create_inputs
-from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan.collectives import summarize
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
+from jaxtrain.plugins.plan.program import read_program
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import split_model
 

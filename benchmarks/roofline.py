@@ -31,9 +31,9 @@ from pairs import Seconds, relate, take_turns, tell_each, timed
 from jaxtrain.config import Config
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
-from jaxtrain.performance.measure import compile_step, create_inputs
 from jaxtrain.plugins.plan.bounds import bound
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
+from jaxtrain.plugins.plan.measure import compile_step, create_inputs
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.precision import Policy

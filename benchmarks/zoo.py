@@ -39,7 +39,7 @@ def count(name: str) -> dict[str, int]:
     from jaxtrain import own
     from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
     from jaxtrain.parallel.device_memory import peak_bytes
-    from jaxtrain.performance.measure import compile_step
+    from jaxtrain.plugins.plan.measure import compile_step
     from jaxtrain.trainer.setup import build_setup
     from jaxtrain.training.forward import predict
     from jaxtrain.training.state import num_params

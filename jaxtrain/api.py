@@ -1,4 +1,4 @@
-"""What scripts and notebooks call: a run, as the command line carries it out."""
+"""Runs for scripts and notebooks, as the command line carries them out."""
 
 import os
 import signal
@@ -38,7 +38,6 @@ def train(
     `checkpoint.grace_seconds`, ends the process.
 
     Args:
-      config: Config of the run.
       workdir: Folder of the run; resumed if it holds a run of this config.
       fresh: Whether to move an old run in `workdir` aside and start anew.
       resume_step: Checkpoint to go back to. Defaults to the newest.

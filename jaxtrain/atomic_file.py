@@ -24,9 +24,6 @@ def write(path: Path, content: str | bytes) -> None:
     """Replace a file in one move, once its content is on the disk.
 
     A kill or a loss of power leaves the old file or the new one.
-
-    Raises:
-      OSError: It could not be written.
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -41,7 +38,6 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
     Args:
       path: Path to replace: a file or nothing; for a folder, nothing or an empty one.
-      folder: Whether to make a folder.
 
     Raises:
       OSError: It could not be written, or the path is no regular file.
@@ -65,11 +61,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, without changing what is there.
-
-    Raises:
-      OSError: It cannot.
-    """
+    """Check that a file can be written, without changing what is there."""
     _check_target(path, folder=False)
     temporary = _temporary_path(path)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -103,7 +95,6 @@ def _temporary_path(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    """Return the start of the temporary names of a path on this machine."""
     # Each machine has process numbers of its own.
     machine = socket.gethostname().replace("/", "-")
     return f".{path.name[:_NAME_LENGTH]}.{machine}-"

@@ -109,7 +109,6 @@ def parse(name: str, words: list[str]) -> Any:
 
 
 def _by_subject() -> dict[str, list[str]]:
-    """Return the commands by heading: those of the core, which have none, first."""
     found = {"": [*COMMANDS.core]}
     for plugin, names in COMMANDS.brought():
         found.setdefault(plugin.subject, []).extend(names)
@@ -117,7 +116,7 @@ def _by_subject() -> dict[str, list[str]]:
 
 
 def _meaning(name: str) -> str | None:
-    """Return what a command does; why there is none, if it cannot be imported."""
+    """Return the summary of a command, or the reason why it cannot be imported."""
     try:
         return options_of(load(name)).__doc__
     except UserError as error:
@@ -125,11 +124,7 @@ def _meaning(name: str) -> str | None:
 
 
 def load(name: str) -> Any:
-    """Import the module of a command.
-
-    Raises:
-      UserError: there is no such command.
-    """
+    """Import the module of a command."""
     if name not in COMMANDS:
         meant = nearest(name, COMMANDS, "; did you mean {!r}?")
         raise UserError(

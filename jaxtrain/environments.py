@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a Python is that has some libraries.
+    """A Python environment that has some libraries.
 
     Attributes:
       libraries: Modules, of which one is enough.
@@ -37,11 +37,7 @@ class Environment:
         )
 
     def find(self) -> Path:
-        """Return its Python: this one, if it has the libraries.
-
-        Raises:
-          UserError: There is none.
-        """
+        """Return its Python: this one, if it has the libraries."""
         if any(importlib.util.find_spec(name) for name in self.libraries):
             return Path(sys.executable)
         given = os.environ.get(self.variable)

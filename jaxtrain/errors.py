@@ -64,18 +64,12 @@ class Interrupted(BaseException):
 
 
 def nearest(
-    name: str,
-    known: Iterable[str],
-    text: str = "; perhaps you meant {}",
-    num: int = 1,
+    name: str, known: Iterable[str], text: str = "; perhaps you meant {}", num: int = 1
 ) -> str:
     """Return the end of a message on an unknown name: what may be meant.
 
     Args:
-      name: as the user wrote it.
-      known: the names there are.
       text: words the hint; {} stands for the names.
-      num: of names at most, joined by "or".
 
     Returns:
       The hint, or nothing if no known name is near.

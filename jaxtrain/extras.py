@@ -43,7 +43,6 @@ def _is_here(folder: Path) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """Return a path, relative if it lies in the current folder."""
     try:
         return str(path.relative_to(os.getcwd()))
     except (OSError, ValueError):

@@ -16,7 +16,6 @@ def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
     """Open a regular file that is changed in place; return its descriptor.
 
     Args:
-      path: Path of the file.
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
       only_name: Whether to refuse a file with several names (hard links), which may be
         a file of elsewhere, or its copy in a backup.

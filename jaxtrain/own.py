@@ -57,7 +57,7 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Return what is allowed and refused, for `hand_over` in a process of ours."""
+    """Return the decisions so far, for `hand_over` in a process of ours."""
     return dict(_decided)
 
 
@@ -80,7 +80,6 @@ def load(field: str, reference: str) -> Any:
     data workers find it, too.
 
     Args:
-      field: its path, for messages.
       reference: `path/to/file.py:name`, from the current folder, or
         `package.module:name`.
 
@@ -124,7 +123,7 @@ def no_exit() -> Iterator[None]:
 
 
 def reference(part: Any) -> str:
-    """Return where an object lies that a recipe holds: configs are written as JSON.
+    """Return the reference of an object of a recipe: configs are written as JSON.
 
     Raises:
       UserError: it has no name at the top of a file.

@@ -71,7 +71,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
 def given_options(
     config: Any, section: str, options: Iterable[str], name: str, takes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return those of the options of a section of the config that are not None.
+    """Return the options of a section of the config that are not None.
 
     Raises:
       UserError: one is set that `name` does not take.
@@ -97,11 +97,7 @@ def check_no_options(section: str, name: str, options: Mapping[str, Any]) -> Non
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a part; if it is the user's own, check first that it takes what it gets.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Call a part; if it is the user's own, check first that it takes what it gets."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)

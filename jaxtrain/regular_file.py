@@ -22,7 +22,6 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
     """Open a regular file for reading; links are followed.
 
     Args:
-      path: Path of the file.
       max_bytes: Largest size in bytes; None sets no limit.
 
     Raises:
@@ -48,11 +47,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 
 
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-      OSError: See `open_regular`.
-    """
+    """Return the content of a regular file."""
     with open_regular(path, max_bytes) as file:
         # No more than its size: the memory is allocated before it is read.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
@@ -82,7 +77,6 @@ def check_folder(
     For libraries that open files themselves.
 
     Args:
-      folder: Folder to look through.
       above: Device and inode of each folder that it lies in, where links may lead to.
 
     Raises:
@@ -107,9 +101,6 @@ def make_private(folder: str | os.PathLike[str]) -> bool:
 
     Private means that the folder, and a link to it, belong to the effective user, and
     that nobody else can write into it.
-
-    Raises:
-      OSError: It cannot be created.
     """
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with contextlib.suppress(FileExistsError):

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where an instruction belongs to.
+    """Place of an instruction in the model or the step.
 
     Attributes:
       name: Path of a layer, or name of another part of a step.

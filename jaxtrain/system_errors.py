@@ -88,7 +88,6 @@ def remedy(number: int | None, otherwise: str = SPACE) -> str:
     """Advice, as an imperative, after an error of the system.
 
     Args:
-      number: Number of the error (errno).
       otherwise: Advice for any that is not known.
     """
     if number == errno.EMFILE:

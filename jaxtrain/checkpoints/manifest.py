@@ -33,14 +33,12 @@ def make(
     metrics: dict[str, Any] | None,
     run: RunId,
 ) -> dict[str, Any]:
-    """Return what to save with a state.
+    """Make the JSON to save with a state.
 
     Args:
-      state: Nested dicts of arrays.
       sums: Digests of the arrays, by path.
       info: Values that JSON can hold.
       metrics: Metrics of the validation split; None if this step was not evaluated.
-      run: Run of the state.
     """
     arrays = _describe(state, sums)
     found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
@@ -67,7 +65,6 @@ def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
 
     Raises:
       DamagedError: It cannot be read, or is not what was saved.
-      OSError: It could not be written.
     """
     replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
 
@@ -76,8 +73,6 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     """Read the manifest of a step.
 
     Args:
-      directory: Folder of the checkpoints.
-      step: Number of a committed step.
       run: Run that the step must belong to. None accepts any.
 
     Raises:

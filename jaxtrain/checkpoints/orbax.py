@@ -49,7 +49,6 @@ def write(folder: Path, state: Any, info: dict[str, Any]) -> None:
 
     Args:
       folder: Folder of the checkpoint, which must not be there.
-      state: Nested dicts and named tuples of NumPy arrays.
       info: Values that JSON can hold, which `read_info` reads back.
 
     Raises:
@@ -103,20 +102,12 @@ def load(folder: Path) -> Any:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the JSON that was saved with a state.
-
-    Raises:
-      Exception: it is not there, or cannot be read.
-    """
+    """Return the JSON that was saved with a state."""
     return dict(_metadata(folder)[_INFO])
 
 
 def replace_info(folder: Path, info: dict[str, Any]) -> None:
-    """Replace the JSON of a committed checkpoint; a kill leaves the old or the new.
-
-    Raises:
-      OSError: It could not be written, or lies outside of the workdir.
-    """
+    """Replace the JSON of a committed checkpoint; a kill leaves the old or the new."""
     path = folder / METADATA
     links.check_inside(folder, folder.parent.parent)
     content = {**_metadata(folder), _INFO: info}
@@ -129,7 +120,6 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _handler(processes: options.MultiprocessingOptions) -> ocp.PyTreeCheckpointHandler:
-    """Return what writes and reads trees of NumPy arrays."""
     # Nobody writes to the arrays meanwhile: Orbax need not copy them once more.
     arrays = ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
     # The faster format for the small states of CNNs (docs/decisions.md).

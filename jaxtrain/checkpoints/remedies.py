@@ -12,11 +12,7 @@ SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def remedy_of(error: CheckpointError) -> str:
-    """Advice, as an imperative, after a save that failed.
-
-    Args:
-      error: As `Checkpoints` raised it, from its cause.
-    """
+    """Advice, as an imperative, after a save that failed."""
     cause, number = error.__cause__, _number(error)
     if number is not None:
         return remedy(number, DISK)

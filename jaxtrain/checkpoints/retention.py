@@ -1,7 +1,4 @@
-"""Which checkpoints stay, and do they fit on the disk.
-
-The newest stay, the best, every so many, and one that is good.
-"""
+"""Retention of checkpoints, and the space that they take on the disk."""
 
 import errno
 import logging
@@ -33,7 +30,6 @@ class Retention:
     no more than a small part of the time. At the end the last step is read.
 
     Args:
-      config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
       verify: Function that reads a step back, and raises DamagedError if it is not what
         was saved.
@@ -121,7 +117,6 @@ def kept(
 
     Args:
       metrics: Validation metrics by step; None if a step was not evaluated.
-      config: Number of steps to keep.
       best: Goal that ranks the steps; None keeps none as the best.
     """
     steps = sorted(metrics)
@@ -146,7 +141,7 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 
 
 def num_copies(config: CheckpointConfig) -> int:
-    """Return how many checkpoints may lie on the disk at once.
+    """Return the largest number of checkpoints on the disk at once.
 
     They are those kept, the last one read back and one that is being written.
     """

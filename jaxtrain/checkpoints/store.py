@@ -46,7 +46,6 @@ class Checkpoints:
     must call the methods at the same places, but for `listed` and `committed`.
 
     Args:
-      config: Numbers of steps to keep.
       best: Goal that ranks their evaluations; None keeps none as the best.
       run: Run that they belong to; a step of another one is refused.
       read_only: Whether to leave the save of a live run alone.
@@ -104,7 +103,6 @@ class Checkpoints:
         """Copy the arrays, and leave the rest of the save to the background.
 
         Args:
-          state: Nested dicts of arrays.
           info: Values that JSON can hold.
           metrics: Validation metrics, which rank the checkpoints.
 
@@ -309,7 +307,6 @@ def _agreed() -> Iterator[None]:
 
 
 def _put(state: Any, abstract_state: Any) -> Any:
-    """Put NumPy arrays onto devices, as an abstract state of the same paths says."""
     arrays = by_path(state)
     return jax.tree_util.tree_map_with_path(
         lambda path, wanted: put_like(arrays[path_name(path)], wanted), abstract_state

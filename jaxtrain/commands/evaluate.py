@@ -110,7 +110,7 @@ def _views(arguments: EvaluateArguments, config: Config) -> str | None:
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
     """Write a result, and the temperature if one was fitted."""
-    from jaxtrain.records.workdir import write_digested
+    from jaxtrain.json_files.write import write_digested
 
     files = {out: result}
     if result["temperature"] is not None:

@@ -42,10 +42,10 @@ class FindLrArguments:
 def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     """Print the learning rate; write the losses and their picture."""
     from jaxtrain.inference.trust import trust_recipe
+    from jaxtrain.json_files.write import write_json
     from jaxtrain.parallel import devices
     from jaxtrain.records.run_log import show_table
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.records.workdir import write_json
     from jaxtrain.tools import find_lr
 
     if not 0 < arguments.start < arguments.end <= LARGEST:

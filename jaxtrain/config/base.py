@@ -1,18 +1,10 @@
-"""What every section of the schema is made of: checked, frozen dataclasses."""
+"""Sections of the schema: checked, frozen dataclasses."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Literal,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -137,7 +129,6 @@ class Section:
     def _all(
         self, names: Iterable[str], good: Callable[[Any], bool], expected: str
     ) -> None:
-        """Check fields; one that is None is not set."""
         for name in names:
             value = getattr(self, name)
             self._check(name, value is None or good(value), expected)
@@ -181,8 +172,6 @@ def typed_options(
     Args:
       kind: Options that the part declares.
       given: Options by name, as `task_options` of a config.
-      name: Name of the part, such as the task, for messages.
-      field: Field of the config that has the options.
 
     Raises:
       UserError: The part does not take one, or a value does not fit.

@@ -7,7 +7,7 @@ from jaxtrain.config.base import Section
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig(Section):
-    """What is saved to go on from, how often, and how long it is kept."""
+    """Checkpoints: how often they are saved, and how long they are kept."""
 
     # Epochs between checkpoints; default: 1. One is always saved at the end.
     every_epochs: float | None = None

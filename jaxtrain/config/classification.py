@@ -36,23 +36,18 @@ COMBINATIONS = (
         "both make up for classes with few images",
         "leave one of them out",
     ),
-    Incompatible(
-        option("train", "logit_adjustment"),
-        choice("data", "sampling", "balanced"),
-        "balanced sampling takes all classes as often already",
-        "leave one of them out",
-    ),
-    Incompatible(
-        choice("train", "class_weights", "effective_number"),
-        choice("data", "sampling", "balanced"),
-        "balanced sampling takes all classes as often already",
-        "leave one of them out",
-    ),
-    Incompatible(
-        choice("train", "class_weights", "balanced"),
-        choice("data", "sampling", "balanced"),
-        "balanced sampling takes all classes as often already",
-        "leave one of them out",
+    *(
+        Incompatible(
+            feature,
+            choice("data", "sampling", "balanced"),
+            "balanced sampling takes all classes as often already",
+            "leave one of them out",
+        )
+        for feature in (
+            option("train", "logit_adjustment"),
+            choice("train", "class_weights", "effective_number"),
+            choice("train", "class_weights", "balanced"),
+        )
     ),
 )
 

@@ -69,9 +69,10 @@ def option(section: str, *names: str) -> Feature:
     return Feature(section, names)
 
 
-def choice(section: str, name: str, value: str) -> Feature:
-    """Return the use of one value of a field."""
-    return Feature(section, (name,), f"= {value}", lambda found: found == value)
+def choice(section: str, name: str, *values: str) -> Feature:
+    """Return the use of one of some values of a field."""
+    when = f"= {' or '.join(values)}"
+    return Feature(section, (name,), when, lambda found: found in values)
 
 
 def own_part(section: str, name: str) -> Feature:

@@ -1,167 +1,29 @@
 """The section `data`: source, splits, size, batches."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.base import DATA_PLACE, PER_PROCESS, Options, Section, row_of
 from jaxtrain.config.combinations import (
-    Feature,
-    Incompatible,
-    Needs,
     check,
-    choice,
-    option,
+)
+from jaxtrain.config.data_combinations import (
+    COMBINATIONS,
+    CROP_MODE,
+    CROP_PCT,
+    INTERPOLATION,
 )
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.errors import UserError
 
-# How images are made smaller, unless the config or pretrained weights say.
-CROP_PCT: Final = 0.875
-INTERPOLATION: Final = "bilinear"
-CROP_MODE: Final = "center"
-
-RESIZED = option("data", "image_size")
-
-
-def _source(*forms: str) -> Feature:
-    """Return the use of sources of these forms, such as `tfds:NAME`."""
-    kinds = tuple(form.partition(":")[0] + ":" for form in forms)
-    when = f"= {' or '.join(forms)}"
-    return Feature("data", ("source",), when, lambda source: source.startswith(kinds))
-
-
-def _other(name: str, usual: float | str) -> Feature:
-    """Return the use of a field that has a value, and another than the usual one."""
-    when = f"other than {usual}"
-    return Feature("data", (name,), when, lambda value: value not in (None, usual))
-
-
-COMBINATIONS = (
-    Incompatible(
-        choice("data", "cache", "device"),
-        Feature("data", ("workers",), "above 0", bool),
-        "workers decode streamed images only",
-        "set data.workers to 0 or data.cache to stream",
-    ),
-    Needs(option("data", "data_dir"), _source("tfds:NAME"), "leave it out"),
-    Needs(
-        option("data", "include"),
-        _source("folder:DIR", "masks:DIR", "csv:FILE", "audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "allow_outside"),
-        _source(
-            "folder:DIR",
-            "masks:DIR",
-            "csv:FILE",
-            "coco:FILE",
-            "yolo:DIR",
-            "audio:DIR_OR_FILE.csv",
-        ),
-        "leave it out",
-    ),
-    Needs(option("data", "images_dir"), _source("coco:FILE"), "leave it out"),
-    Needs(
-        option("data", "boxes_drawn_on"),
-        _source("coco:FILE", "yolo:DIR", "masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "max_boxes"), _source("coco:FILE", "yolo:DIR"), "leave it out"
-    ),
-    Needs(
-        option("data", "targets"),
-        _source(
-            "csv:FILE", "hf:NAME_OR_DIR", "arrays:FILE.npz", "audio:DIR_OR_FILE.csv"
-        ),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "label_separator"),
-        _source("csv:FILE", "audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data", "classes"),
-        _source("masks:DIR", "csv:FILE", "hf:NAME_OR_DIR"),
-        "leave it out",
-    ),
-    Incompatible(
-        option("data", "classes"),
-        option("data", "targets", "label_separator"),
-        "the classes of pixels are those of masks, which take the place of other "
-        "targets",
-        "leave one of them out",
-    ),
-    Incompatible(
-        option("data", "targets"),
-        option("data", "label_separator"),
-        "labels are columns, or a list in one column",
-        "leave one of them out",
-    ),
-    Needs(
-        option("data.sound", *vars(SoundConfig())),
-        _source("audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Needs(
-        option("data.augment", "time_masks", "frequency_masks"),
-        _source("audio:DIR_OR_FILE.csv"),
-        "leave it out",
-    ),
-    Incompatible(
-        _source("audio:DIR_OR_FILE.csv"),
-        option("data", "image_size", "channels"),
-        "spectrograms have the size that data.sound says, and one channel",
-        "leave it out",
-    ),
-    Incompatible(
-        _source("audio:DIR_OR_FILE.csv"),
-        option(
-            "data.augment",
-            *("brightness", "contrast", "saturation", "hue", "randaugment"),
-            *("trivialaugment", "augmix", "mosaic"),
-        ),
-        "it is made for pictures, and not for spectrograms",
-        "leave it out",
-    ),
-    Incompatible(
-        choice("data", "cache", "device"),
-        option("data.sound", "random_crop"),
-        "clips on the device are cut already",
-        "set data.cache to stream",
-    ),
-    Needs(option("data", "sliding_size"), RESIZED),
-    Needs(option("data.augment", "random_resized_crop"), RESIZED),
-    Needs(option("data.augment", "scale_jitter"), RESIZED),
-    Incompatible(
-        choice("data", "cache", "device"),
-        option("data.augment", "scale_jitter"),
-        "the host cuts these windows, and no image stays on the device",
-        "set data.cache to stream",
-    ),
-    Needs(
-        option("data", "sliding_size"),
-        option("data.augment", "random_resized_crop", "scale_jitter"),
-        "train on random windows, as evaluations then see windows, too",
-    ),
-    Needs(_other("crop_pct", CROP_PCT), RESIZED),
-    Needs(_other("interpolation", INTERPOLATION), RESIZED),
-    Needs(_other("crop_mode", CROP_MODE), RESIZED),
-    Incompatible(
-        _other("crop_mode", CROP_MODE),
-        _other("crop_pct", CROP_PCT),
-        "the whole image is kept",
-        "leave one of them out",
-    ),
-)
+Interpolation = Literal["bilinear", "bicubic"]
+CropMode = Literal["center", "squash", "border"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Section):
-    """What is learnt from: the images, their splits, size and batches."""
+    """Data: the images, their splits, size and batches."""
 
     # Where the images come from: a kind and what it takes, such as folder:photos or
     # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
@@ -240,10 +102,10 @@ class DataConfig(Section):
     # How images of other shapes become square: by the centre (center), stretched as a
     # whole (squash), or as a whole between grey borders (border); None: as of the
     # pretrained weights, else center.
-    crop_mode: Literal["center", "squash", "border"] | None = None
+    crop_mode: CropMode | None = None
     # How images are resized: bilinear or bicubic, both antialiased; None: as of the
     # pretrained weights, else bilinear.
-    interpolation: Literal["bilinear", "bicubic"] | None = None
+    interpolation: Interpolation | None = None
     # 1: grey, 3: colour; None: as stored.
     channels: int | None = None
     # Value of images of 16 bits a channel that is white, such as 4095 of those with 12
@@ -296,14 +158,8 @@ class DataConfig(Section):
         check(self, COMBINATIONS, "data")
 
     @property
-    def fit(
-        self,
-    ) -> tuple[
-        float,
-        Literal["bilinear", "bicubic"],
-        Literal["center", "squash", "border"],
-    ]:
-        """What `crop_pct`, `interpolation` and `crop_mode` are where nothing says."""
+    def fit(self) -> tuple[float, Interpolation, CropMode]:
+        """Defaults of `crop_pct`, `interpolation` and `crop_mode`."""
         return (
             self.crop_pct or CROP_PCT,
             self.interpolation or INTERPOLATION,

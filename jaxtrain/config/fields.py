@@ -107,7 +107,6 @@ def to_json(config: Config, run: RunId | None = None) -> str:
     """Return a config as JSON text with a digest, which `from_json` reads back.
 
     Args:
-      config: Config to write.
       run: Run that it is the config of, if any.
     """
     values = dataclasses.asdict(config)
@@ -130,11 +129,7 @@ def from_json(text: str, where: str = "config") -> Config:
 
 
 def read_config(path: Path) -> Config | None:
-    """Read a file that holds what `to_json` wrote; None: there is no file.
-
-    Raises:
-      UserError: as `from_json`, or it cannot be read.
-    """
+    """Read a file that holds what `to_json` wrote; None: there is no file."""
     return read_of_run(path, Config, None)
 
 
@@ -161,9 +156,6 @@ def check_own(config: Config, *prefixes: str) -> None:
 
     Args:
       *prefixes: Paths of the fields or sections that will be used; none means all.
-
-    Raises:
-      UntrustedError: One was not.
     """
     for path, name in own_references(config):
         if not prefixes or _within(path, prefixes):
@@ -179,8 +171,6 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
     """List the fields, as `path: old -> new`, that make `new` another training run.
 
     Args:
-      old: the config of the run so far.
-      new: the config that it is to go on with.
       same_data: both have the same data, wherever they lie.
     """
     return [

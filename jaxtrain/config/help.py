@@ -57,7 +57,6 @@ def answer_help(
 
     Raises:
       SystemExit: Help was shown.
-      UserError: There is no such section or field.
     """
     if ALL in words:
         return ["--help" if word == ALL else word for word in words]
@@ -74,7 +73,7 @@ def answer_help(
 
 
 def point_to_help(default: Any, prog: str) -> str:
-    """Return where the options of a command are shown, to end an error message."""
+    """Return the end of an error message that leads to the help of a command."""
     names = ", ".join(filter(None, sections_of(default)))
     return (
         f"{prog} {ALL} shows all options; {prog} --help SECTION those of one section: "
@@ -144,7 +143,6 @@ def sections_of(default: Any) -> dict[str, Any]:
 
 
 def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoReturn:
-    """Show all fields of some sections, or some fields alone."""
     found = [_find_topic(topic, sections) for topic in topics]
     names = [f"topic{i}" for i in range(len(found))]
     kinds = [kind for kind, _ in found]
@@ -161,7 +159,6 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the annotated type of a section or a field, and its value."""
     path = topic.replace("-", "_")
     if path in filter(None, sections):
         named = tyro.conf.arg(name=path)

@@ -16,7 +16,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig(Section):
-    """What is written to follow a run."""
+    """Records of a run, and where they are written."""
 
     # Steps between lines of metrics.
     every_steps: int = 50

@@ -7,7 +7,7 @@ from jaxtrain.config.base import Section
 
 @dataclass(frozen=True, kw_only=True)
 class SamOptions(Section):
-    """What sam can be told."""
+    """Options of sam."""
 
     # Length of the step to the sharpest weights nearby; None: 0.05, adaptive 0.5.
     rho: float | None = None

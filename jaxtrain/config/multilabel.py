@@ -8,7 +8,7 @@ from jaxtrain.config.base import Section
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelOptions(Section):
-    """What multilabel can be told."""
+    """Options of multilabel."""
 
     # What training lowers, the mean over the labels of an image: the binary cross
     # entropy, or the asymmetric loss (Ridnik et al. 2021, arXiv:2009.14119);

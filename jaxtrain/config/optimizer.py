@@ -20,20 +20,10 @@ LBFGS = choice("optimizer", "name", LINE_SEARCH)
 OWN_OPTIMIZER = own_part("optimizer", "name")
 # Optimizers whose steps move z, and the option that is the part of x in y.
 SCHEDULE_FREE_NAMES = {"schedule_free_sgd": "momentum", "schedule_free_adamw": "b1"}
-SCHEDULE_FREE = Feature(
-    "optimizer",
-    ("name",),
-    "= " + " or ".join(SCHEDULE_FREE_NAMES),
-    lambda name: name in SCHEDULE_FREE_NAMES,
-)
+SCHEDULE_FREE = choice("optimizer", "name", *SCHEDULE_FREE_NAMES)
 # Optimizers that estimate the learning rate, as one distance of all weights.
 DISTANCE_NAMES = ("prodigy", "dadapt_adamw")
-DISTANCE = Feature(
-    "optimizer",
-    ("name",),
-    "= " + " or ".join(DISTANCE_NAMES),
-    lambda name: name in DISTANCE_NAMES,
-)
+DISTANCE = choice("optimizer", "name", *DISTANCE_NAMES)
 LOOKAHEAD = option("optimizer", "lookahead_steps")
 PLATEAU = choice("optimizer", "schedule", "plateau")
 ONE_AVERAGE = "a run evaluates one average of its weights"

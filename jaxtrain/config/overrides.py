@@ -77,7 +77,6 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
 
 
 def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
-    """Unset what `--train.fine-tune True` replaces in the file, and tell of it."""
     default = OptimizerConfig()
     if given.get("train.fine_tune") != "True" or config.train.fine_tune:
         return config
@@ -97,15 +96,7 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
-    """Refuse an option that is called otherwise here, with the name that it has.
-
-    Args:
-      given: The options of the command line, with `_`, and their values.
-      known: The options that the command has.
-
-    Raises:
-      UserError: There is such an option.
-    """
+    """Refuse an option that is called otherwise here, with the name that it has."""
     for name, value in given.items():
         # Of optimizer.lr, too, the last part is what was meant.
         field, _, last = name.rpartition(".")

@@ -64,7 +64,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig(Section):
-    """How the devices and processes share the work."""
+    """Shares of the devices and processes in the work."""
 
     # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
     # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial

@@ -1,15 +1,10 @@
 """Config files, and the overrides of the command line on top of them."""
 
-import contextlib
 import dataclasses
 import re
-import runpy
 import shlex
-import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import tyro
@@ -19,13 +14,10 @@ from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.option_words import with_option_words
-from jaxtrain.config.overrides import (
-    check_shorthands,
-    clear_replaced,
-    given_values,
-)
+from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
+from jaxtrain.config.user_code import load_function, running
 from jaxtrain.console import tell
-from jaxtrain.errors import UserError, hint
+from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG
 
 Arguments = TypeVar("Arguments")
@@ -129,7 +121,6 @@ def parse_of_run(
 
     Args:
       kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
-      prog: what --help shows as the command.
 
     Raises:
       UserError: the config of the run cannot be read, or a value is wrong.
@@ -179,7 +170,7 @@ def _read_words(
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return what tyro is to ask for: the fields without a default."""
+    """Return a type of the fields without a default, which tyro asks for."""
     missing = dataclasses.MISSING
     return {
         field.name: tyro.MISSING
@@ -195,11 +186,7 @@ def is_run(workdir: Path) -> bool:
 
 
 def read_run(workdir: Path) -> Config:
-    """Return the config of a run.
-
-    Raises:
-      UserError: there is none that can be read.
-    """
+    """Return the config of a run."""
     path = workdir / CONFIG
     try:
         config = config_lib.read_config(path)
@@ -249,96 +236,3 @@ def _read_saved(path: Path) -> Config:
     if config is None:
         raise UserError(f"--config {path}: no such file")
     return config
-
-
-def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
-    """Run a file of the user's and return a function of it, to be called in `running`.
-
-    Args:
-      option: Option that names the file, for messages.
-      path: Path of the file.
-      name: Name of the function at its top.
-
-    Raises:
-      UserError: the file is missing, raises, or has no such function.
-    """
-    if not path.is_file():
-        known = sorted(str(p) for p in path.parent.glob("*.py"))
-        raise UserError(f"{option} {path}: no such file; {hint(str(path), known)}")
-    with running(path):
-        function = runpy.run_path(str(path)).get(name)
-    if not callable(function):
-        raise UserError(f"{path} does not define {name}()")
-    return function
-
-
-@contextlib.contextmanager
-def running(path: Path) -> Iterator[None]:
-    """Run code of a user's file: it imports what lies beside it, as a script can.
-
-    Raises:
-      UserError: the code raises; the message names the line.
-    """
-    try:
-        with _importing_beside(path):
-            yield
-    except UserError as error:
-        raise UserError(f"{_place(error, path)}: {error}") from None
-    except (Exception, SystemExit) as error:
-        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
-        raise UserError(message + _suggest_field(error)) from error
-
-
-@contextlib.contextmanager
-def _importing_beside(path: Path) -> Iterator[None]:
-    """Let a config file import the modules beside it, as a script can.
-
-    They are forgotten afterwards: the next config file, of another folder, may import
-    another module of the same name.
-    """
-    folder, known, places = path.resolve().parent, set(sys.modules), sys.path[:]
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path[:] = places
-        tops = {name.partition(".")[0] for name in set(sys.modules) - known} - known
-        beside = {top for top in tops if _is_in(sys.modules.get(top), folder)}
-        for name in list(sys.modules):
-            if name.partition(".")[0] in beside:
-                del sys.modules[name]
-
-
-def _is_in(module: ModuleType | None, folder: Path) -> bool:
-    """Whether a module is a file or a folder in `folder`."""
-    places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
-    return any(Path(place).parent == folder for place in places if place)
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """Return FILE:LINE of the user's own code that an error came from.
-
-    That is the config file, or what it imports from its folder.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [(frame.filename, frame.lineno) for frame in frames]
-    if isinstance(error, SyntaxError):
-        lines.append((error.filename or "", error.lineno))
-    folder, package = path.resolve().parent, Path(__file__).resolve().parent
-    for name, line in reversed(lines):
-        file = Path(name).resolve()
-        if file == path.resolve():
-            return f"{path}:{line}"
-        own = file.is_relative_to(folder) and not file.is_relative_to(package)
-        if own and file.is_file() and "site-packages" not in file.parts:
-            return f"{path.parent / file.relative_to(folder)}:{line}, for {path}"
-    return str(path)
-
-
-def _suggest_field(error: BaseException) -> str:
-    """Name the field that a misspelt one in a config file was meant to be."""
-    match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if not match:
-        return ""
-    known = sorted({name for path in config_lib.paths() for name in path.split(".")})
-    return "; " + hint(match[1], known)

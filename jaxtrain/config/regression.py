@@ -19,7 +19,7 @@ MAX_LEVELS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionOptions(Section):
-    """What regression can be told: `task_options`."""
+    """Options of regression: `task_options`."""
 
     # What training lowers, of the numbers in deviations of their column.
     loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = "mse"

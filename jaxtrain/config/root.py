@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jaxtrain.config import (
     augment,
-    data,
+    data_combinations,
     log,
     model,
     optimizer,
@@ -115,7 +115,7 @@ COMBINATIONS = (
     *train.COMBINATIONS,
     *optimizer.COMBINATIONS,
     *model.COMBINATIONS,
-    *data.COMBINATIONS,
+    *data_combinations.COMBINATIONS,
     *augment.COMBINATIONS,
     *log.COMBINATIONS,
     *(row for section in SECTIONS.values() for row in section.combinations()),

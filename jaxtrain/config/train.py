@@ -6,12 +6,7 @@ from typing import Annotated, Any, Literal
 from jaxtrain.config import classification
 from jaxtrain.config.base import Options, row_of
 from jaxtrain.config.classification import ClassificationOptions
-from jaxtrain.config.combinations import (
-    Incompatible,
-    Needs,
-    check,
-    option,
-)
+from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,

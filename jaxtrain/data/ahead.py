@@ -62,7 +62,6 @@ def choose_workers(has_files: bool, num_examples: int) -> int:
 
     Args:
       has_files: whether the images are files, to be decoded.
-      num_examples: Number of examples in a pass.
     """
     cores = len(os.sched_getaffinity(0))
     if not has_files or num_examples < WORKERS_MIN_EXAMPLES or cores <= READ_THREADS:
@@ -181,7 +180,6 @@ def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> 
 
 
 def _start(worker: int, num_workers: int) -> None:
-    """Begin a worker."""
     signals.ignore()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -4,13 +4,13 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtrain.data import array_labels, classes, columns, target_images
+from jaxtrain.data import classes, columns, target_images
 from jaxtrain.data.image_files import shown
 from jaxtrain.data.slices import number_examples
 from jaxtrain.data.stores import ArrayStore, Opened
@@ -102,7 +102,7 @@ def read_set(
         label.fill(stored)
         if (kind := target_images.of_dims(stored.ndim)) is not None:
             labels.append(kind.checked(label.name, stored))
-        elif array_labels.are_classes(stored) and not targets:
+        elif are_classes(stored) and not targets:
             stored = stored.reshape(-1)
             labels.append(stored if stored.dtype.kind == "f" else stored.astype(int))
             if len(low := stored[stored < NO_LABEL]):
@@ -114,7 +114,7 @@ def read_set(
         else:
             labels.append(stored.reshape(len(stored), -1))
     if not targets:
-        labels = array_labels.from_one_hot(labels)
+        labels = from_one_hot(labels)
     if len({array.shape[1:] for array in labels}) > 1:
         raise UserError(f"{source}: the labels of its splits differ in their columns")
     everything, origin = np.concatenate(labels), ()
@@ -143,7 +143,6 @@ def read_set(
 
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check that there are images, of one size, and not more of them than fit."""
     for split, shape in shapes.items():
         told = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:
@@ -165,3 +164,29 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
             f"the {memory:,} of the memory, where they would lie: write image files "
             "and read them as folder: or csv:"
         )
+
+
+def are_classes(label: np.ndarray) -> bool:
+    """Whether labels are numbers of classes: (N,), or integers (N, 1) as of Keras."""
+    return label.ndim == 1 or (label.shape[1:] == (1,) and label.dtype.kind in "biu")
+
+
+def from_one_hot(labels: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the numbers of classes, int64 (N,), if all labels are one-hot.
+
+    Labels of which one row is not one-hot are returned as they are: several labels an
+    image, or numbers.
+
+    Args:
+      labels: Labels of each split, any arrays.
+    """
+    if all(map(_is_one_hot, labels)):
+        return [label.argmax(axis=1) for label in labels]
+    return [*labels]
+
+
+def _is_one_hot(label: np.ndarray) -> bool:
+    if label.ndim != 2 or label.shape[1] < 2:
+        return False
+    ones = label == 1
+    return bool((ones | (label == 0)).all() and (ones.sum(axis=1) == 1).all())

@@ -34,11 +34,7 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image`, `label` and those of other splits.
-
-    Raises:
-      UserError: it is no such file, or holds other arrays.
-    """
+    """Open a file of `np.savez` with `image`, `label` and those of other splits."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
@@ -59,7 +55,6 @@ def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
 
 
 def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return what the file holds, by name."""
     infos: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         if infos.setdefault(info.filename.removesuffix(".npy"), info) is not info:
@@ -108,7 +103,6 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
 
 
 def _is_table(shape: tuple[int, ...]) -> bool:
-    """Whether each image has a number, or a row of them."""
     return len(shape) in (1, 2) and 0 not in shape[1:]
 
 

@@ -1,4 +1,4 @@
-"""What an example and a batch are: the names, shapes and dtypes of their arrays.
+"""Examples and batches: the names, shapes and dtypes of their arrays.
 
 A batch is a dict of arrays (batch, ...):
 

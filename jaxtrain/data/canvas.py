@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxtrain.data import images, memory
 from jaxtrain.data.files import ImageFile
-from jaxtrain.data.images import Box, Fit
+from jaxtrain.data.images import Fit
+from jaxtrain.data.random_windows import Box
 
 # Of a batch: left, top, right and bottom of each window in its canvas, float32
 # (batch, 4). The left and the top are less than 1.
@@ -47,10 +48,6 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
       window: Window in whole pixels.
       size: Height and width that the step will resize it to.
       fit: Fit of what is too large for the canvas, and therefore resized here.
-      canvas: Canvas that takes the window.
-
-    Raises:
-      UnreadableError: the file is damaged.
     """
     if isinstance(image, ImageFile):
         image, window = images.decode_box(image, size, canvas.shape[-1], window)

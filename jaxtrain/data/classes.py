@@ -77,13 +77,11 @@ def facts(
     class_names: Sequence[str],
     digest: str,
 ) -> Mapping[str, Any]:
-    """Return what is known of a set: the number and names of its classes, a digest.
+    """Return the facts of a set: the number and names of its classes, a digest.
 
     Args:
-      source: Name of the set in messages.
       splits: Numbers of the examples of each split.
       labels: Class of each example; below 0 if it is unknown.
-      class_names: Names of the classes.
       digest: SHA-256 of what the set holds.
 
     Raises:

@@ -29,8 +29,6 @@ def number(text: str, column: str, *, comma: bool = False) -> float:
     """Return the number in a cell of a table; NaN where it is empty.
 
     Args:
-      text: Text of the cell.
-      column: Name of its column in messages.
       comma: Whether a comma may stand before the decimals.
 
     Raises:
@@ -80,12 +78,7 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Return numbers (N, columns) as the set has them, float64 if `centred` moved them.
-
-    Args:
-      targets: Numbers as the store has them.
-      facts: Facts of the store.
-    """
+    """Undo `centred`: (N, columns) as the set has them, float64 if they were moved."""
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 
@@ -102,12 +95,10 @@ def facts(
     digest: str,
     origin: tuple[float, ...] = (),
 ) -> Mapping[str, Any]:
-    """Return what is known of a set: the names of its columns, a digest.
+    """Return the facts of a set: the names of its columns, a digest.
 
     Args:
-      source: Name of the set in messages.
       splits: Numbers of the examples of each split.
-      names: Name of each column.
       digest: SHA-256 of what the columns and the images hold.
       origin: What `centred` has subtracted from each column.
 

@@ -113,7 +113,6 @@ def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:
 
 
 def _missing(header: Header) -> list[str]:
-    """Return the columns that are needed and not there."""
     targets = [name or LABEL for name in header.targets]
     missing = [name for name in targets if name not in header.names]
     if "" in header.targets:
@@ -140,7 +139,6 @@ def _check(config: DataConfig, header: Header) -> None:
 
 
 def _describe_numbers(header: Header) -> str:
-    """Return the option that takes the columns of numbers for targets, if any are."""
     _, *rows = _first_rows(header.table, header.separator, 1 + NUM_LOOKED)
     found = []
     for place, name in enumerate(header.names):

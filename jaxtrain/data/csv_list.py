@@ -19,6 +19,7 @@ from jaxtrain.data.image_files import (
     Folder,
     ImageFileStore,
     digest,
+    encoded_name,
     shown,
 )
 from jaxtrain.data.include import Include
@@ -67,14 +68,15 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         for split in dict.fromkeys(SPLITS.values())
         if split in split_of
     }
-    known = (b"\0".join((r.path, *map(_bytes, (*r.texts, r.split)))) for r in rows)
+    known = (b"\0".join(map(encoded_name, (r.path, *r.texts, r.split))) for r in rows)
     whole = digest(zip(known, sizes, strict=True))
     if (kind := rows[0].target_images) is not None:
         return _with_images(
             TARGET_IMAGES[kind](), folder, config, rows, splits, whole, problems.remarks
         )
     if config.targets:
-        names, (target, origin) = config.targets, columns.centred(_numbers(rows))
+        numbers = np.array([row.values for row in rows], np.float64)
+        names, (target, origin) = config.targets, columns.centred(numbers)
     else:
         (target, names), origin = _labels(config, rows), ()
     if target.ndim == 1:
@@ -106,10 +108,6 @@ def _with_images(
     )
     images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
     return kind.of_files(config, folder, images, targets, splits, whole, tuple(remarks))
-
-
-def _numbers(rows: Sequence[CsvRow]) -> np.ndarray:
-    return np.array([row.values for row in rows], np.float64)
 
 
 def _labels(
@@ -147,12 +145,7 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 
 def _in_order(labels: set[str]) -> list[str]:
-    """Sort names by their letters, and numbers by size."""
     if all(map(_NUMBER.fullmatch, labels)):
         # A longer number is a larger one; Python converts only so many digits.
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

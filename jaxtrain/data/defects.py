@@ -24,7 +24,7 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     """Return the groups of training examples of which none can be read, rising.
 
-    Nothing can take the places of theirs (`Source.fill_in`), for which a run ends.
+    Nothing can take their places (`replacements.fill_in`), for which a run ends.
     Where an example has several labels, any other does.
 
     Args:
@@ -40,8 +40,6 @@ class Defects:
     """The unreadable images of a split.
 
     Args:
-      split: Name of the split.
-      num_examples: Number of its examples.
       max_fraction: Fraction of them, rounded up, that may be unreadable.
     """
 
@@ -71,6 +69,6 @@ class Defects:
             )
 
     def take_new(self) -> list[Unreadable]:
-        """Return those that were not returned before."""
+        """Return the new ones since the last call."""
         new, self._new = self._new, []
         return new

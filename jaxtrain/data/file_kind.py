@@ -41,9 +41,5 @@ class FileKind:
 
 
 IMAGES = FileKind(
-    "image",
-    formats.is_image,
-    formats.readable_endings,
-    "image.jpg",
-    formats.is_unread,
+    "image", formats.is_image, formats.readable_endings, "image.jpg", formats.is_unread
 )

@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -12,7 +12,7 @@ from PIL import Image
 
 from jaxtrain.data import decode_limits, depth, exif, formats
 from jaxtrain.data.decode_limits import UnreadableError
-from jaxtrain.data.exif import ORIENTATION
+from jaxtrain.data.image_header import read_header, reason_of
 from jaxtrain.data.read_files import (
     LARGE_BYTES,
     MAX_FILE_BYTES,
@@ -37,8 +37,6 @@ UPRIGHT = {
 FIRST_TURNED = 5
 # Pillow turns the pixels of these upright itself.
 TURNED_WHEN_DECODED = ("TIFF",)
-# Tags of TIFF: the width and the height of a tile.
-TILE_SIDES = (322, 323)
 # A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
 JPEG_FACTORS = (8, 4, 2)
 # What simplejpeg says of bytes that are too many, and nothing is lost.
@@ -59,24 +57,6 @@ class StoredFile(NamedTuple):
 
     name: str
     data: FileData
-
-
-class ImageHeader(NamedTuple):
-    """The header of an image file.
-
-    Attributes:
-      format: as Pillow calls it.
-      size: Width and height of the image as stored, in pixels.
-      mode: of its pixels, as Pillow calls it.
-      progressive: Whether it is a progressive JPEG.
-      orientation: as EXIF numbers it; 1 is upright.
-    """
-
-    format: str
-    size: tuple[int, int]
-    mode: str
-    progressive: bool
-    orientation: int
 
 
 @dataclass(frozen=True)
@@ -130,7 +110,7 @@ class ImageFile:
         try:
             pixels = self._decode_jpeg(channels, least, scratch)
         except Exception as error:
-            raise UnreadableError(_reason(error)) from error
+            raise UnreadableError(reason_of(error)) from error
         if self.transpose is None:
             return pixels
         upright = np.asarray(self._upright(to_picture(pixels)))
@@ -140,9 +120,6 @@ class ImageFile:
         """Return the same pixels as a picture of Pillow's.
 
         What Pillow itself decodes is not copied into an array and back.
-
-        Raises:
-          UnreadableError: the file is damaged.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
@@ -150,7 +127,7 @@ class ImageFile:
             picture = self._decode_any(channels)
         # Damaged files make Pillow raise all kinds of errors.
         except Exception as error:
-            raise UnreadableError(_reason(error)) from error
+            raise UnreadableError(reason_of(error)) from error
         # A HEIF may have other pixels than its header says.
         height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
@@ -167,7 +144,6 @@ class ImageFile:
         return picture if self.transpose is None else picture.transpose(self.transpose)
 
     def _as_stored(self, size: Sequence[Any]) -> tuple[Any, Any]:
-        """Return a height and width of the upright image as stored, or back."""
         height, width = size
         turned = self.transpose is not None and self.orientation >= FIRST_TURNED
         return (width, height) if turned else (height, width)
@@ -231,11 +207,11 @@ def open_file(
     if isinstance(data, LargeFile):
         data = _read_large(data, max_pixels)
     if isinstance(data, OSError):
-        raise UnreadableError(data.strerror or _reason(data)) from data
+        raise UnreadableError(data.strerror or reason_of(data)) from data
     if not data:
         raise UnreadableError("the file is empty")
     decode_limits.check_header(data, max_pixels)
-    header = _read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
+    header = read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
     # Only progressive scans take longer than their bytes explain.
     if header.progressive:
@@ -249,18 +225,14 @@ def open_file(
 
 
 def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
-    """Return the orientation of an image, as EXIF numbers it; 1 of an array.
-
-    Raises:
-      UnreadableError: see `open_file`.
-    """
+    """Return the orientation of an image, as EXIF numbers it; 1 of an array."""
     if isinstance(image, np.ndarray):
         return 1
     return open_file(image.data, max_pixels).orientation
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
-    """Return what a file holds that has no more bytes than its header explains."""
+    """Return the bytes of a file, which are no more than its header explains."""
     try:
         with open_regular(large.path, MAX_FILE_BYTES) as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -269,47 +241,12 @@ def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
             if size is None:
                 decode_limits.check_strips(file)
                 bounded: Any = BoundedReader(file, LARGE_BYTES)
-                size = _read_header(bounded, start, max_pixels).size
+                size = read_header(bounded, start, max_pixels).size
     except OSError as error:
         return error
     decode_limits.check_pixels(size, max_pixels)
     decode_limits.check_size(num_bytes, size)
     return large.read()
-
-
-def _read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
-    """Read the header of an image of at most so many pixels, by Pillow.
-
-    Args:
-      file: File of an image, open.
-      start: First bytes of the file.
-      max_pixels: A larger image, or a larger tile of it, is refused.
-    """
-    formats.keep_quiet()
-    file.seek(0)
-    try:
-        with Image.open(file, formats=formats.candidates(start)) as image:
-            size, mode = image.size, image.mode
-            # A photograph with pictures beside it, as telephones take, is a JPEG too.
-            kind = "JPEG" if image.format == "MPO" else str(image.format)
-            progressive = kind == "JPEG" and "progressive" in image.info
-            # A tile is decoded whole, however small the image is.
-            tags = getattr(image, "tag_v2", {})
-            orientation = tags.get(ORIENTATION) or exif.orientation(image)
-            # The size of a TIFF is that of the upright image by its tag alone.
-            if tags and ORIENTATION not in tags and orientation in (5, 6, 7, 8):
-                size = size[1], size[0]
-            tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
-    except Image.UnidentifiedImageError:
-        if bands := depth.unknown_bands(file):
-            raise UnreadableError(bands) from None
-        known = formats.remedy(start) or ", ".join(formats.readable_formats())
-        raise UnreadableError(f"it is no image of a known format ({known})") from None
-    except Exception as error:
-        raise UnreadableError(_reason(error)) from error
-    decode_limits.check_pixels(size, max_pixels)
-    decode_limits.check_pixels(tile, max_pixels)
-    return ImageHeader(kind, size, mode, progressive, orientation)
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
@@ -332,9 +269,3 @@ def convert(image: Image.Image, channels: int) -> Image.Image:
         background = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
         image = Image.alpha_composite(background, image)
     return image.convert(MODES[channels])
-
-
-def _reason(error: Exception) -> str:
-    """Return in one line what a library says of a file."""
-    text = " ".join(str(error).split())
-    return text or type(error).__name__

@@ -84,7 +84,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return where the classes of each split lie.
+    """Return the folders of the classes of each split.
 
     A folder `train` that holds folders makes the others splits, too. One that holds
     images besides is a class, unless there is another folder with the name of a split.
@@ -130,7 +130,6 @@ def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
 def _check_train(
     source: str, train: Classes, place: bytes, scan: FolderScan, problems: Problems
 ) -> None:
-    """Raise UserError if there are problems, or a class has no image to train on."""
     told, ignored = scan.include.told, scan.ignored
     if not problems and not any(train.values()):
         endings, noun = " ".join(scan.kind.endings()), scan.kind.noun

@@ -113,17 +113,11 @@ class FolderScan:
         return tuple(found)
 
     def _collect(
-        self,
-        place: bytes,
-        files: list[tuple[bytes, int]],
-        *,
-        inside: bool = False,
+        self, place: bytes, files: list[tuple[bytes, int]], *, inside: bool = False
     ) -> None:
         """Add the images in a folder, at any depth, to the files of a class.
 
         Args:
-          place: Folder below that of the set.
-          files: Files of the class, to which these are added.
           inside: Whether the folder lies inside that of a class.
         """
         before = len(files)

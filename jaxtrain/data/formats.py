@@ -106,7 +106,7 @@ def candidates(data: bytes) -> tuple[str, ...]:
 
 
 def remedy(data: bytes) -> str | None:
-    """Return what would make a file readable whose format is not read here."""
+    """Return the remedy for a file whose format is not read here."""
     if not data.startswith(CONTAINER, 4):
         return None
     needed = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIF"
@@ -128,7 +128,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def are_images(counts: Mapping[str, int]) -> int:
-    """Return how many of some files are images by their endings, read here or not."""
+    """Count the images among some files by their endings, read here or not."""
     known = (*ENDINGS, *UNKNOWN_IMAGES)
     return sum(number for what, number in counts.items() if what in known)
 

@@ -84,11 +84,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each split that has any, by the names that splits have here.
-
-    Raises:
-      UserError: two are the same split.
-    """
+    """Return the rows of each split that has any, by its name here."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -173,8 +169,6 @@ def _image_column(library: Any, source: str, features: Any, target: str | None) 
 
 
 def _label_column(library: Any, source: str, features: Any) -> str:
-    """Return the name of the column of classes; if none is, of lists of classes."""
-
     def of_classes(kinds: Mapping[str, Any]) -> list[str]:
         return [n for n, kind in kinds.items() if isinstance(kind, library.ClassLabel)]
 
@@ -245,7 +239,6 @@ def _labels(
 def _columns(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return columns of numbers, float32 (N, columns), their names and origin."""
     table = whole.select_columns(wanted)[:]
     found = []
     for name in wanted:

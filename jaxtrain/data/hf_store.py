@@ -1,6 +1,5 @@
 """The rows of a data set of the library `datasets`, of which images stay encoded."""
 
-import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.data.files import StoredFile
-from jaxtrain.data.problems import Remark
-from jaxtrain.data.slices import SplitRanges, groups_of
+from jaxtrain.data.slices import SplitRanges
+from jaxtrain.data.stores import Remark, WithTargets
 
 # Read at once, to look at the sizes of images.
 ROWS = 1000
 
 
 @dataclass(frozen=True)
-class HfStore:
+class HfStore(WithTargets):
     """The rows of all splits, one after the other, and their targets.
 
     Attributes:
@@ -35,21 +34,11 @@ class HfStore:
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
 
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self._groups[indices]
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.target[indices]
-
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         (column,) = self.images.column_names
         rows = self.images[indices.tolist()][column]
         names = map(self.places.name, indices.tolist())
         return list(map(StoredFile, names, map(encoded, rows))), self.target[indices]
-
-    @functools.cached_property
-    def _groups(self) -> np.ndarray:
-        return groups_of(self.target, self.facts)
 
 
 def digest_of(images: Any, column: str, labels: np.ndarray) -> str:

@@ -21,10 +21,6 @@ class HoldOut:
     The last example of a class, or of a label, goes back to training. No other example
     of a part depends on that: runs of versions without this rule were trained on none
     of them, and a run whose parts had such examples sees that their number changed.
-
-    Args:
-      config: Data section of the config.
-      whole: Training split with all its parts.
     """
 
     def __init__(self, config: DataConfig, whole: Source):
@@ -48,7 +44,6 @@ class HoldOut:
         Args:
           field: Name of the field of the fraction.
           fraction: Fraction of what is left.
-          seed: Seed of the choice.
 
         Raises:
           UserError: it has no examples.

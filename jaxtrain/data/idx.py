@@ -58,7 +58,7 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Return where a file lies; some pack, and some write a dot before idx."""
+    """Find a file; some pack, and some write a dot before idx."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)
@@ -67,7 +67,6 @@ def _find(folder: str, prefix: str, kind: str) -> str | None:
 
 @contextmanager
 def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
-    """Open what a file holds, packed or not."""
     with opened(source, path) as file:
         if not path.lower().endswith(".gz"):
             yield file
@@ -80,7 +79,6 @@ def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
 
 
 def _describe(source: str, path: str, kind: str) -> StoredArray:
-    """Read the header of a file."""
     num_dims = NUM_DIMS[kind]
     num_bytes, expected = 4 + 4 * num_dims, MAGIC + bytes([num_dims])
     with _content(source, path) as stream:

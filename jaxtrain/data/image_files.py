@@ -19,8 +19,7 @@ from jaxtrain.console import printable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.problems import NUM_NAMED, UnusableError
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.data.slices import groups_of
-from jaxtrain.data.stores import Remark
+from jaxtrain.data.stores import Remark, WithTargets
 from jaxtrain.errors import UserError
 
 # What to do about files beyond the folder of a set.
@@ -35,11 +34,7 @@ LEADS_OUT = "that lead out of the folder"
 
 
 def encoded_name(name: bytes | str) -> bytes:
-    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale.
-
-    Raises:
-      UnicodeEncodeError: It is no name.
-    """
+    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale."""
     name = os.fspath(name)
     return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
 
@@ -95,7 +90,7 @@ class FileNames:
 
 
 @dataclass(frozen=True)
-class ImageFileStore:
+class ImageFileStore(WithTargets):
     """Image files below `root`, and their targets: numbers of classes, or columns.
 
     Attributes:
@@ -112,21 +107,11 @@ class ImageFileStore:
     # They differ in size; those that are grey are read as colour.
     image_shape = (None, None, 3)
 
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        return self._groups[indices]
-
-    def targets(self, indices: np.ndarray) -> np.ndarray:
-        return self.target[indices]
-
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
         root = os.fsencode(self.root)
         paths = [os.path.join(root, self.names[i]) for i in indices.tolist()]
         files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, self.target[indices]
-
-    @functools.cached_property
-    def _groups(self) -> np.ndarray:
-        return groups_of(self.target, self.facts)
 
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:
@@ -145,9 +130,6 @@ class Folder:
     Args:
       root: the folder; a link stands for what it leads to.
       config: the source, and whether links may lead out of the folder.
-
-    Raises:
-      UserError: it is no folder.
     """
 
     def __init__(self, root: str, config: DataConfig):
@@ -162,7 +144,7 @@ class Folder:
             )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
-        """Return what a folder holds, in the order of names."""
+        """Return the entries of a folder, in the order of names."""
         path = os.path.join(self._real, name) if name else self._real
         try:
             with os.scandir(path) as found:
@@ -208,7 +190,7 @@ class Folder:
         return found
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return what tells a folder from all others, by whatever path it is met."""
+        """Return the identity of a folder, the same by whatever path it is met."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:

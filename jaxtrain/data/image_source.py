@@ -1,7 +1,7 @@
 """Some examples of a store, in the size and channels of the config."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,12 @@ import numpy as np
 
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.images import FIT, Box, Fit
+from jaxtrain.data.images import FIT, Fit
 from jaxtrain.data.input_kind import InputKind, input_of
 from jaxtrain.data.placed import Placed, place_of
+from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Images, Store, targets_of
 from jaxtrain.errors import UserError
-
-# Second half of the key that chooses what takes the place of an unreadable image.
-REPLACE_STREAM = 2**33
-# Examples drawn in search of another of the same class, and how many at a time.
-MAX_DRAWS = 2**14
-DRAWS = 256
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Source:
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Return what `read` returned as images, uint8 (n, H, W, C)."""
+        """Turn the result of `read` into images, uint8 (n, H, W, C)."""
         if self.input.are_pictures:
             return read
         images = self.input.to_images(jnp.asarray(read))
@@ -114,7 +109,7 @@ class Source:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What is known of the whole set."""
+        """Facts of the whole set."""
         return self.store.facts
 
     @property
@@ -185,39 +180,6 @@ class Source:
         if unreadable is not None:
             unreadable += found
         return batch if self.change is None else self.change(batch, indices)
-
-    def read_filled(self, indices: np.ndarray) -> dict[str, Any]:
-        """Return what `read` does, with others in the place of unreadable examples."""
-        unreadable: list[Unreadable] = []
-        batch = self.read(indices, unreadable=unreadable)
-        return self.fill_in(batch, indices, unreadable) if unreadable else batch
-
-    def fill_in(
-        self,
-        batch: dict[str, Any],
-        indices: np.ndarray,
-        unreadable: list[Unreadable],
-        crop_seeds: np.ndarray | None = None,
-    ) -> dict[str, Any]:
-        """Put other examples, of the same classes, in the place of unreadable ones.
-
-        Which ones is a function of the numbers of the unreadable ones alone.
-
-        Args:
-          batch: what `read` returned; its images are replaced in place.
-          indices: of its examples, (n,).
-          unreadable: those of them that could not be read.
-          crop_seeds: as `read` takes them.
-        """
-        # The images are this source's own arrays, as it has decoded files.
-        filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
-        reasons = {bad.index: bad for bad in unreadable}
-        for i in np.flatnonzero(np.isin(indices, list(reasons))):
-            seeds = None if crop_seeds is None else crop_seeds[[i]]
-            other = self._another(reasons[int(indices[i])], seeds)
-            for array, one in zip(*map(jax.tree.leaves, (filled, other)), strict=True):
-                array[i] = one[0]
-        return filled
 
     def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
@@ -333,7 +295,10 @@ class Source:
                 pixels[i], size = 0, shape[:2]
                 followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
             placed.append(followed)
-        return {"image": pixels, "target": jax.tree.map(_stacked, *placed)}
+        return {
+            "image": pixels,
+            "target": jax.tree.map(lambda *x: np.stack(x), *placed),
+        }
 
     def _place_one(
         self,
@@ -361,46 +326,6 @@ class Source:
         if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
             opened = images.resize(opened, size, self.fit.interpolation, box)
         return images.to_channels(opened, channels), followed
-
-    def _another(
-        self, bad: Unreadable, crop_seeds: np.ndarray | None
-    ) -> dict[str, Any]:
-        """Return a batch of one readable example, of the same group if there is one."""
-        generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
-        draws = (generator.random_raw(MAX_DRAWS) % len(self)).astype(np.int64)
-        group = self.subset(np.array([bad.index])).strata()
-        for index in self._of_group(group, draws):
-            unreadable: list[Unreadable] = []
-            other = self.read(np.array([index]), crop_seeds, unreadable)
-            if not unreadable:
-                return other
-        raise UserError(
-            f"{bad}; and no other image of its class can be read in its place: mend "
-            "the files, or take the class out of the set"
-        )
-
-    def _of_group(self, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-        """Yield examples of a group: those among the draws, then all.
-
-        To look at the groups of all may take long, where they lie in the files. Where
-        examples are in several groups, any example follows those of the same ones.
-        """
-
-        def alike(strata: np.ndarray) -> np.ndarray:
-            return (strata == group).reshape(len(strata), -1).all(axis=1)
-
-        for start in range(0, MAX_DRAWS, DRAWS):
-            some = draws[start : start + DRAWS]
-            yield from some[alike(self.subset(some).strata())].tolist()
-        strata = self.strata()
-        yield from np.flatnonzero(alike(strata)).tolist()
-        # Of an example without a label (-1) any may take the place.
-        if strata.ndim > 1 or (group < 0).any():
-            yield from draws.tolist()
-
-
-def _stacked(*arrays: np.ndarray) -> np.ndarray:
-    return np.stack(arrays)
 
 
 def targets_to_check(source: Source) -> Any:

@@ -1,72 +1,39 @@
 """Stored images to the size and the channels that the config asks for."""
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from jaxtrain.data import files
 from jaxtrain.data.files import ImageFile
+from jaxtrain.data.random_windows import (
+    Box,
+    Jitter,
+    Window,
+    place_along,
+    random_window,
+    uniform,
+)
 from jaxtrain.errors import UserError
-
-# Left, top, right, bottom in pixels.
-Box = tuple[float, float, float, float]
 
 # How images of other shapes become square (see `DataConfig.crop_mode`).
 CROP_MODES = ("center", "squash", "border")
 # Value of the pixels of a border, in all channels.
 BORDER = 128
 
-FILTERS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 # Decoded images up to this size go into memory that a thread keeps.
 MAX_SCRATCH_BYTES = 2**24
 _of_thread = threading.local()
 
-# Tries to find a window that lies in the image, as torchvision's RandomResizedCrop.
-CROP_TRIES = 10
-
-
-class Window(NamedTuple):
-    """Of the random windows of the Inception crop (Szegedy et al. 2015).
-
-    Attributes:
-      scale: smallest and largest part of the area.
-      ratio: smallest and largest aspect, width / height.
-    """
-
-    scale: tuple[float, ...] = (0.08, 1.0)
-    ratio: tuple[float, ...] = (3 / 4, 4 / 3)
-
-
-WINDOW = Window()
-
-
-class Jitter(NamedTuple):
-    """Of random windows of images that are resized as a whole first.
-
-    This is large-scale jitter (Ghiasi et al. 2021, arXiv:2012.07177): the window has
-    the size of the result, and what lies beyond the image is border.
-
-    Attributes:
-      scale: smallest and largest factor on the size of the whole image.
-      size: height and width that `Fit.centre_box` gets at the factor 1.
-    """
-
-    scale: tuple[float, ...]
-    size: int
-
 
 @dataclass(frozen=True)
 class Fit:
-    """How images of other sizes get one size.
+    """Resizing of images of other sizes to one size.
 
     Attributes:
       centre_part: of the shorter side, what is kept of an image made smaller.
@@ -110,8 +77,6 @@ class Fit:
         """Draw the random window of an image, a function of the seed and the sizes.
 
         Args:
-          height: Image height in pixels.
-          width: Image width in pixels.
           seed: Numbers, 0 or more.
           size: Height and width that the window is resized to.
         """
@@ -132,34 +97,12 @@ class Fit:
         factor = jitter.scale[0] + (jitter.scale[1] - jitter.scale[0]) * draws[0]
         rows = max(1, round(height * jitter.size / (bottom - top) * factor))
         columns = max(1, round(width * jitter.size / (right - left) * factor))
-        top, bottom = _placed(draws[1], height, rows, size)
-        left, right = _placed(draws[2], width, columns, size)
+        top, bottom = place_along(draws[1], height, rows, size)
+        left, right = place_along(draws[2], width, columns, size)
         return left, top, right, bottom
 
 
-def _placed(draw: float, stored: int, resized: int, size: int) -> tuple[float, float]:
-    """Return where a window begins and ends along a side, in stored pixels.
-
-    Args:
-      draw: Number from 0 to 1 that says which of its places it has.
-      stored: Pixels of the side.
-      resized: Pixels of the side when the image is resized.
-      size: Pixels of the window then; if it has more, it lies around the image.
-    """
-    room, scale = resized - size, stored / resized
-    start = math.copysign(int(draw * (abs(room) + 1)), room)
-    return start * scale, (start + size) * scale
-
-
-def uniform(seed: Sequence[int], num: int) -> np.ndarray:
-    """Return numbers from 0 to 1, float64 (num,), a function of the seed."""
-    # Raw draws stay the same from one version of NumPy to the next (NEP 19).
-    generator = np.random.Philox(np.random.SeedSequence(seed))
-    return (generator.random_raw(num) >> 11) * 2.0**-53
-
-
 def _bordered(stored: int, size: int, longest: int) -> tuple[float, float]:
-    """Return where a side begins and ends that becomes a part of `size` pixels."""
     new = max(1, round(stored * size / longest))
     scale = stored / new
     start = -((size - new) // 2) * scale
@@ -228,11 +171,7 @@ def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
 
 
 def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.ndarray:
-    """Do to a file what `centre_fit` does.
-
-    Raises:
-      UnreadableError: the file is damaged.
-    """
+    """Do to a file what `centre_fit` does."""
     if file.height == file.width == size:
         return file.decode(channels)
     box = fit.centre_box(file.height, file.width, size)
@@ -249,9 +188,6 @@ def decode_box(
 
     Returns:
       The whole image, in memory that the thread uses again, and the box in it.
-
-    Raises:
-      UnreadableError: the file is damaged.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -272,47 +208,6 @@ def _scratch(size: int) -> np.ndarray | None:
     if kept is None or kept.size < size:
         kept = _of_thread.scratch = np.empty(size, np.uint8)
     return kept
-
-
-def random_window(
-    height: int, width: int, seed: Sequence[int], window: Window = WINDOW
-) -> tuple[int, int, int, int]:
-    """Draw a window within ranges of its area and of its aspect.
-
-    Of ten draws the first that fits is taken; if none fits, the largest centred window
-    within these aspects.
-
-    Args:
-      height: Image height in pixels.
-      width: Image width in pixels.
-      seed: Numbers, 0 or more; the window is a function of them and of the shape.
-      window: Ranges of area and aspect.
-
-    Returns:
-      Left, top, right and bottom.
-    """
-    draws = uniform(seed, 2 * CROP_TRIES + 2)
-    (least, most), (tallest, widest) = window
-    # Uniform in the logarithm, from the middle of the range to both sides.
-    middle, reach = math.sqrt(tallest * widest), math.sqrt(widest / tallest)
-    for area_draw, aspect_draw in zip(draws[2::2], draws[3::2], strict=True):
-        area = height * width * (least + (most - least) * area_draw)
-        aspect = middle * reach ** (2 * aspect_draw - 1)
-        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < w <= width and 0 < h <= height:
-            top = int(draws[0] * (height - h + 1))
-            left = int(draws[1] * (width - w + 1))
-            return left, top, left + w, top + h
-    w, h = largest_window(height, width, window)
-    left, top = (width - w) // 2, (height - h) // 2
-    return left, top, left + w, top + h
-
-
-def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
-    """Return width and height of the largest window within the aspects, 1 or more."""
-    tallest, widest = window.ratio
-    w, h = round(height * widest), round(width / tallest)
-    return max(1, min(width, w)), max(1, min(height, h))
 
 
 def resize(
@@ -349,7 +244,6 @@ def _is_beyond(box: Box, shape: tuple[int, ...]) -> bool:
 def _resize_between(
     image: np.ndarray, size: tuple[int, int], interpolation: str, box: Box
 ) -> np.ndarray:
-    """Resample the part of a box that lies in the image; the rest is border."""
     left, top, right, bottom = box
     rows, above, below = _within(top, bottom, image.shape[0], size[0])
     columns, before, behind = _within(left, right, image.shape[1], size[1])
@@ -363,14 +257,6 @@ def _resize_between(
 def _within(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[slice, float, float]:
-    """Return which pixels of a resized side lie in the image, and of what part.
-
-    Args:
-      start: Where the side of the box begins, in stored pixels.
-      stop: Where it ends.
-      stored: Pixels of the image.
-      size: Pixels of the result.
-    """
     scale = (stop - start) / size
     first, last = 0, size
     begin, end = start, stop

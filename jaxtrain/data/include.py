@@ -58,7 +58,7 @@ class Include:
 
     @property
     def told(self) -> str:
-        """What messages add where files may be missing for this list."""
+        """Hint of messages where files may be missing for this list."""
         return (
             "" if self._path is None else f" that data.include = {self._path!r} keeps"
         )

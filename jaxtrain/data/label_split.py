@@ -13,7 +13,7 @@ SLACK = 1e-9
 def split_by_labels(
     present: np.ndarray, fraction: float, draws: np.ndarray
 ) -> np.ndarray:
-    """Return which examples to hold out, bool (N,).
+    """Choose the examples to hold out, bool (N,).
 
     The label with the fewest examples left is shared out first, while there is a
     choice: one example is kept, then the whole examples of its share are held out, and

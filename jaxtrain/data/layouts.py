@@ -73,12 +73,7 @@ class FolderLayout:
     endings: ClassVar[tuple[str, ...]] = ()
 
     def marked(self, place: str, names: Sequence[str]) -> str | None:
-        """Return the file or folder whose name marks the layout; None if none does.
-
-        Args:
-          place: Folder of the set.
-          names: Names in it, in order.
-        """
+        """Return the file or folder whose name marks the layout; None if none does."""
         del place, names
         return None
 
@@ -88,7 +83,6 @@ class FolderLayout:
         """Return the annotations of a split, or of a set without splits.
 
         Args:
-          place: Folder of the set.
           part: Folder of the split below it; "" for the set itself.
           names: Names in that folder, in small letters.
 
@@ -166,7 +160,6 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
 
     Args:
       source: Source in messages, such as folder:photos.
-      root: Folder of the set.
       names: Folders that hold files, as seen from it.
     """
     kind, _, given = source.partition(":")
@@ -198,7 +191,6 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
 
 
 def _known(place: str, path: str) -> Annotations | None:
-    """Return annotations whose names, or those of their folders, tell their format."""
     names = _names(place)
     layouts = {kind: layout() for kind, layout in LAYOUTS.items()}
     for name, kind in INDEX_FILES.references.items():
@@ -266,7 +258,6 @@ def _lists_images(file: str) -> bool:
 
 
 def _num_classes(place: str) -> int:
-    """Return the number of folders that may be classes, in the folder or its splits."""
     folders = [n for part in ("", *_splits(place)) for n in _folders(place, part)]
     return len({name for name in folders if not is_no_class(name)})
 
@@ -299,7 +290,6 @@ def _folders(*parts: str) -> list[str]:
 
 
 def _names(*parts: str) -> list[str]:
-    """Return the names in a folder, in order; [] if it is none, or cannot be read."""
     try:
         return sorted(n for n in os.listdir(os.path.join(*parts)) if n[0] != ".")
     except OSError:

@@ -51,14 +51,7 @@ class DataOrder:
         return np.repeat(found, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Return of each example of a batch how often it came before.
-
-        Args:
-          indices: Numbers of the examples, (batch_size,).
-
-        Returns:
-          Counts of the same shape.
-        """
+        """Count how often each example of a batch came before in it."""
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -73,7 +66,6 @@ class DataOrder:
 
     @property
     def _steps(self) -> int:
-        """The number of batches of an epoch."""
         return self.num_examples // self.batch_size
 
     def make_epoch(self, epoch: int) -> np.ndarray:
@@ -86,7 +78,6 @@ class DataOrder:
 
     @functools.cached_property
     def _of_groups(self) -> list[np.ndarray]:
-        """Return the examples of each group."""
         assert self.groups is not None
         examples = np.flatnonzero(self.groups >= 0)
         _, numbers, counts = np.unique(
@@ -132,7 +123,6 @@ class DataOrder:
         return order
 
     def _shuffled(self, group: int, cycle: int) -> np.ndarray:
-        """Return the examples of a group in the order of one of their cycles."""
         key, members = [self.seed, BALANCE_STREAM + group], self._of_groups[group]
         draws = np.random.Philox(key=key, counter=[0, 0, 0, cycle])
         return members[np.argsort(draws.random_raw(len(members)))]
@@ -140,5 +130,4 @@ class DataOrder:
 
 @functools.lru_cache(maxsize=2)
 def _made_epoch(order: DataOrder, epoch: int) -> np.ndarray:
-    """Return `order.make_epoch(epoch)`, cached."""
     return order.make_epoch(epoch)

@@ -1,4 +1,4 @@
-"""Where the host takes an image to give it its size, for targets that go along.
+"""Places of images that the host resizes, for targets that go along.
 
 A store whose targets have a place in the image, such as masks or boxes, says how they
 move: `place(target, placed)`, of one example. Augmentations in the step move them on
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.images import Box
+from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
 # (target of an example, or None, where its image is taken) -> target. None stands for
@@ -42,11 +42,7 @@ class Placed:
         of classes have no means.
 
         Args:
-          array: Array of the height and width of the image.
           border: Value of what lies beyond the image.
-
-        Returns:
-          Array of the height and width of the result.
         """
         assert array.shape[:2] == self.image_size
         left, top, right, bottom = self.box
@@ -59,7 +55,7 @@ class Placed:
         return moved
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Return where points of the image are in the result.
+        """Map points of the image to the result.
 
         Args:
           points: (x, y) in pixels, (..., 2): the corner of the first pixel is (0, 0).
@@ -76,7 +72,7 @@ class Placed:
 
 
 def place_of(store: Store) -> Place | None:
-    """Return how targets of a store follow their images; None means that they stay."""
+    """Return the function by which targets follow their images; None: they stay."""
     return getattr(store, "place", None)
 
 

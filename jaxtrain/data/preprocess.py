@@ -1,4 +1,4 @@
-"""What a step does to a batch of stored images before the model sees it."""
+"""Preprocessing of a batch of stored images inside the step."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Return what the step does to a batch: gather, fit, augment, mix, normalise.
+    """Make the preprocessing of a batch: gather, fit, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.
@@ -88,13 +88,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Return normalised images, (..., C), as uint8, on the host.
-
-    Args:
-      images: Images that `normalize` returned.
-      mean: Mean of each channel, in 0..1.
-      std: Standard deviation of each channel, in 0..1.
-    """
+    """Return normalised images, (..., C), as uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 
@@ -106,9 +100,6 @@ def normalize(
 
     Args:
       images: Images in 0..255, (..., C), of any dtype.
-      mean: Mean of each channel, in 0..1.
-      std: Standard deviation of each channel, in 0..1.
-      dtype: Dtype of the result.
     """
     channel = (1,) * (images.ndim - 1) + (-1,)
     scale = jnp.asarray(1 / (255 * np.array(std)), wide(dtype)).reshape(channel)

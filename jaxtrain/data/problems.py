@@ -1,4 +1,4 @@
-"""What is wrong with a set of files: collected, and told in one message."""
+"""Problems of a set of files: collected, and shown in one message."""
 
 import collections
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class Problems:
     def attempt(
         self, function: Callable[..., T], *arguments: Any, where: str = ""
     ) -> T | None:
-        """Return what a function returns, or None if it raises UnusableError."""
+        """Call a function; return None if it raises UnusableError."""
         try:
             return function(*arguments)
         except UnusableError as error:

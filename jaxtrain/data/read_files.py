@@ -17,7 +17,7 @@ class LargeFile(NamedTuple):
     path: bytes
 
     def read(self) -> bytes | OSError:
-        """Return what it holds, or why it cannot be read."""
+        """Return its bytes, or the reason why it cannot be read."""
         return read_file(self.path)
 
 
@@ -26,7 +26,7 @@ FileData = bytes | OSError | LargeFile
 
 
 def read_file(path: bytes) -> bytes | OSError:
-    """Return what a file holds, or why it cannot be read."""
+    """Return the bytes of a file, or the reason why it cannot be read."""
     try:
         return read_bytes(path, MAX_FILE_BYTES)
     except OSError as error:
@@ -34,7 +34,7 @@ def read_file(path: bytes) -> bytes | OSError:
 
 
 def read_unless_large(path: bytes) -> FileData:
-    """Return what `read_file` does; a large file is not read."""
+    """Read a file as `read_file` does, unless it is large."""
     try:
         return read_bytes(path, LARGE_BYTES)
     except OSError as error:
@@ -52,7 +52,6 @@ class BoundedReader:
     Libraries that read a header take what it says: a text or a table of any size.
 
     Args:
-      file: File that can seek.
       most: Bytes that may be read of it, however often.
     """
 

@@ -23,7 +23,6 @@ class ShardFiles:
     Picklable: a copy opens the files anew.
 
     Args:
-      paths: Path of each file.
       counts: Number of examples in each file.
     """
 
@@ -43,7 +42,7 @@ class ShardFiles:
             yield self.opened(shard), mine, places[mine]
 
     def opened(self, shard: int) -> Any:
-        """Return what reads the file of a shard."""
+        """Return the reader of the file of a shard."""
         if shard not in self._open:
             self._open[shard] = self.open(shard)
         return self._open[shard]
@@ -89,10 +88,6 @@ class RecordFiles(ShardFiles):
 
 def allow_open_files(name: str, num_files: int) -> None:
     """Let this process, and the data workers that it starts, hold files open.
-
-    Args:
-      name: Name of the data set, for messages.
-      num_files: Number of files that it has.
 
     Raises:
       UserError: The system does not let it open so many.

@@ -48,7 +48,7 @@ class SplitRanges:
         return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
-        """Return what messages call an example."""
+        """Return the name of an example in messages."""
         return "{}: image {}".format(*self.locate(index))
 
 
@@ -90,12 +90,11 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
 
 def count_shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Return how many examples are in both."""
+    """Count the examples that are in both."""
     return len(np.unique(other[np.isin(other, one)]))
 
 
 def _select(part: str, splits: NamedSplits) -> np.ndarray:
-    """Return the examples of a split, or of a slice of it."""
     if part == "all" and part not in splits:
         named = {name: shards for name, shards in splits.items() if name != UNLABELLED}
         return join([shard for shards in named.values() for shard in shards])
@@ -156,7 +155,7 @@ def join(shards: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
-    """Return what a held-out part of a set takes evenly (`Store.strata`).
+    """Return the groups that a held-out part of a set takes evenly (`Store.strata`).
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
@@ -195,8 +194,6 @@ def class_split(
 
     Args:
       label: Class of each example, (N,); those of none, -1, are kept.
-      fraction: Part of the classes that is held out.
-      seed: of the choice.
 
     Returns:
       The rising indices of the examples kept, and of those held out.
@@ -229,7 +226,6 @@ def stratified_split(
       strata: the group of each example, (N,) numbers; or whether it is in each group,
         bool (N, groups).
       fraction: of the examples held out; the largest remainders are rounded up.
-      seed: of the choice.
       draws: random numbers to choose by, (N,); None: by the place of an example.
 
     Returns:

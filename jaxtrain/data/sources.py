@@ -8,38 +8,26 @@ function that opens it (see `stores.py`), and add a row to `SOURCES`.
 import dataclasses
 import functools
 import itertools
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data import SOURCES, forms, images, is_path, layouts, sampled
-from jaxtrain.data.classes import may_be_one
+from jaxtrain.data import images, sampled
 from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.placed import place_of
-from jaxtrain.data.slices import (
-    NamedSplits,
-    count_shared,
-    join,
-    select,
-)
-from jaxtrain.data.stores import Opened, Store
-from jaxtrain.data.unlabelled import NO_LABEL, set_aside
-from jaxtrain.errors import UserError, nearest
-from jaxtrain.registry import call_own, check_no_options
+from jaxtrain.data.opening import open_store
+from jaxtrain.data.random_windows import Jitter, Window
+from jaxtrain.data.slices import NamedSplits, count_shared, join, select
+from jaxtrain.data.stores import Store
+from jaxtrain.data.unlabelled import NO_LABEL
+from jaxtrain.errors import UserError
 
 # (H, W, C) of stored images; None where they differ.
 StoredShape = tuple[int | None, int | None, int]
 # The split that is held out where a set has none of this name, and its part.
 TEST = "test"
 TEST_FRACTION = 0.1
-# Statistics are taken from all images of a set up to this size, so much at a time.
-STATISTICS_BYTES = 2**30
-CHUNK_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -94,10 +82,6 @@ class Splits:
 def load(config: DataConfig, seed: int) -> Splits:
     """Open the splits that the config names, or hold out examples for validation.
 
-    Args:
-      config: which data, in which size.
-      seed: of the choice of the examples held out.
-
     Raises:
       UserError: the source, a split or a conversion is not possible, or splits share
         examples.
@@ -115,10 +99,6 @@ def load_splits(
     """Do what `load` does with a store that is open.
 
     Args:
-      config: Data section of the config.
-      seed: Seed of the validation split.
-      store: The open set.
-      splits: Numbers of the examples of each split.
       shape: As `stored_shape` has measured it; None: it is measured.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
@@ -231,94 +211,13 @@ def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
 def _make_fit(config: DataConfig) -> images.Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
-        window = images.Window(chosen.crop_scale)
+        window = Window(chosen.crop_scale)
     elif chosen.scale_jitter:
         assert config.seen_size is not None, "windows are resized"
-        window = images.Jitter(chosen.scale_jitter, config.seen_size)
+        window = Jitter(chosen.scale_jitter, config.seen_size)
     size = (config.training_sizes or (config.image_size,))[-1]
     white = config.white_level
     return images.Fit(*config.fit, window, size if window else None, white)
-
-
-def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
-    """Open the store of `data.source`, with the examples of each of its splits.
-
-    Args:
-      config: Config of the data.
-      to_train: Whether a model is to learn its classes, which takes two.
-
-    Raises:
-      UserError: there is no such source, or it cannot be opened.
-    """
-    if own.is_own(config.source):
-        return _open_own(config)
-    kind, _, name = config.source.partition(":")
-    known = forms()
-    if kind not in known:
-        if (meant := layouts.guess(config.source)) is not None:
-            raise UserError(
-                f"data.source = {config.source!r} has no kind: write {meant}"
-            )
-        raise _unknown(config.source, kind)
-    form = known[kind]
-    # Those two say themselves what a name is like.
-    if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
-        raise UserError(f"data.source = {config.source!r}: expected {form}")
-    if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
-        raise UserError(
-            f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
-        )
-    check_no_options("data", config.source, config.options)
-    with may_be_one(not to_train):
-        opened = SOURCES[form](name, config)
-    if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
-        raise UserError(
-            f"data.classes = {config.classes!r} has no effect: {config.source} has no "
-            "masks, whose classes it would name; leave it out"
-        )
-    if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
-        raise UserError(
-            f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
-            f"{config.source} has neither boxes nor masks; leave it out"
-        )
-    return set_aside(config, *opened)
-
-
-def complete(text: str) -> str:
-    """Return a source in full: a path alone stands for a folder or a file of images."""
-    known = text.partition(":")[0] in forms() or own.is_own(text)
-    return text if known else layouts.guess(text) or text
-
-
-def _unknown(source: str, kind: str) -> UserError:
-    """Return the error for a source of no known kind."""
-    near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
-    named = not near and (":" not in source or os.sep in kind)
-    if named and os.path.exists(os.path.expanduser(source)):
-        known = ", ".join(layouts.kinds_by_ending())
-        return UserError(
-            f"data.source = {source!r} is a file of no kind that is read ({known}): "
-            "give a folder of images, or unpack it"
-        )
-    ending = os.path.splitext(source)[1].lower()
-    if named and (os.sep in source or ending in layouts.kinds_by_ending()):
-        return UserError(f"data.source = {source!r} is not there, {where}")
-    there = f" is not there, {where}, and no other source" if named else ""
-    return UserError(
-        f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "
-        f"{own.FORMS}{near}"
-    )
-
-
-def _open_own(config: DataConfig) -> Opened:
-    function = own.load("data.source", config.source)
-    opened = call_own("data.source", config.source, function, **config.options)
-    if not (isinstance(opened, tuple) and len(opened) == 2):
-        raise UserError(
-            f"data.source = {config.source!r} returned {type(opened).__name__}, "
-            "expected a store and the indices of its splits; see docs/extending.md"
-        )
-    return opened
 
 
 def open_split(
@@ -332,15 +231,9 @@ def open_split(
     """Return the examples that a text such as train[:90%] names, or `all`.
 
     Args:
-      config: in which size and channels they come.
-      store: the whole set.
-      splits: of the set.
       on_device: leave it to the step to give them their size.
       text: in TFDS syntax.
       shape: of the stored images, as `stored_shape` returns it; None: measured here.
-
-    Raises:
-      UserError: there is no such split, or its images cannot be converted.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)
@@ -360,7 +253,6 @@ def open_split(
 
 
 def _describe_shared(named: dict[str, Source]) -> list[str]:
-    """Name the pairs of splits that share examples."""
     return [
         f"{name} and {other_name} share {count} examples"
         for (name, one), (other_name, other) in itertools.combinations(named.items(), 2)
@@ -395,48 +287,6 @@ def _check_classes(
 
 
 def sliced_splits(config: DataConfig) -> list[str]:
-    """Return those of the splits that the config names which are slices."""
+    """Return the splits of the config that are slices."""
     texts = config.train_split, config.validation_split, config.test_split
     return [text for text in texts if text is not None and "[" in text]
-
-
-def mean_and_std(
-    config: DataConfig, splits: Splits, source: Source
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return what images are normalised by: that of the config, or of the source.
-
-    Args:
-      config: Data section of the config.
-      splits: Splits of the run.
-      source: The training split, or its copy in memory.
-    """
-    if config.mean is None or config.std is None:
-        return statistics(splits.seen(source))
-    return config.mean, config.std
-
-
-def statistics(
-    source: Source, max_examples: int = 10_000
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, in 0..1.
-
-    Args:
-      source: all its images are read if they take up to 1 GiB.
-      max_examples: read otherwise, evenly spaced.
-    """
-    num, image_bytes = len(source), int(np.prod(source.image_shape))
-    if num * image_bytes > STATISTICS_BYTES:
-        num = min(num, max_examples)
-    indices = np.arange(num) * len(source) // num
-    step = max(1, CHUNK_BYTES // image_bytes)
-    counts = np.zeros((source.image_shape[-1], 256), np.int64)
-    for start in range(0, num, step):
-        read = source.read_filled(indices[start : start + step])
-        counts += images.histogram(source.pictures(read["image"]))
-    values = np.arange(256) / 255
-    weights = counts / counts.sum(axis=1, keepdims=True)
-    mean = weights @ values
-    variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
-    # A channel of one value must not be divided by 0.
-    std = np.maximum(np.sqrt(variance), 1 / 255)
-    return tuple(mean.tolist()), tuple(std.tolist())

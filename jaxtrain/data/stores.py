@@ -1,4 +1,4 @@
-"""What a store is, and the stores that read no files: digits and synthetic images."""
+"""Stores, and those that read no files: digits and synthetic images."""
 
 import functools
 import importlib.util
@@ -55,7 +55,7 @@ class Store(Protocol):
 
 
 def remarks_of(store: Store) -> tuple[Remark, ...]:
-    """Return what a store says of how it was found; most have nothing to say."""
+    """Return the remarks of a store; most have none."""
     return getattr(store, "remarks", ())
 
 
@@ -79,8 +79,26 @@ Opened = tuple[Store, NamedSplits]
 OpenStore = Callable[[str, DataConfig], Opened]
 
 
+class WithTargets:
+    """Targets that a store has without its images, and their groups."""
+
+    target: Any
+    facts: Mapping[str, Any]
+
+    def strata(self, indices: np.ndarray) -> np.ndarray:
+        """Return groups of the targets (`groups_of`)."""
+        return self._groups[indices]
+
+    def targets(self, indices: np.ndarray) -> Any:
+        return jax.tree.map(lambda x: x[indices], self.target)
+
+    @functools.cached_property
+    def _groups(self) -> np.ndarray:
+        return groups_of(self.target, self.facts)
+
+
 @dataclass(frozen=True)
-class ArrayStore:
+class ArrayStore(WithTargets):
     """A set in memory: images (N, H, W, C) and their targets, (N, ...) each."""
 
     images: np.ndarray
@@ -93,19 +111,8 @@ class ArrayStore:
     def image_shape(self) -> tuple[int, int, int]:
         return self.images.shape[1:]
 
-    def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return groups of the targets (`groups_of`)."""
-        return self._groups[indices]
-
-    def targets(self, indices: np.ndarray) -> Any:
-        return jax.tree.map(lambda x: x[indices], self.target)
-
     def read(self, indices: np.ndarray) -> tuple[np.ndarray, Any]:
         return self.images[indices], self.targets(indices)
-
-    @functools.cached_property
-    def _groups(self) -> np.ndarray:
-        return groups_of(self.target, self.facts)
 
 
 @dataclass(frozen=True)

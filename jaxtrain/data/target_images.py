@@ -37,13 +37,8 @@ class TargetImages:
         """Return the images of a table with their targets.
 
         Args:
-          config: Config of the data.
-          folder: Folder of the table.
-          images: Store of the images.
           names: Files of the targets, in the order of the images.
-          splits: Numbers of the examples of each split.
           digest: SHA-256 of the table and the sizes of the files.
-          remarks: Remarks on the table.
         """
         raise NotImplementedError
 
@@ -51,7 +46,6 @@ class TargetImages:
         """Return an array of targets in the dtype that `of_arrays` takes.
 
         Args:
-          name: Name of the array in messages.
           targets: Integers, (N, H, W).
 
         Raises:
@@ -83,8 +77,6 @@ class TargetImages:
         """Return the rows of a set of `datasets` with their targets.
 
         Args:
-          library: The library `datasets`.
-          config: Config of the data.
           whole: Rows of all splits, one after the other, with both columns.
           image: Name of the column of images.
           column: Name of the column of targets.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtrain.data.image_files import shown
+from jaxtrain.data.image_files import encoded_name, shown
 from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
@@ -83,11 +83,6 @@ class UserText:
 def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> UserText:
     """Return the text of a user's file.
 
-    Args:
-      path: Path of the file.
-      where: Name of the file in messages.
-      max_bytes: Size of the largest file that is read.
-
     Raises:
       UserError: It cannot be read, or is no text.
     """
@@ -100,11 +95,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
 
 
 def decode_user_text(data: bytes) -> UserText:
-    """Return the text of the bytes of a file.
-
-    Raises:
-      ValueError: They are no text.
-    """
+    """Return the text of the bytes of a file."""
     if data.startswith(_ZIP):
         raise ValueError("it is a ZIP file, such as a workbook: save it as text (CSV)")
     for mark, encoding in MARKS.items():
@@ -127,17 +118,13 @@ def nfc_bytes(name: bytes) -> bytes:
     """Return the name of a file or a folder as names are compared, in UTF-8."""
     if name.isascii():
         return name
-    return nfc(name.decode("utf-8", "surrogateescape")).encode(
-        "utf-8", "surrogateescape"
-    )
+    return encoded_name(nfc(name.decode("utf-8", "surrogateescape")))
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     """Parse a YAML text.
 
     Args:
-      text: Text of the file.
-      where: Name of the file in messages.
       names: Fields at the top whose values, a list or a mapping, are to be texts.
 
     Raises:
@@ -197,7 +184,6 @@ def _make_loader() -> Any:
 
 
 def _values(root: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Yield the nodes of the values below some fields of a document."""
     fields = root.value if root is not None and root.id == "mapping" else ()
     for key, value in fields:
         if key.value not in names or value.id == "scalar":

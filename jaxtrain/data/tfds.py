@@ -1,7 +1,7 @@
 """TFDS data sets that are prepared: find and read them.
 
 Only the files and their own description are used, never a data set's code: no
-TensorFlow is needed and nothing downloaded. `tfds_prepare.py` prepares them.
+TensorFlow is needed and nothing downloaded.
 """
 
 import contextlib
@@ -152,10 +152,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
     folder, found = data_folder(data_dir), None
     # Raised if the name cannot be parsed. It collects hints only within a context.
-    with (
-        contextlib.suppress(ValueError),
-        error_utils.reraise_with_context(ValueError),
-    ):
+    with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
         found = read_only_builder._find_builder_dir(name, data_dir=folder)
     if found is None:
         _check_known(name)
@@ -207,7 +204,7 @@ def _classes(described: Any) -> Iterator[str]:
 
 
 def data_folder(data_dir: PathLike | None) -> str:
-    """Return where data sets lie: `data_dir`, else what TFDS itself takes."""
+    """Return the folder of data sets: `data_dir`, else that of TFDS itself."""
     folder = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return os.path.expanduser(folder)
 

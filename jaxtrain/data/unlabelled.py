@@ -57,10 +57,8 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
     A split without any label stays as it is: tasks that need labels refuse it.
 
     Args:
-      config: Data section of the config.
       store: The set. Stores that do not tell their targets without images are left as
         they are.
-      splits: Numbers of the examples of each split.
 
     Raises:
       UserError: more than `data.max_bad_fraction` of a split have no label, and no
@@ -114,7 +112,6 @@ def _check_number(
 
 
 def _name(store: Any, split: str, every: np.ndarray, place: int) -> str:
-    """Return the name of an example in messages, by its place in its split."""
     index = int(every[place])
     if hasattr(store, "names"):
         return shown(store.names[index])

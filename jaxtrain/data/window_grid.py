@@ -45,10 +45,6 @@ class WindowGrid:
 
         Neighbours are of different places, so that a batch of them has all.
 
-        Args:
-          num_images: Number of images.
-          most: Number of windows at most.
-
         Returns:
           Numbers of the images, and of their windows, int64 (n,) each.
         """
@@ -82,10 +78,9 @@ def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
 
 
 def starts(whole: int, part: int) -> list[int]:
-    """Return where the windows along a side begin, in pixels.
+    """Return the first pixels of the windows along a side.
 
     Args:
-      whole: Pixels of the side of the image.
       part: Pixels of the side of a window, `whole` at most.
     """
     stride = max(1, round(part * (1 - OVERLAP)))

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.training.calls_ahead import Pace

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import DataConfig
 from jaxtrain.console import progress
-from jaxtrain.data import loader
 from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.images import Fit
 from jaxtrain.data.sources import Source
@@ -143,7 +143,7 @@ class Pass:
         defects = Defects(name, len(source), allowed)
         found = passes.over_split(
             data,
-            loader.Dataset(source, {}, defects),
+            Dataset(source, {}, defects),
             model.mesh,
             model.share(passes.eval_batch_size(data)),
             functools.partial(self._program, *model.placed),

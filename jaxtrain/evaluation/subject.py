@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import AugmentConfig, Config, DataConfig
-from jaxtrain.data import images, sources
+from jaxtrain.data import images, opening, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.class_mapping import are_by_number, map_classes
@@ -221,7 +221,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
         **_of_images(model),
         **{field: getattr(own, field) for field in same},
     )
-    store, splits = sources.open_store(data, to_train=False)
+    store, splits = opening.open_store(data, to_train=False)
     text = sources.TEST if sources.TEST in splits else ALL
     source = sources.open_split(data, store, splits, False, text)
     _check_shape(source, None, model, data)
@@ -239,9 +239,9 @@ def _open_split(
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
         data = as_evaluated(data)
-        store, named = sources.open_store(data, to_train=False)
+        store, named = opening.open_store(data, to_train=False)
         return sources.open_split(data, store, named, False, ALL), None, images.FIT
-    opened = sources.open_store(data, to_train=False)
+    opened = opening.open_store(data, to_train=False)
     splits = sources.load_splits(data, seed, *opened)
     named_splits = splits.named()
     if split not in named_splits:

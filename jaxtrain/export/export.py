@@ -9,11 +9,7 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
 from jaxtrain.export.check import Check, check
-from jaxtrain.export.exporter import (
-    Exporter,
-    check_precision,
-    find_exporter,
-)
+from jaxtrain.export.exporter import Exporter, check_precision, find_exporter
 from jaxtrain.export.request import Request
 from jaxtrain.records.whole import reported, whole
 

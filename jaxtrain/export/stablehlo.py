@@ -18,7 +18,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.export import run_saved
 from jaxtrain.export.exporter import Exporter
 from jaxtrain.export.request import Request, Runner
-from jaxtrain.records.workdir import write_digested
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.trees import by_path
 
 PLATFORMS = ("cpu", "cuda", "tpu")

@@ -8,8 +8,9 @@ import numpy as np
 from PIL import Image
 
 from jaxtrain.data import files
-from jaxtrain.data.images import Box, Fit
+from jaxtrain.data.images import Fit
 from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.data.random_windows import Box
 from jaxtrain.data.read_files import FileData
 from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.tasks.pictures import PALETTE, overlay

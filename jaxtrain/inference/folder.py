@@ -20,11 +20,11 @@ from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.trained import Trained, ours
 from jaxtrain.json_files import typed
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.models.weights import files, sources
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import WeightsSource
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.records.workdir import write_digested
 from jaxtrain.trees import by_path
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw
 
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
+from jaxtrain.font import fitted, font
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.pages.font import fitted, font
 from jaxtrain.training import forward
 
 # Pixels of the shorter side, at least.

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtrain import extras
 from jaxtrain.errors import UserError
 from jaxtrain.inference.cells import to_cell
-from jaxtrain.records.workdir import finite
+from jaxtrain.json_files.write import finite
 
 # Of a row group of Parquet: enough to be read fast.
 GROUP_ROWS = 8192

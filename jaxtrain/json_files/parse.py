@@ -22,7 +22,6 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
     """Return the value of a JSON text in UTF-8.
 
     Args:
-      content: JSON text to read.
       nan: Whether NaN, Infinity, -Infinity and integers of any size are numbers.
 
     Raises:

@@ -30,7 +30,6 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
     """Return the fields of a file, after a look at its digest; None: there is no file.
 
     Args:
-      path: Path of the file.
       advice: What to do about a damaged file.
 
     Raises:
@@ -47,11 +46,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 
 
 def has_digest(path: Path) -> bool:
-    """Whether a file has a digest, which is then that of its values.
-
-    Raises:
-      UserError: The file is not there, cannot be read, or is damaged.
-    """
+    """Whether a file has a digest, which is then that of its values."""
     if read_object(path) is None:
         raise UserError(f"{path} is not there: {RESTORE}")
     return FIELD in parse(read_bytes(path))

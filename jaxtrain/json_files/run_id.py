@@ -63,8 +63,6 @@ class RunId:
         """Check that the fields of a file name this run.
 
         Args:
-          values: Fields of the file.
-          where: Path of the file, for messages.
           advice: What to do about a file of another run.
 
         Raises:
@@ -85,7 +83,6 @@ def read_of_run(
     """Return the contents of a JSON file, of a run or not; None: there is no file.
 
     Args:
-      path: Path of the file.
       kind: Type of its contents without the id: see `typed.convert`.
       run: Run that the file must belong to. None accepts any.
       advice: What to do about a damaged file, or one of another run.

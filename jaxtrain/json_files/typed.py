@@ -22,8 +22,6 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     where a float is expected.
 
     Args:
-      value: Value that `parse` returned.
-      kind: Type of the result: one that `msgspec.convert` takes.
       where: Path of the file or name of the place that it was read from.
 
     Raises:

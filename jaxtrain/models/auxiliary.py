@@ -21,7 +21,7 @@ from flax import nnx
 )
 @dataclass(frozen=True)
 class WithAuxiliary:
-    """What a model in training, or one of its pieces, puts out.
+    """Outputs of a model in training, or of one of its pieces.
 
     Attributes:
       outputs: of the model, or of the piece.
@@ -36,7 +36,7 @@ class WithAuxiliary:
 
 
 def main_outputs(outputs: Any) -> Any:
-    """Return what a model has put out, without its auxiliary heads."""
+    """Return the outputs of a model without those of its auxiliary heads."""
     return outputs.outputs if isinstance(outputs, WithAuxiliary) else outputs
 
 

@@ -1,4 +1,4 @@
-"""What a model is: pieces in a row."""
+"""Models: pieces in a row."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Piece:
 
 
 class Model(nnx.Module):
-    """What images [B, H, W, C] pass through, piece by piece.
+    """A model that images [B, H, W, C] pass through, piece by piece.
 
     A model creates its layers with `add_piece` and has no others. `train()` and
     `eval()` switch them.
@@ -123,7 +123,7 @@ class Model(nnx.Module):
         remat: Remat = "none",
         tied: bool = False,
     ) -> Any:
-        """Return what all pieces, or those of `part`, make of `x`.
+        """Apply all pieces, or those of `part`, to `x`.
 
         The last one makes the outputs, [B, num_outputs] or as the task's
         `output_spec` says; in training they are the

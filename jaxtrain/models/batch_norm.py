@@ -58,11 +58,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
     @in_own_scope
     def __call__(  # pyright: ignore
-        self,
-        x: jax.Array,
-        *,
-        relu: bool = False,
-        activation: Activation | None = None,
+        self, x: jax.Array, *, relu: bool = False, activation: Activation | None = None
     ) -> jax.Array:
         """Normalise (batch, ..., channels).
 
@@ -116,13 +112,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
 
 def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
-    """Return the error of a batch norm over groups of one value per channel.
-
-    Args:
-      path: Path of the layer.
-      shape: Shape of its input.
-      groups: Number of groups.
-    """
+    """Return the error of a batch norm over groups of one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
         f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "
@@ -133,7 +123,7 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
 
 
 def momenta(model: nnx.Module) -> dict[str, float]:
-    """Return what a step keeps of the running statistics, by their paths."""
+    """Return the momenta of the running statistics, by their paths."""
     return {path: stat.get_metadata("momentum") for path, stat in _stats(model)}
 
 

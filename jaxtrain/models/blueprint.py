@@ -1,4 +1,4 @@
-"""What a model is built from, as one value: its config, dtypes, inputs and outputs."""
+"""Blueprints of models: config, dtypes, inputs and outputs as one value."""
 
 import dataclasses
 import inspect
@@ -72,11 +72,7 @@ class Blueprint:
 
     @property
     def model_class(self) -> type[Model]:
-        """The class that the config names.
-
-        Raises:
-          UserError: the name is not known, or not that of a model.
-        """
+        """The class that the config names."""
         return _model_class(self.config.name)
 
     @property
@@ -120,7 +116,6 @@ class Blueprint:
         return self._changed(made, "quantize")
 
     def _changed(self, model: Model, field: str) -> Model:
-        """Return a model as a field of its config changes it (`MODEL_CHANGES`)."""
         value = getattr(self.config, field)
         if not value:
             return model
@@ -197,7 +192,6 @@ def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    """Return the options that are set, all of which the model's constructor takes."""
     names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
     options = [n for n in names if n not in NO_OPTIONS]
     takes = [option for option in options if option in known]
@@ -234,7 +228,7 @@ def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) 
 
 
 def _transformed(model: Model, name: str | None) -> Model:
-    """Return what a user's own function makes of a model, such as a quantised one."""
+    """Apply a user's own function to a model, such as one that quantises it."""
     if name is None:
         return model
     field = "model.transform"

@@ -23,7 +23,7 @@ def unit(x: jax.Array, axis: int = -1) -> jax.Array:
 
 
 class WithCosines(NamedTuple):
-    """What a model with class centres puts out in training.
+    """Outputs of a model with class centres in training.
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).

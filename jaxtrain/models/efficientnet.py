@@ -16,9 +16,7 @@ from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
 
 # A quarter of the channels that the block gets.
 SQUEEZE = Squeeze(
-    features=lambda channels, hidden: channels // 4,
-    activation=silu,
-    gate=nnx.sigmoid,
+    features=lambda channels, hidden: channels // 4, activation=silu, gate=nnx.sigmoid
 )
 _stage = partial(InvertedStage, activation=silu, squeeze=SQUEEZE)
 _fused = partial(InvertedStage, activation=silu, fused=True)

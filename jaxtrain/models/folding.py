@@ -127,8 +127,6 @@ class _Convolved:
         """Return `same` with what an operation does to the channels of the result.
 
         Args:
-          same: This result, as it is traced.
-          name: Name of the operation.
           by: Other operand, numbers of channels.
           first: Whether the result is the first operand.
         """
@@ -165,7 +163,6 @@ def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
 
 
 def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Return what a jaxpr makes of its inputs, which may be of all three kinds."""
     jaxpr = traced.jaxpr
     atoms = [*(v for eqn in jaxpr.eqns for v in eqn.invars), *jaxpr.outvars]
     uses = Counter(v for v in atoms if isinstance(v, core.Var))
@@ -193,7 +190,6 @@ def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
-    """Return what a step makes of inputs of all kinds."""
     if step.name == "jit":
         return _evaluate(step.eqn.params["jaxpr"], inputs)
     if all(isinstance(x, _Weight) for x in inputs):
@@ -217,7 +213,7 @@ def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
 
 
 def _at_once(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return what has operations computed while tracing, if all arrays are known."""
+    """Return a context that computes while tracing, if all arrays are known."""
     traced = any(isinstance(x, Tracer) for x in arrays)
     return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
 

@@ -20,12 +20,7 @@ from jaxtrain.models.base import Model
 from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, scale_channels
-from jaxtrain.models.pools import (
-    adaptive_average_pool,
-    flatten,
-    max_pool,
-    max_pool_3x3,
-)
+from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool, max_pool_3x3
 
 # Rows and columns that the first dense layer of an auxiliary head sees.
 POOLED = 4

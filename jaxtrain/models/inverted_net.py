@@ -1,4 +1,4 @@
-"""What MobileNets and EfficientNets share: all but their numbers and last layers."""
+"""The base of MobileNets and EfficientNets: all but their numbers and last layers."""
 
 import dataclasses
 import math

@@ -20,7 +20,7 @@ from jaxtrain.models.layers import Layers, drop_path, he_fan_in
 
 
 class Squeeze(NamedTuple):
-    """How a family squeezes and excites.
+    """Squeeze-and-excitation of a family.
 
     Attributes:
       features: from the channels of a block's input, and those that it is widened to,

@@ -33,8 +33,6 @@ def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """Apply an equation to arrays, in the scopes that it was traced in.
 
     Args:
-      jaxpr: Jaxpr that it is of.
-      eqn: One of its equations.
       inputs: An array for each input; those of literals are not looked at.
     """
     arrays = {

@@ -27,7 +27,6 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     """Return the paths of the layers that a pattern names, and of all within them.
 
     Args:
-      model: whose they are.
       field: of the config that has the pattern, for messages.
       pattern: in the manner of a shell, where `*` stands for `/`, too; or `backbone`.
 

@@ -66,15 +66,11 @@ class Layers:
         """Make a convolution.
 
         Args:
-          in_channels: Number of input channels.
-          channels: Number of output channels.
           size: Rows and columns of the kernel.
-          stride: Stride of the output, in the input.
           padding: None pads all sides so that the image keeps its size at stride 1, as
             in torchvision, unless `same_padding` is set. "SAME", as in TensorFlow, is
             another where the stride is 2: it pads an even image at the bottom and the
             right alone.
-          dilation: Distance of what neighbours in the kernel are multiplied with.
           groups: Groups of channels that do not see each other; `in_channels` of them
             make it depthwise.
           bias: Whether it has one. Defaults to `conv_bias`.
@@ -125,8 +121,6 @@ class Layers:
         """Make a batch norm.
 
         Args:
-          channels: Number of input channels.
-          scale: Initial value of the scale.
           momentum: Decay of the running statistics; 1 - PyTorch's momentum.
           epsilon: Addend of the variance. Defaults to `norm_epsilon`.
           split: Whether the `model` axis has split the channels.
@@ -142,12 +136,7 @@ class Layers:
         )
 
     def layer_norm(self, channels: int, *, epsilon: float | None = None) -> "LayerNorm":
-        """Make a layer norm over the channels of each pixel.
-
-        Args:
-          channels: Number of input channels.
-          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
-        """
+        """Make a layer norm over the channels of each pixel."""
         epsilon = self.norm_epsilon if epsilon is None else epsilon
         return LayerNorm(channels, epsilon=epsilon, **self._common)
 
@@ -157,9 +146,7 @@ class Layers:
         """Make a group norm (Wu and He 2018, arXiv:1803.08494).
 
         Args:
-          channels: Number of input channels.
           groups: Number of groups of channels, a divisor of it.
-          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
         """
         epsilon = self.norm_epsilon if epsilon is None else epsilon
         return GroupNorm(channels, groups, epsilon=epsilon, **self._common)

@@ -41,7 +41,7 @@ class MobileNetV2(InvertedNet):
 
 
 class MobileNetV3(InvertedNet):
-    """Of arXiv:1905.02244: a dense layer follows the mean."""
+    """MobileNetV3 (arXiv:1905.02244): a dense layer follows the mean."""
 
     stem_channels = 16
     # Of this layer, at width 1; as in timm, a net of less than its width keeps them.

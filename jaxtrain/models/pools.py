@@ -25,7 +25,7 @@ def sides(padding: Padding) -> Any:
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """Return what holds for rows and for columns."""
+    """Return the values for rows and for columns."""
     return value if isinstance(value, tuple) else (value, value)
 
 

@@ -22,9 +22,7 @@ from jaxtrain.models.resnet import ResNet, Stem, without_bias
 class PreActBlock(ResidualBlock):
     """Normalises its input, for the residual branch and a shortcut that projects."""
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.norm1 = layers.batch_norm(in_channels)
+    norm1: BatchNorm
 
     def add_shortcut(
         self, in_channels: int, out_channels: int, stride: int, layers: Layers
@@ -42,18 +40,12 @@ class PreActBasicBlock(PreActBlock):
 
     expansion = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int,
-        dilation: int = 1,
-        layers: Layers,
-    ):
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
+        self.norm1 = layers.batch_norm(features)
         conv = partial(layers.conv, dilation=dilation)
-        self.conv1 = conv(in_channels, channels, 3, stride=stride, split="out")
+        self.conv1 = conv(features, channels, 3, stride=stride, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
         self.conv2 = conv(channels, channels, 3, split="in")
 
@@ -66,17 +58,11 @@ class PreActBottleneck(PreActBlock):
 
     expansion = 4
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int,
-        dilation: int = 1,
-        layers: Layers,
-    ):
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
-        self.conv1 = layers.conv(in_channels, channels, 1, split="out")
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
+        self.norm1 = layers.batch_norm(features)
+        self.conv1 = layers.conv(features, channels, 1, split="out")
         self.norm2 = layers.batch_norm(channels, split=True)
         self.conv2 = layers.conv(
             *(channels, channels, 3), stride=stride, dilation=dilation, split="in"

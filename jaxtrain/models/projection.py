@@ -18,7 +18,7 @@ PROJECTION = "projection"
 
 @dataclass(frozen=True)
 class Projection:
-    """What such layers are built from.
+    """Options of the projection and the predictor.
 
     Attributes:
       size: Numbers of a projection.
@@ -30,7 +30,7 @@ class Projection:
 
 
 class Projected(NamedTuple):
-    """What a model with a projection puts out in training.
+    """Outputs of a model with a projection in training.
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).

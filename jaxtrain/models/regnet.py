@@ -27,19 +27,19 @@ class RegNetBlock(Bottleneck):
 
     expansion = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        group_width: int,
-        layers: Layers,
-        **options: Any,
-    ):
-        groups = channels // min(group_width, channels)
-        super().__init__(in_channels, channels, groups=groups, layers=layers, **options)
+    def __init__(self, *args: Any, group_width: int, **options: Any):
+        self.group_width = group_width
+        super().__init__(*args, **options)
+
+    def inner(self, channels: int) -> tuple[int, int]:
+        return channels, channels // min(self.group_width, channels)
+
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
+        super().add_residual(features, channels, stride, dilation, layers)
         # A quarter of the channels that the block takes, not of those it gates.
-        squeezed = max(1, round(in_channels / 4))
+        squeezed, (_, groups) = max(1, round(features / 4)), self.inner(channels)
         self.se = SqueezeExcite(channels, squeezed, layers=layers, split=groups > 1)
 
     def inside(self, x: jax.Array) -> jax.Array:
@@ -105,7 +105,6 @@ class RegNet(ResNet):
         return [(int(c), len(list(blocks))) for c, blocks in groupby(channels)]
 
     def _whole_groups(self, channels: int) -> int:
-        """Round to a multiple of the channels in a group."""
         group = min(self.group_width, channels)
         rounded = (channels + group // 2) // group * group
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group

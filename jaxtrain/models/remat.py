@@ -25,7 +25,7 @@ PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
 
 def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
-    """Return what a program with recomputations is to be compiled with.
+    """Return the compiler options of a program with recomputations.
 
     XLA:CPU removes the barriers before its last search for common subexpressions, which
     then undoes all of it: without this pass the memory is that of `none`.
@@ -56,7 +56,6 @@ def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
 
     Args:
       remat: Policy of rematerialisation.
-      parts: Parts of the model, in order.
       tied: Whether the gradients of a part's parameters are computed before those of
         the parts in front. Else XLA:GPU computes them late, shortly before they are
         reduced over devices, and keeps all that they need until then. All parameters

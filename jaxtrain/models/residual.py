@@ -23,13 +23,28 @@ class ResidualBlock(nnx.Module):
     # Output channels over `channels`.
     expansion: ClassVar[int]
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, layers: Layers):
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int,
+        dilation: int = 1,
+        layers: Layers,
+    ):
         out_channels = channels * self.expansion
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
         # The model sets the rate: it depends on how many blocks there are.
         self.drop_path = drop_path(0.0)
+        self.add_residual(in_channels, channels, stride, dilation, layers)
+
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
+        """Create the layers of the residual branch."""
+        raise NotImplementedError
 
     def add_shortcut(
         self, in_channels: int, out_channels: int, stride: int, layers: Layers
@@ -57,18 +72,11 @@ class BasicBlock(ResidualBlock):
 
     expansion = 1
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int,
-        dilation: int = 1,
-        layers: Layers,
-    ):
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
         conv = partial(layers.conv, dilation=dilation)
-        self.conv1 = conv(in_channels, channels, 3, stride=stride, split="out")
+        self.conv1 = conv(features, channels, 3, stride=stride, split="out")
         self.norm1 = layers.batch_norm(channels, split=True)
         self.conv2 = conv(channels, channels, 3, split="in")
         self.norm2 = layers.batch_norm(channels, scale=0.0)
@@ -83,25 +91,19 @@ class Bottleneck(ResidualBlock):
 
     expansion = 4
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int,
-        dilation: int = 1,
-        inner: int | None = None,
-        groups: int = 1,
-        layers: Layers,
-    ):
-        """Create the layers, with `inner` channels between the convolutions."""
-        super().__init__(in_channels, channels, stride=stride, layers=layers)
+    def inner(self, channels: int) -> tuple[int, int]:
+        """Return the channels between the convolutions, and their groups."""
+        return channels, 1
+
+    def add_residual(
+        self, features: int, channels: int, stride: int, dilation: int, layers: Layers
+    ) -> None:
+        inner, groups = self.inner(channels)
         out_channels = channels * self.expansion
-        inner = inner or channels
         # Groups are split, too, and then only the last convolution adds up.
         grouped = groups > 1
         split = "out" if grouped else "in"
-        self.conv1 = layers.conv(in_channels, inner, 1, split="out")
+        self.conv1 = layers.conv(features, inner, 1, split="out")
         self.norm1 = layers.batch_norm(inner, split=True)
         self.conv2 = layers.conv(
             *(inner, inner, 3),
@@ -122,7 +124,7 @@ class Bottleneck(ResidualBlock):
         return self.norm3(self.conv3(self.inside(x)))
 
     def inside(self, x: jax.Array) -> jax.Array:
-        """Return what the last convolution takes."""
+        """Return the input of the last convolution."""
         x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x), relu=True)
 
@@ -130,8 +132,8 @@ class Bottleneck(ResidualBlock):
 class WideBottleneck(Bottleneck):
     """Twice the channels inside (Zagoruyko and Komodakis 2016, arXiv:1605.07146)."""
 
-    def __init__(self, in_channels: int, channels: int, **options: Any):
-        super().__init__(in_channels, channels, inner=2 * channels, **options)
+    def inner(self, channels: int) -> tuple[int, int]:
+        return 2 * channels, 1
 
 
 class GroupedBottleneck(Bottleneck):
@@ -140,9 +142,8 @@ class GroupedBottleneck(Bottleneck):
     Of ResNeXt (Xie et al. 2016, arXiv:1611.05431).
     """
 
-    def __init__(self, in_channels: int, channels: int, **options: Any):
-        inner = 32 * max(1, round(channels / 16))
-        super().__init__(in_channels, channels, inner=inner, groups=32, **options)
+    def inner(self, channels: int) -> tuple[int, int]:
+        return 32 * max(1, round(channels / 16)), 32
 
 
 class SEBlock(ResidualBlock):

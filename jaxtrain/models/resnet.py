@@ -1,8 +1,4 @@
-"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5.
-
-Blocks, and how they are initialised, are in `residual.py`. ResNets with pre-activation
-and RegNets are in files of their own.
-"""
+"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,12 +10,7 @@ from flax import nnx
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
-from jaxtrain.models.layers import (
-    Layers,
-    drop_path_rates,
-    he_fan_out,
-    scale_channels,
-)
+from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out, scale_channels
 from jaxtrain.models.pools import max_pool_3x3
 from jaxtrain.models.residual import (
     BasicBlock,
@@ -61,11 +52,6 @@ class ResNet(Model):
         """Create the layers.
 
         Args:
-          image_shape: Height, width and channels of the images.
-          num_outputs: Number of features of the last layer.
-          layers: Maker of the layers.
-          width: Factor on the number of channels.
-          dropout: Rate before the last layer.
           drop_path: Rate of the last block.
           stem: What the image passes first.
           max_stride: Pixels that become one in the last block at most: kernels are
@@ -128,12 +114,11 @@ class ResNet(Model):
                 later, stride = dilation * stride, 1
             reached *= stride
             for index in range(depth):
-                dilated = {"dilation": dilation} if dilation > 1 else {}
                 block = self.block(
                     *(features, width),
                     stride=stride,
+                    dilation=dilation,
                     layers=layers,
-                    **dilated,
                     **options,
                 )
                 block.drop_path.rate = next(rates)
@@ -150,7 +135,7 @@ class ResNet(Model):
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Return what makes convolutions that a batch norm and a ReLU follow."""
+    """Return the maker of convolutions that a batch norm and a ReLU follow."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 

@@ -62,10 +62,7 @@ class CNN4(Model):
 
 
 class ConvNet(Model):
-    """Two blocks of convolution, batch norm, ReLU and pool, and a linear layer.
-
-    A first model for 28 to 32 pixels.
-    """
+    """Two blocks of convolution, batch norm, ReLU and pool, and a linear layer."""
 
     min_size = 4
     stride = 4

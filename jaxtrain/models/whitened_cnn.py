@@ -49,11 +49,6 @@ class WhitenedCNN(Model):
         """Create the layers.
 
         Args:
-          image_shape: Height, width and channels of the images.
-          num_outputs: Features of the last layer.
-          layers: Maker of the layers.
-          width: Factor on the channels of the groups.
-          dropout: Probability of dropping a feature before the last layer.
           global_pool: `max` shows the last layer the maximum of each channel, as in
             airbench94; None shows it all pixels.
         """

@@ -37,7 +37,7 @@ class Windows:
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
     def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Return what all windows have at one place."""
+        """Return the pixels of all windows at one place."""
         start, limit = (0, *place, 0), (len(padded), *self._end(place), padded.shape[3])
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
@@ -59,7 +59,6 @@ class Windows:
         return padded[:, top : top + rows, left : left + columns]
 
     def _end(self, place: tuple[int, int]) -> list[int]:
-        """Return the row and the column behind the last window's at one place."""
         return [
             at + (sum(around) + length - self.size) // self.stride * self.stride + 1
             for at, around, length in zip(place, self.around, self.image, strict=True)

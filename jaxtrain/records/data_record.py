@@ -1,4 +1,4 @@
-"""What a run learns from, remembered in its folder: are the data still the same."""
+"""Record of a run's data in its folder, to see whether they are the same."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -10,7 +10,7 @@ NUM_NAMED = 5
 
 
 class DataRecord(TypedDict):
-    """What `data.json` holds.
+    """Content of `data.json`.
 
     Attributes:
       num_examples: Number of examples by split.
@@ -48,14 +48,7 @@ def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
-    """Check that all processes of a run see the same data.
-
-    Args:
-      found: what each has found, in the order of the processes.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Check that all processes of a run see the same data."""
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(

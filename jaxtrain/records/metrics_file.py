@@ -11,7 +11,8 @@ from jaxtrain.console import tell
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
-from jaxtrain.records.workdir import METRICS, finite
+from jaxtrain.json_files.write import finite
+from jaxtrain.records.workdir import METRICS
 from jaxtrain.records.writer import APPEND, Appended, ConfiguredWriter, LoggedRun
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.system_errors import remedy
@@ -52,11 +53,7 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Return what a line holds.
-
-    Raises:
-      UserError: It is damaged.
-    """
+    """Parse a line."""
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
@@ -123,7 +120,6 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
 
 
 def _plain(line: MetricsLine) -> dict[str, Any]:
-    """Return a line without values that are neither text nor numbers."""
     plain = str | int | float
     return {name: value for name, value in line.items() if isinstance(value, plain)}
 

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal and in a notebook, and the time left."""
+"""Progress of a run: a bar on a terminal and in a notebook, and the time left."""
 
 import html
 import time
@@ -20,7 +20,7 @@ FORWARD_SHARE = 1 / 3
 
 
 class BarState(NamedTuple):
-    """What a bar shows: steps, what the run does or its metrics, times so far, left."""
+    """Content of a bar: steps, activity or metrics, times so far and left."""
 
     step: int
     total_steps: int
@@ -109,8 +109,6 @@ class Remaining:
 
     Args:
       step: Completed steps at the start.
-      total_steps: Steps of the whole run.
-      seconds: Clock, in seconds.
       evaluated_after: Returns the number of examples that evaluations after a step
         have, in units of a batch of training.
     """

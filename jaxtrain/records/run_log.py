@@ -25,7 +25,6 @@ class RunLog:
     """Sends each record of process 0 to the metric writers and the screen.
 
     Args:
-      run: The run that is logged.
       wall_seconds: Returns the seconds of all attempts so far, for each record.
     """
 

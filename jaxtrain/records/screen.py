@@ -1,4 +1,4 @@
-"""What a run shows on the screen: a progress bar or lines, and lines that stay."""
+"""Output of a run on the screen: a progress bar or lines, and lines that stay."""
 
 import contextlib
 import time
@@ -42,13 +42,9 @@ class Screen:
 
     Args:
       step: Completed steps at the start.
-      total_steps: Steps of the whole run.
-      epoch: Converts steps to epochs.
-      shown: Names of the metrics to show.
       earlier_seconds: Seconds of the run before now, of all its starts.
       evaluated_after: Examples of later evaluations, as `Remaining` takes them.
       console: Where to print. Defaults to standard output.
-      seconds: Clock, in seconds.
     """
 
     def __init__(
@@ -132,7 +128,6 @@ class Screen:
         """Show that a split is evaluated, and count its time apart from the steps.
 
         Args:
-          split: Name of the split.
           num_batches: Number of its examples, in units of a batch of training.
           seconds: Returns the seconds of evaluations so far, without compilation.
         """

@@ -19,11 +19,6 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
 
     Args:
       option: that named the path, for messages.
-      path: to be written.
-      folder: it is a folder, which is made.
-
-    Raises:
-      UserError: it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         with reported(option, path):
@@ -38,11 +33,7 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def made(folder: Path) -> Iterator[None]:
-    """Make a folder, and those above it; if the block fails, remove them if empty.
-
-    Raises:
-      OSError: They could not be made.
-    """
+    """Make a folder, and those above it; if the block fails, remove them if empty."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -56,11 +47,7 @@ def made(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Make a mistake of the user out of an error of the system.
-
-    Raises:
-      UserError: there was one.
-    """
+    """Make a mistake of the user out of an error of the system."""
     try:
         yield
     except OSError as error:
@@ -73,11 +60,7 @@ def reported(option: str, path: Path) -> Iterator[None]:
 
 
 def check_new_folder(option: str, path: Path) -> None:
-    """Check, before hours of work, that nothing is where a folder is to be written.
-
-    Raises:
-      UserError: Something is.
-    """
+    """Check, before hours of work, that nothing is where a folder is to be written."""
     if path.exists():
         raise UserError(f"{option} {path} is there already: choose a new folder")
 

@@ -1,10 +1,7 @@
 """The folder of a run: is it new, to be resumed, or finished."""
 
 import contextlib
-import json
-import math
 import os
-import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -17,8 +14,8 @@ from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
-from jaxtrain.json_files.read import with_digest
 from jaxtrain.json_files.run_id import RunId, read_of_run
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.records import data_record, whole
 from jaxtrain.records.data_record import DataRecord
 from jaxtrain.records.held_folder import LOCK, cannot_write
@@ -47,12 +44,10 @@ WITHOUT_DATA = (
 )
 # Fields whose old values a message gives as options.
 MAX_OPTIONS = 3
-# A list of plain values in indented JSON. A line break is never part of a text there.
-_ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 class RunEnd(TypedDict):
-    """What tells from summary.json whether a run has finished."""
+    """Fields of summary.json that show whether a run has finished."""
 
     step: int
     stopped_early: bool
@@ -131,11 +126,7 @@ def open_workdir(
 def write_start(
     workdir: Path, config: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Write the records of the start of a run: its config, its data, its own parts.
-
-    Raises:
-      OSError: They could not be written.
-    """
+    """Write the records of the start of a run: its config, its data, its own parts."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
     # Writable? An attempt replaces it before it appends, so hard links may stay.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -199,28 +190,6 @@ def folder_of_results(out: Path) -> Iterator[None]:
         yield
 
 
-def write_digested(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON file with a digest, which `json_files.read` looks at."""
-    write_json(path, with_digest(finite(values)))
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    text = json.dumps(finite(values), indent=2, allow_nan=False)
-    text = _ROWS.sub(lambda row: f"[{' '.join(row[1].split())}]", text)
-    atomic_file.write(path, text + "\n")
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
-    if isinstance(value, dict):
-        return {key: finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def _read_config(workdir: Path) -> tuple[Config, RunId]:
     path = workdir / CONFIG
     try:
@@ -249,7 +218,6 @@ def _check_no_ensemble(workdir: Path, run: RunId) -> None:
 def _check_same(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Check that a run goes on with its own config and data."""
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.may_have_moved(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)

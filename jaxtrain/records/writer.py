@@ -1,4 +1,4 @@
-"""What metric writers are made from: their interface, the run, an appended file."""
+"""Metric writers: their interface, the run, an appended file."""
 
 import io
 import os
@@ -62,7 +62,6 @@ class MetricWriter(Protocol):
 
         Args:
           kind: One of train, eval and event.
-          step: Number of completed steps.
           values: Numbers, texts, or nested lists of them. A number may be NaN.
         """
 
@@ -84,11 +83,7 @@ class ConfiguredWriter(MetricWriter):
     may_fail: ClassVar[str | None] = None
 
     def __init__(self, run: LoggedRun):
-        """Start the writer.
-
-        Raises:
-          UserError: It does not start.
-        """
+        """Start the writer."""
 
     @classmethod
     def enabled(cls, config: LoggingConfig) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from jaxtrain.pages.font import fitted, font
+from jaxtrain.font import fitted, font
 
 # Pixels: of a whole matrix, at least, and of a name beside it.
 SIDE, MARGIN = 480, 60

@@ -14,7 +14,7 @@ from flax import nnx
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import eval_spec
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from jaxtrain import keys
+from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.placed import put_like
 from jaxtrain.processes import peers
@@ -67,7 +68,7 @@ def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
     parts = []
     for start in range(0, len(indices), size):
         some = indices[start : start + size]
-        batch = {**source.read_filled(some), "index": some}
+        batch = {**read_filled(source, some), "index": some}
         root = keys.root_key(setup.config.seed)
         images = prepare({}, batch, root, jax.numpy.int32(0))["image"]
         parts.append(np.asarray(grid.cut(images, window[start : start + size])))

@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
+from jaxtrain.data.datasets import Dataset, cache_bytes
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.data.loader import Dataset
 from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
 from jaxtrain.training.calls_ahead import Pace
@@ -47,7 +47,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 def too_large(arrays: Any) -> dict[str, bool]:
     """Return the same of what takes more memory than data on a device may."""
-    size, most = num_bytes(arrays), loader.cache_bytes()
+    size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.engine import passes
 from jaxtrain.parallel import sharding
 from jaxtrain.trainer.setup import Setup

@@ -11,10 +11,11 @@ from jax.sharding import Mesh
 
 from jaxtrain import keys
 from jaxtrain.config import Config, ParallelConfig
-from jaxtrain.data import loader, sources
+from jaxtrain.data import loader
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset, make_datasets, should_cache
+from jaxtrain.data.image_statistics import mean_and_std
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import make_preprocess
@@ -92,11 +93,11 @@ class Programs:
 def make_programs(setup: Setup) -> Programs:
     """Load data and the method's inputs, or open streams, and jit the steps."""
     config, mesh = setup.config, setup.mesh
-    cache = loader.should_cache(config.data, setup.splits)
-    train_set, validation_set, test_set = loader.make_datasets(
+    cache = should_cache(config.data, setup.splits)
+    train_set, validation_set, test_set = make_datasets(
         setup.splits, mesh, cache, config.data.max_bad_fraction
     )
-    mean, std = sources.mean_and_std(config.data, setup.splits, train_set.source)
+    mean, std = mean_and_std(config.data, setup.splits, train_set.source)
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
     plain = unaugmented(setup, mean, std, dtype)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config, ModelConfig
-from jaxtrain.config.data import CROP_MODE
+from jaxtrain.config.data_combinations import CROP_MODE
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import CheckpointError, UserError, counted
 from jaxtrain.inference import load

@@ -1,4 +1,4 @@
-"""What was counted in the compiled programs of the models (`benchmarks/zoo.py`)."""
+"""Counts of the compiled programs of the models (`benchmarks/zoo.py`)."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ class MatchingWeights(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a model takes, in float32 on one device, at its own size.
+    """Cost of a model in float32 on one device, at its own size.
 
     Attributes:
       num_params: trainable parameters.

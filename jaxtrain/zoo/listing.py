@@ -32,11 +32,7 @@ def models() -> list[ListedModel]:
 
 
 def find(name: str) -> ListedModel:
-    """Return the model of a name.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Return the model of a name."""
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(
@@ -76,7 +72,6 @@ def table() -> str:
 
 
 def _line(row: tuple[str, ...]) -> str:
-    """Return cells as a line of the table."""
     return "  ".join(
         f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
         for i, (cell, width) in enumerate(zip(row, WIDTHS, strict=True))
@@ -121,7 +116,6 @@ def cells(model: ListedModel) -> tuple[str, ...]:
 
 
 def _result(result: Result) -> str:
-    """Return a result as a cell."""
     if result.top1 is not None:
         return f"{result.top1:.2f}"
     return f"{result.mean_iou:.1f} mIoU"

@@ -1,4 +1,4 @@
-"""Of each model: the images that it is made for, and what is published of it.
+"""Image size and published results of each model.
 
 Results are parts of the 50,000 validation images of ImageNet, or of the test images of
 CIFAR-10, that are recognised, in percent, each shown once. Of models of maps they are
@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What is known of a model.
+    """Published facts of a model.
 
     Attributes:
       image_shape: (H, W, C) that it is made for, and evaluated at.

@@ -578,7 +578,7 @@ def read_slowly(*args, **kwargs):
     return read(*args, **kwargs)
 
 read = image_source.Source.read
-image_source.Source.read, loader.READ_BLOCK = read_slowly, 1
+image_source.Source.read, READ_BLOCK = read_slowly, 1
 run()
 """
 

@@ -16,6 +16,7 @@ from jaxtrain.data.augment import (
 )
 from jaxtrain.data.augment.apply import make_keys, stay
 from jaxtrain.data.augment.simple import alternating_flip
+from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.preprocess import normalize
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
@@ -171,7 +172,7 @@ def test_epoch_of_the_flip_is_that_of_the_data():
     config = DataConfig(batch_size=64, augment=AugmentConfig(alternating_flip=True))
     splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
     for cache in (True, False):
-        dataset = loader.make_datasets(splits, mesh, cache, 0.0)[0]
+        dataset = make_datasets(splits, mesh, cache, 0.0)[0]
         order = loader.make_order(config, dataset.source, 0)
         per_epoch = len(dataset.source) // 64
         batches = loader.train_batches(

@@ -7,6 +7,7 @@ import jax
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.data import loader, sources
 from jaxtrain.data.batch_specs import eval_spec, train_spec
+from jaxtrain.data.datasets import make_datasets, should_cache
 from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.rows import each_row
 
@@ -32,9 +33,9 @@ def test_batches_are_what_the_specification_says(way: str):
     fields = {"source": "synthetic:12x12x1/4/96", "batch_size": 12, **WAYS[way]}
     config, mesh = DataConfig(**fields), make_mesh(ParallelConfig())
     splits = sources.load(config, 0)
-    on_device = loader.should_cache(config, splits)
+    on_device = should_cache(config, splits)
     assert on_device == (way != "streamed")
-    train, _, test = loader.make_datasets(splits, mesh, on_device, 0.0)
+    train, _, test = make_datasets(splits, mesh, on_device, 0.0)
     order = loader.make_order(config, train.source, 0)
     batch = next(loader.train_batches(config, train, mesh, order, 0, 1))
     spec = train_spec(config, splits.train)

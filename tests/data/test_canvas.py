@@ -15,13 +15,14 @@ from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.canvas import BOX
+from jaxtrain.data.datasets import make_datasets, should_cache
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.data.random_windows import Window, random_window
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.performance.measure import abstract_inputs, create_inputs
-from jaxtrain.tools.preview import draw_preview
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import encode, load_images, on_canvases, read_all
 from tests.helpers.numerics import FP64, TOLERANCE
@@ -107,9 +108,7 @@ def test_windows_are_those_that_pillow_cuts_and_resizes(here: Path, method: str)
     for i, (one, seed) in enumerate(zip(stored, seeds_of(num).tolist(), strict=True)):
         assert isinstance(one, StoredFile)
         file = open_file(one.data, 10**6)
-        box = images.random_window(
-            file.height, file.width, seed, images.Window((0.2, 1.0))
-        )
+        box = random_window(file.height, file.width, seed, Window((0.2, 1.0)))
         # Decoded at a part of the size, a window begins within a pixel.
         pixels, box = images.decode_box(file, SIZE, 3, box)
         left, top = int(box[0]), int(box[1])
@@ -171,7 +170,7 @@ def test_unreadable_images_are_black_and_replaced(here: Path):
         window = on_canvases(read)[i]
         assert window.shape == (SIZE, SIZE, 3) and not window.any()
     before = [window.copy() for window in on_canvases(read)]
-    filled = source.fill_in(read, indices, unreadable, seeds_of(len(source)))
+    filled = fill_in(source, read, indices, unreadable, seeds_of(len(source)))
     after = on_canvases(filled)
     assert all(np.array_equal(before[i], after[i]) for i in good)
     assert (filled["target"] == read["target"]).all()
@@ -185,8 +184,8 @@ def test_unreadable_images_are_black_and_replaced(here: Path):
 def batches(**changes: Any) -> list[dict[str, Any]]:
     config = DataConfig(**{**FIELDS, **changes})
     splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
-    assert not loader.should_cache(config, splits)
-    train, _, _ = loader.make_datasets(splits, mesh, False, 0.0)
+    assert not should_cache(config, splits)
+    train, _, _ = make_datasets(splits, mesh, False, 0.0)
     order = loader.make_order(config, train.source, 5)
     return list(loader.train_batches(config, train, mesh, order, 2, 5))
 
@@ -211,8 +210,12 @@ own.allow(["tests.helpers.pooled:Pooled"])
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 def test_shapes_of_a_step_are_those_of_its_batches(here: Path):
     """What `scale` compiles and times, and what `data --preview` shows."""
+    from jaxtrain.plugins.plan.measure import abstract_inputs, create_inputs
+    from jaxtrain.plugins.report.preview import draw_preview
+
     write_recipe(here / "run.py", RUN)
     setup = build_setup(load_config(here / "run.py"))
     _, shapes = abstract_inputs(setup)

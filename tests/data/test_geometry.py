@@ -12,8 +12,9 @@ from jaxtrain import own
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import AUGMENTATIONS, check_augmentations
 from jaxtrain.data.augment.geometry import Flip, ResizedBox
-from jaxtrain.data.images import Fit, Window
+from jaxtrain.data.images import Fit
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.data.random_windows import Window
 from jaxtrain.errors import UserError
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe

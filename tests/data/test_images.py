@@ -6,6 +6,7 @@ from PIL import Image
 
 from jaxtrain.data import canvas, images
 from jaxtrain.data.files import open_file
+from jaxtrain.data.random_windows import WINDOW, random_window
 from tests.helpers.images import encode, load_images, read_all
 
 
@@ -74,7 +75,7 @@ def test_channels():
 
 def test_random_windows_have_the_area_and_aspect_of_the_inception_crop():
     height, width = 300, 400
-    windows = np.array([images.random_window(height, width, (i,)) for i in range(4000)])
+    windows = np.array([random_window(height, width, (i,)) for i in range(4000)])
     left, top, right, bottom = windows.T
     w, h = right - left, bottom - top
     assert left.min() == 0 == top.min()
@@ -93,8 +94,8 @@ def test_random_windows_have_the_area_and_aspect_of_the_inception_crop():
 
 
 def test_windows_of_extreme_images_are_centred():
-    assert images.random_window(1000, 6, (1,)) == (0, 496, 6, 504)
-    assert images.random_window(6, 1000, (1,)) == (496, 0, 504, 6)
+    assert random_window(1000, 6, (1,)) == (0, 496, 6, 504)
+    assert random_window(6, 1000, (1,)) == (496, 0, 504, 6)
 
 
 def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -103,7 +104,7 @@ def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPat
     for height, width in ((40, 60), (90, 70), (20, 30), (41, 61), (16, 40)):
         pixels = draws.integers(0, 256, (height, width, 3), np.uint8)
         files.append(open_file(encode(pixels, "JPEG"), 10**6))
-    fit = images.Fit(window=images.WINDOW)
+    fit = images.Fit(window=WINDOW)
 
     def fit_all() -> list[np.ndarray]:
         centres = [images.fit_file(file, 16, 3) for file in files]

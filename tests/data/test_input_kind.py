@@ -17,8 +17,8 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.image_files import FileNames, ImageFileStore
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.input_kind import INPUT, PICTURES, InputKind
+from jaxtrain.data.opening import complete
 from jaxtrain.data.preprocess import make_preprocess
-from jaxtrain.data.sources import complete
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.pixels import to_pixels

@@ -8,8 +8,9 @@ from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import images
-from jaxtrain.data.images import BORDER, Fit, Jitter
+from jaxtrain.data.images import BORDER, Fit
 from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.data.random_windows import Jitter
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images
 from tests.helpers.masked import write_masks

@@ -7,7 +7,7 @@ import pytest
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import formats
-from jaxtrain.data.sources import complete, open_store
+from jaxtrain.data.opening import complete, open_store
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.errors import UserError
 from tests.helpers.images import grey

@@ -17,8 +17,10 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data import loader, sources
-from jaxtrain.data.images import WINDOW, Fit
+from jaxtrain.data.datasets import make_datasets, should_cache
+from jaxtrain.data.images import Fit
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.random_windows import WINDOW
 from jaxtrain.engine.passes import evaluate
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.programs import make_programs
@@ -33,7 +35,7 @@ def splits() -> sources.Splits:
 
 def read_batches(config: DataConfig, cache: bool, start: int = 0, stop: int = 4):
     mesh = make_mesh(ParallelConfig())
-    dataset = loader.make_datasets(splits(), mesh, cache, 0.0)[0]
+    dataset = make_datasets(splits(), mesh, cache, 0.0)[0]
     order = loader.make_order(config, dataset.source, 3)
     batches = loader.train_batches(config, dataset, mesh, order, start, stop)
     return dataset, list(batches)
@@ -91,7 +93,7 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
     )
     setup = build_setup(config)
     sent: list[Any] = []
-    dataset = loader.make_datasets(setup.splits, setup.mesh, False, 0.0)[2]
+    dataset = make_datasets(setup.splits, setup.mesh, False, 0.0)[2]
 
     def step(params: Any, model_state: Any, sums: Any, *batch: Any) -> Any:
         sent.append(batch)
@@ -116,7 +118,7 @@ def _logits(setup, programs, state, images: np.ndarray) -> np.ndarray:
 def test_what_is_cached():
     def cached(**data) -> bool:
         config = DataConfig(source="digits", **data)
-        return loader.should_cache(config, splits())
+        return should_cache(config, splits())
 
     assert cached() and cached(cache="device")
     assert not cached(cache="stream")
@@ -124,4 +126,4 @@ def test_what_is_cached():
     # Windows that the host takes are other ones in each epoch.
     train = splits().train
     cut = dataclasses.replace(train, fit=Fit(window=WINDOW))
-    assert not loader.should_cache(DATA, dataclasses.replace(splits(), train=cut))
+    assert not should_cache(DATA, dataclasses.replace(splits(), train=cut))

@@ -20,7 +20,6 @@ from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.errors import UserError
-from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.trainer.programs import augmented, unaugmented
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.pooled import POOLED
@@ -151,8 +150,11 @@ def smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Co
     return make
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("way", WAYS)
 def test_the_model_sees_smaller_images_in_training_alone(way: str, smaller: Any):
+    from jaxtrain.plugins.plan.measure import abstract_inputs
+
     setup = build_setup(smaller(way))
     assert setup.splits.input_shape == (16, 16, 3)
     (phase,) = setup.phases

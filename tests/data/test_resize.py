@@ -19,8 +19,10 @@ from jaxtrain.data import images, loader, sources
 from jaxtrain.data.augment import windows
 from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
-from jaxtrain.data.images import Fit, Window
+from jaxtrain.data.datasets import make_datasets
+from jaxtrain.data.images import Fit
 from jaxtrain.data.preprocess import make_preprocess
+from jaxtrain.data.random_windows import Window, random_window
 from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.tiers import thinned
 
@@ -120,9 +122,7 @@ def test_windows_have_the_distribution_of_those_on_the_host():
     draw = jax.vmap(lambda key: jnp.stack(windows.random_window(key, 60, 80, window)))
     ours = np.asarray(draw(each))
     seeds = range(4000)
-    theirs = np.array(
-        [images.random_window(height, width, (i,), window) for i in seeds]
-    )
+    theirs = np.array([random_window(height, width, (i,), window) for i in seeds])
     assert (ours == ours.round()).all()
     assert ours.min() >= 0 and ours[:, 2].max() <= width and ours[:, 3].max() <= height
     for a, b in zip(_facts(ours), _facts(theirs), strict=True):
@@ -145,7 +145,7 @@ def test_extreme_images_give_their_largest_window():
     each = jax.random.key(0)
     for height, width in ((1000, 6), (6, 1000)):
         found = windows.random_window(each, height, width, Window())
-        expected = images.random_window(height, width, (1,))
+        expected = random_window(height, width, (1,))
         assert tuple(map(int, found)) == expected
 
 
@@ -157,7 +157,7 @@ FIELDS = {"source": "synthetic:20x24x3/4/64", "image_size": 16, "batch_size": 16
 def prepared(config: DataConfig, *, train: bool, cache: bool) -> list[np.ndarray]:
     """Return the images of the first batches as the model sees them."""
     splits, mesh = sources.load(config, 0), make_mesh(ParallelConfig())
-    dataset = loader.make_datasets(splits, mesh, cache, 0.0)[0]
+    dataset = make_datasets(splits, mesh, cache, 0.0)[0]
     order = loader.make_order(config, dataset.source, 3)
     batches = loader.train_batches(config, dataset, mesh, order, 0, 3)
     augment = config.augment if train else None

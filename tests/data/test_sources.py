@@ -8,9 +8,10 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jaxtrain.config import AugmentConfig, DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import image_statistics
+from jaxtrain.data.image_statistics import mean_and_std, statistics
 from jaxtrain.data.slices import stratified_split
-from jaxtrain.data.sources import Source, statistics
+from jaxtrain.data.sources import Source
 from jaxtrain.data.stores import ArrayStore, SyntheticStore, targets_of
 from jaxtrain.errors import UserError
 from tests.helpers.images import load_images, read_all
@@ -151,8 +152,8 @@ def test_statistics_of_large_sets_use_evenly_spaced_examples(
     monkeypatch: pytest.MonkeyPatch,
 ):
     source = load_images(source="synthetic:12x10x3/4/300").train
-    monkeypatch.setattr(sources, "STATISTICS_BYTES", 1000)
-    monkeypatch.setattr(sources, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(image_statistics, "STATISTICS_BYTES", 1000)
+    monkeypatch.setattr(image_statistics, "CHUNK_BYTES", 1000)
     mean, _ = statistics(source, max_examples=27)
     pixels = source.read(np.arange(0, 270, 10))["image"] / 255
     np.testing.assert_allclose(mean, pixels.mean((0, 1, 2)), rtol=1e-12)
@@ -178,10 +179,10 @@ def test_statistics_are_of_images_as_evaluations_see_them(kind: str, tmp_path: P
         size = {"image_size": 16, "sliding_size": whole}
         splits = load_images(**how, **size, augment=augment)
         plain = load_images(**how, image_size=whole).train
-        found = sources.mean_and_std(DataConfig(), splits, splits.train)
+        found = mean_and_std(DataConfig(), splits, splits.train)
         assert found == statistics(plain)
         windows = load_images(**how, image_size=whole, augment=augment)
-        assert found == sources.mean_and_std(DataConfig(), windows, windows.train)
+        assert found == mean_and_std(DataConfig(), windows, windows.train)
 
 
 def test_a_constant_channel_has_a_standard_deviation():

@@ -12,9 +12,11 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import DataConfig
 from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.opening import open_store
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.data.slices import class_split, select
-from jaxtrain.data.sources import load_splits, open_split, open_store
+from jaxtrain.data.sources import load_splits, open_split
 from jaxtrain.data.stores import remarks_of
 from jaxtrain.data.unlabelled import missing_numbers, missing_texts
 from jaxtrain.errors import UserError
@@ -126,7 +128,7 @@ def test_in_tfds_it_is_unreadable(tmp_path: Path):
     bad: list[Unreadable] = []
     batch = source.read(np.arange(9), unreadable=bad)
     assert [(one.index, one.reason) for one in bad] == [(2, "it has no label (-1)")]
-    filled = source.fill_in(batch, np.arange(9), bad)
+    filled = fill_in(source, batch, np.arange(9), bad)
     assert filled["target"].min() == 0 and filled["target"][2] >= 0
     bare_source = open_split(config, store, splits, False, "unlabelled")
     assert bare_source.read(np.arange(4))["target"].tolist() == [-1] * 4

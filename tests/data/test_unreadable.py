@@ -8,9 +8,10 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
-from jaxtrain.data import loader, sources
+from jaxtrain.data import datasets, loader, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds
 from tests.helpers.processes import run_two
@@ -42,7 +43,7 @@ def test_another_of_the_same_class_takes_the_place(tiny: str):
     read = read_all(source, unreadable=unreadable)
     assert [bad.index for bad in unreadable] == list(BAD_TRAIN)
     assert unreadable[0].name == "split 'train' of tfds:tiny: image 3"
-    filled = source.fill_in(read, indices, unreadable)
+    filled = fill_in(source, read, indices, unreadable)
     assert (filled["target"] == indices % 3).all()
     good = np.setdiff1d(indices, BAD_TRAIN)
     assert (filled["image"][good] == read["image"][good]).all()
@@ -52,7 +53,7 @@ def test_another_of_the_same_class_takes_the_place(tiny: str):
         # In another batch it is the same one.
         one = np.array([bad])
         same = [u for u in unreadable if u.index == bad]
-        again = source.fill_in(source.read(one, unreadable=[]), one, same)
+        again = fill_in(source, source.read(one, unreadable=[]), one, same)
         assert (again["image"][0] == filled["image"][bad]).all()
     with pytest.raises(UserError, match="image 3 is unreadable"):
         read_all(source)
@@ -61,11 +62,11 @@ def test_another_of_the_same_class_takes_the_place(tiny: str):
 def test_a_split_read_in_blocks_is_what_is_read_at_once(
     tiny: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loader, "READ_BLOCK", 5)
+    monkeypatch.setattr(datasets, "READ_BLOCK", 5)
     source = load_images(source="tfds:tiny", data_dir=tiny, validation_fraction=0).train
     at_once: list[Unreadable] = []
     expected = read_all(source, unreadable=at_once)
-    batch, unreadable = loader.read_all(source)
+    batch, unreadable = datasets.read_all(source)
     assert unreadable == at_once and len(unreadable) == len(BAD_TRAIN)
     assert batch.keys() == expected.keys()
     assert all((batch[name] == expected[name]).all() for name in expected)
@@ -80,7 +81,7 @@ def test_a_class_without_a_readable_image_is_told(tmp_path: Path):
     unreadable: list[Unreadable] = []
     read = read_all(source, unreadable=unreadable)
     with pytest.raises(UserError, match="no other image of its class"):
-        source.fill_in(read, np.arange(3), unreadable)
+        fill_in(source, read, np.arange(3), unreadable)
 
 
 def test_too_many_are_named():

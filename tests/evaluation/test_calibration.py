@@ -14,7 +14,7 @@ import sklearn.metrics
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration
 from jaxtrain.inference import temperature
-from jaxtrain.records.workdir import write_digested
+from jaxtrain.json_files.write import write_digested
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import opening, sources
 from jaxtrain.data.hold_out import absent_classes
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.stores import remarks_of
@@ -37,7 +37,7 @@ def model_of(task: str, names: tuple[str, ...], columns: bool = False) -> Traine
 
 def opened(source: str, **fields: Any) -> tuple[DataConfig, Source]:
     data = DataConfig(source=source, image_size=SIDE, crop_pct=1.0, **fields)
-    store, splits = sources.open_store(data, to_train=False)
+    store, splits = opening.open_store(data, to_train=False)
     return data, sources.open_split(data, store, splits, False, "all")
 
 

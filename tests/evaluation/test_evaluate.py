@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from jaxtrain import load_model
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
-from jaxtrain.data import images, sources
+from jaxtrain.data import images, opening, sources
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration, subject
 from jaxtrain.evaluation.predictions import predict_splits
@@ -164,7 +164,7 @@ def test_images_of_something_else_get_their_size_as_the_others():
     name = "synthetic:16x16x1/4/40"
     found = subject.open_other(name, model, data).read(np.arange(4))["image"]
     plain = DataConfig(source=name)
-    store, splits = sources.open_store(plain)
+    store, splits = opening.open_store(plain)
     stored = sources.open_split(plain, store, splits, False, "test").read(np.arange(4))
     fit = images.Fit(centre_part=1.0)
     wanted = [images.centre_fit(image, 8, fit) for image in stored["image"]]

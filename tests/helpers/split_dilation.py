@@ -6,7 +6,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain.models.dense import resized
 from tests.helpers.command import float64
 
 # Dilations of a DeepLab (Chen et al. 2017).
@@ -17,6 +16,8 @@ SIZE = 48
 
 def gradients(rows: int, columns: int) -> list[list[np.ndarray]]:
     """Return value and gradients on one device, and on a mesh of rows x columns."""
+    from jaxtrain.plugins.segmentation.dense import resized
+
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, SIZE, SIZE, 3))
     kernels = [rng.standard_normal((3, 3, 3, 2)) for _ in RATES]

@@ -23,13 +23,9 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.trust import trust
 from jaxtrain.json_files.run_id import RunId
+from jaxtrain.json_files.write import write_json
 from jaxtrain.models.weights import hub
-from jaxtrain.records.workdir import (
-    OWN_PARTS,
-    open_workdir,
-    read_own_parts,
-    write_json,
-)
+from jaxtrain.records.workdir import OWN_PARTS, open_workdir, read_own_parts
 from tests.helpers import described
 from tests.helpers.installed import HAS_PLUGINS, installed
 from tests.helpers.recipes import recipe, write_recipe

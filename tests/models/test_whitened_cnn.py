@@ -12,6 +12,7 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import sources
+from jaxtrain.data.image_statistics import statistics
 from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.layers import lecun_normal
 from jaxtrain.models.whitened_cnn import identity_like
@@ -87,7 +88,7 @@ def test_a_run_begins_with_the_kernel_of_its_images_and_keeps_it(tmp_path: Path)
     assert main([*words, "--seed", "3"]) == 0
     data = DataConfig(source="digits", batch_size=64)
     source = sources.load(data, 3).train
-    mean, std = sources.statistics(source)
+    mean, std = statistics(source)
     images = source.read(np.arange(len(source)))["image"] / 255
     expected = whitening_kernel((images - mean) / std, (2, 2, 1, 4))
     found = load_model(tmp_path / "run").params["whiten"]["kernel"]

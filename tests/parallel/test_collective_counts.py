@@ -17,8 +17,8 @@ BLOCKS = 2 + 2 + 2 + 2
 PROGRAM = """
 import json, sys
 from jaxtrain.config import *
-from jaxtrain.performance.measure import compile_step
-from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan.measure import compile_step
+from jaxtrain.plugins.plan.program import read_program
 from jaxtrain.trainer.setup import build_setup
 
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
@@ -38,7 +38,7 @@ print(json.dumps({
 }))
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.plugins]
 
 
 def compile_resnet18(devices: int, batch_size: int, **parallel: object) -> dict:

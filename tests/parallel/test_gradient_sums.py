@@ -32,7 +32,6 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import Layout
-from jaxtrain.performance.measure import abstract_inputs
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training import precision
@@ -110,6 +109,8 @@ def collectives(setup: Setup) -> list[tuple[str, str, int]]:
 
     As on GPUs: CPUs sum the gradients of convolutions of each device by themselves.
     """
+    from jaxtrain.plugins.plan.measure import abstract_inputs
+
     setup = replace(setup, layout=ElsewhereLayout(**vars(setup.layout)))
     *_, (_, train) = make_programs(setup).train
     assert isinstance(train, Compiled)
@@ -173,6 +174,7 @@ def sent() -> dict[str, Sent]:
 
 
 @pytest.mark.slow
+@pytest.mark.plugins
 @each_row("name", SENT)
 def test_every_weight_is_sent_once(sent: dict[str, Sent], name: str):
     _, gathered, summed = SENT[name]

@@ -43,6 +43,7 @@ def test_several_devices_train_as_one(name: str, groups: list[dict[str, Any]]):
     assert_same(f"short {name}", groups)
 
 
+@pytest.mark.plugins
 @pytest.mark.slow
 @each_row(("rows", "columns"), [(2, 1), (4, 1), (1, 2), (2, 2)])
 def test_dilations_larger_than_a_share_of_the_image(rows: int, columns: int):

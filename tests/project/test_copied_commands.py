@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain import invocation
 from jaxtrain.config import DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import opening
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
 from tests.helpers.processes import ROOT
@@ -34,12 +34,12 @@ def missing_temperature(folder: Path) -> str:
 
 def missing_tfds(folder: Path) -> str:
     config = DataConfig(source="tfds:mnist", data_dir=str(folder))
-    return refusal(lambda: sources.open_store(config))
+    return refusal(lambda: opening.open_store(config))
 
 
 def missing_packed(folder: Path) -> str:
     config = DataConfig(source=f"packed:{folder}")
-    return refusal(lambda: sources.open_store(config))
+    return refusal(lambda: opening.open_store(config))
 
 
 def new_recipe(folder: Path) -> str:

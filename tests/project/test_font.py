@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
-from jaxtrain.pages.font import fitted, font
+from jaxtrain.font import fitted, font
 from jaxtrain.tasks.pictures import MARGIN, draw_matrix
 from tests.helpers.rows import each_row
 

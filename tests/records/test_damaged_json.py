@@ -23,9 +23,10 @@ from jaxtrain.inference import description, folder, load, temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import abstract_weights, make_model
 from jaxtrain.json_files.run_id import RunId
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.workdir import open_workdir, read_summary, write_digested
+from jaxtrain.records.workdir import open_workdir, read_summary
 from tests.helpers import tiny
 from tests.helpers.edited import edit
 from tests.helpers.logged import logged_run

@@ -16,7 +16,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference import folder, temperature
 from jaxtrain.inference.description import Description
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records.workdir import open_workdir, read_summary, write_json
+from jaxtrain.json_files.write import write_json
+from jaxtrain.records.workdir import open_workdir, read_summary
 from tests.helpers.waiting import PATIENCE
 
 DESCRIPTION = Description(

@@ -26,12 +26,8 @@ from jaxtrain.errors import OtherRunError, UserError
 from jaxtrain.inference.description import MODEL, Description
 from jaxtrain.inference.model import abstract_weights
 from jaxtrain.json_files.run_id import FIELD, NUM_SHOWN, RunId
-from jaxtrain.records.workdir import (
-    SUMMARY,
-    open_workdir,
-    read_summary,
-    write_digested,
-)
+from jaxtrain.json_files.write import write_digested
+from jaxtrain.records.workdir import SUMMARY, open_workdir, read_summary
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.trainer.summary import describe_data

@@ -9,6 +9,7 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import sources
+from jaxtrain.data.replacements import read_filled
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 
@@ -22,7 +23,7 @@ TRAIN = "TrainConfig(steps=12, ema_decay=0.9, eval_every_steps=4)"
 def images_of(workdir: Path) -> np.ndarray:
     config = read_run(workdir)
     test = sources.load(config.data, config.seed).test
-    return test.read_filled(np.arange(8))["image"]
+    return read_filled(test, np.arange(8))["image"]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from jaxtrain.config import (
     Config,
     DataConfig,
 )
-from jaxtrain.data import loader
+from jaxtrain.data import datasets
 from jaxtrain.trainer.features import FeaturePlan, plan
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.command import float64
@@ -69,5 +69,5 @@ def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
     assert "the first piece of the model is trained" in told({"freeze": ("block*",)})
     method = {**FROZEN, "method": BY_HAND}
     assert "train.method may look at the images" in told(method)
-    monkeypatch.setattr(loader, "CACHE_FRACTION", 1e-9)
+    monkeypatch.setattr(datasets, "CACHE_FRACTION", 1e-9)
     assert "they take 0 MB, more than" in told(FROZEN)

@@ -12,7 +12,6 @@ from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.sharding import replicated
-from jaxtrain.performance.measure import lower_step
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.methods.base import Gradients, Method, Objective
 from jaxtrain.training.methods.build import build_method
@@ -78,9 +77,12 @@ def test_a_step_gets_the_arrays_that_its_method_has_planned():
     assert found["number"].min() > 0
 
 
+@pytest.mark.plugins
 def test_a_run_records_what_the_method_opens_and_lowers_its_step_without_loading(
     monkeypatch: Any,
 ):
+    from jaxtrain.plugins.plan.measure import lower_step
+
     monkeypatch.setattr(Numbers, "load", None)
     setup = build_setup(layered(TRAIN, precision="fp32"))
     assert setup.config.train.method_options == {"file": "a", "digest": "of a"}

@@ -13,7 +13,6 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
 from jaxtrain.errors import UserError
-from jaxtrain.performance.measure import compile_step
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.precision import parse
 from jaxtrain.training.state import GUARD, TrainState, with_extra
@@ -77,6 +76,7 @@ def test_policies_in_words(text: str, words: str) -> None:
     assert parse(text).describe() == words
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize(
     ("text", "highest"),
     [
@@ -89,6 +89,8 @@ def test_products_of_a_step_have_the_precision_named(
     text: str, highest: str | None
 ) -> None:
     """By default a GPU from Ampere on computes float32 products in TensorFloat-32."""
+    from jaxtrain.plugins.plan.measure import compile_step
+
     config = Config(
         precision=text,
         data=DataConfig(source="synthetic:8x8x1/4", batch_size=8),

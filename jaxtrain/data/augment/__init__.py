@@ -82,7 +82,6 @@ def augment(
       batch: Batch whose `image` is uint8 (B, H, W, C); the `target` has any arrays
         (B, ...).
       keys: One key an example, (B,).
-      config: Which augmentations, and how strong.
       fill: The mean colour in 0..255, (C,).
       follow: How a target goes along where the image moves.
 

@@ -82,7 +82,7 @@ def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Return where points (..., 2) of an image are in the result.
+    """Map points (..., 2) of an image to the result.
 
     Args:
       points: (x, y) in pixels from the upper left corner, float32.

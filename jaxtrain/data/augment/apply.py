@@ -1,4 +1,4 @@
-"""What changes each example of a batch by a key of its own, and its target with it."""
+"""Changes of each example of a batch, and of its target, by a key of its own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,6 @@ def make_keys(
     """Return one key an example, (B,): a function of these arguments alone.
 
     Args:
-      root_key: Root key of augmentation.
-      step: Number of the step.
       indices: Numbers of the examples, (B,).
       repeat: Which time an example is in the batch, (B,); None if each is in it once.
     """
@@ -48,7 +46,6 @@ def change_each(
     """Return a batch with each image and its target changed.
 
     Args:
-      batch: Batch of images and targets.
       change: Function of what an example has of `numbers`, of its image (H, W, C) and
         of its target, which returns the last two.
       *numbers: Keys, or other arrays (B, ...).

@@ -35,7 +35,7 @@ def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
 
 
 def radius(size: int) -> int:
-    """Return how many pixels the kernel has on each side of the middle, 1 at least."""
+    """Return the kernel's pixels on each side of the middle, 1 at least."""
     return max(1, round((KERNEL * size - 1) / 2))
 
 

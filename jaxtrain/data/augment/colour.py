@@ -171,7 +171,6 @@ def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
 
 
 def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return hue, saturation and value, int32 (H, W) each, in 0..255."""
     most, least = jnp.max(image, -1), jnp.min(image, -1)
     spread = (most - least).astype(jnp.float32)
     some = jnp.maximum(spread, 1)

@@ -1,4 +1,4 @@
-"""Where an augmentation takes an image: pixels and points that belong to it go along.
+"""Geometry of augmentations, which pixels and points of an image follow.
 
 Points are (x, y) in pixels from the upper left corner of the image, x to the right and
 y down: the centre of the first pixel is (0.5, 0.5), the lower right corner (W, H).
@@ -19,7 +19,7 @@ Interpolation = Literal["nearest", "linear"]
 
 
 class Geometry:
-    """Where an augmentation takes one image, for the targets of that image.
+    """Geometry of one augmented image, for its targets.
 
     A subclass moves arrays (H, W, C), and points.
     """
@@ -65,7 +65,7 @@ class Geometry:
         return moved.reshape(*moved.shape[:2], *array.shape[2:])
 
     def points(self, points: jax.Array) -> jax.Array:
-        """Return where points (..., 2) of the image are in the moved image.
+        """Map points (..., 2) of the image to the moved image.
 
         Args:
           points: (x, y) in pixels of the image; the centre of the first pixel is
@@ -197,6 +197,5 @@ def _float(points: jax.Array) -> jax.Array:
 
 
 def _split(points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return x and y of points (..., 2)."""
     floats = _float(points)
     return floats[..., 0], floats[..., 1]

@@ -39,8 +39,6 @@ def mix_pairs(
 
     Args:
       batch: Batch of images (B, H, W, C) of an even number of examples.
-      key: Key of the step.
-      config: Which of the two, and how.
       join: What the task makes of two targets.
       repeats: Times in a row that an example is in the batch.
       paste: What the task makes of two targets that have pixels, with cutmix alone, in
@@ -65,7 +63,7 @@ def mix_pairs(
 
 
 def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
-    """Return what the partner of each example has, (B, ...)."""
+    """Return the values of the partner of each example, (B, ...)."""
     pairs = x.reshape(x.shape[0] // (2 * repeats), 2, repeats, *x.shape[1:])
     return pairs[:, ::-1].reshape(x.shape)
 

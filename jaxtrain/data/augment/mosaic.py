@@ -45,7 +45,7 @@ class Tile(Geometry):
     shape: tuple[int, int]
 
     def covers(self) -> jax.Array:
-        """Return which pixels of the mosaic are of this image, bool (H, W)."""
+        """Return the mask of this image in the mosaic, bool (H, W)."""
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
@@ -99,7 +99,6 @@ def mosaics(
     Args:
       batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
       keys: One key an example, (B,).
-      config: How probable they are.
       fill: The mean colour in 0..255, (C,), where no image lies.
       join: What the task makes of the four targets; its result may have another shape,
         as it also is that of an example that is left as it is.
@@ -145,6 +144,6 @@ def draw_tiles(
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Return what the neighbour has that comes so many examples later, (B, ...)."""
+    """Return the values of the neighbour so many examples later, (B, ...)."""
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])
     return jnp.roll(groups, -count, 1).reshape(x.shape)

@@ -23,7 +23,7 @@ NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize
 
 
 class Tables(NamedTuple):
-    """What the operations are at each level, with either sign: (14, levels, 2, ...).
+    """Parameters of the operations at each level and sign: (14, levels, 2, ...).
 
     Attributes:
       maps: Maps, int32 (..., 6) in fixed point (see `affine`).
@@ -48,8 +48,6 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     Args:
       strengths: Strengths of each operation that has any, at each level: slopes,
         pixels, degrees, what is added to a factor of 1, bits, thresholds.
-      height: Height of the images.
-      width: Width of the images.
     """
     # Operation -> its table, and what stands there for a strength.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
@@ -79,7 +77,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
 
 
 class Drawn(NamedTuple):
-    """What one image has drawn: an operation, its level and its sign, int32 () each."""
+    """Draw of one image: an operation, its level and its sign, int32 () each."""
 
     operation: jax.Array
     level: jax.Array
@@ -108,7 +106,6 @@ def apply(
     Args:
       image: Image, uint8 (H, W, C).
       drawn: Operation that was drawn.
-      tables: Parameters of the operations.
       smooth: Whether pixels that move are interpolated.
     """
     gather = affine.bilinear if smooth else affine.nearest
@@ -173,6 +170,5 @@ def _levels(
 
 
 def _bits(most: int, fewer: int, levels: int) -> np.ndarray:
-    """Return the bits that posterize keeps: up to `fewer` fewer than `most`."""
     # Half goes to even, as in torch.
     return most - np.round(np.arange(levels) / ((levels - 1) / fewer))

@@ -32,7 +32,7 @@ def rand_augment(
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return where `rand_augment` of the same key takes an image (H, W)."""
+    """Return the geometry of `rand_augment` of the same key for an image (H, W)."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
@@ -63,7 +63,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return where `trivial_augment` of the same key takes an image (H, W)."""
+    """Return the geometry of `trivial_augment` of the same key for an image (H, W)."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 

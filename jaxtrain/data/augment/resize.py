@@ -74,7 +74,7 @@ def resize_linear(
 
 
 def resample_linear(pixels: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
-    """Return what `resample` does of a float32 array (h, w, C), unrounded."""
+    """Resample a float32 array (h, w, C) as `resample` does, unrounded."""
     return _product("oh,hwc->owc", down, _product("ow,hwc->hoc", across, pixels))
 
 
@@ -124,7 +124,6 @@ def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.A
 def _both_weights(
     image: jax.Array, box: Box, size: int, method: str, within: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the weights of the rows, and of the columns."""
     left, top, right, bottom = box
     height, width, _ = image.shape
     across = weights(left, right, width, size, method, within=within)

@@ -113,7 +113,6 @@ def erasing(
 
 
 def _rectangle(image: jax.Array, top: Any, left: Any, height: Any, width: Any):
-    """Whether each pixel of an image lies in a rectangle, (H, W, 1)."""
     row = jnp.arange(image.shape[0])[:, None, None]
     column = jnp.arange(image.shape[1])[None, :, None]
     inside = (row >= top) & (row < top + height)

@@ -10,7 +10,8 @@ from jaxtrain.data.augment.apply import Follow, change_each
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import CROP_TRIES, Fit, Window, largest_window
+from jaxtrain.data.images import Fit
+from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).
 NUMBER = 3
@@ -60,13 +61,8 @@ def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
 
 
 def _same(
-    batch: dict[str, Any],
-    sides: tuple[float, ...],
-    size: int,
-    fit: Fit,
-    follow: Follow,
+    batch: dict[str, Any], sides: tuple[float, ...], size: int, fit: Fit, follow: Follow
 ) -> dict[str, Any]:
-    """Resize the same box of all images to (size, size), unless they have that size."""
     if batch["image"].shape[1:3] == (size, size):
         return batch
     box: Any = tuple(map(np.float32, sides))

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxtrain.config import Config
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Pass, Subject
 from jaxtrain.evaluation.subject import open_subject
@@ -213,7 +214,7 @@ def _with_statistics(
     program = _batch_statistics(subject, model, keeps)
 
     def of_batch(chosen: np.ndarray, window: np.ndarray) -> dict[str, jax.Array]:
-        batch = {**source.read_filled(chosen), WINDOW: window}
+        batch = {**read_filled(source, chosen), WINDOW: window}
         batch = jax.tree.map(lambda x: np.asarray(x)[None], batch)
         return program(*model.placed, sharding.put_batch(model.mesh, batch, size))
 

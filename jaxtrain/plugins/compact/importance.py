@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.replacements import read_filled
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.passes import Subject
@@ -106,7 +107,7 @@ def by_taylor(
     axes = sorted({axis for group in channels.groups.values() for axis in group.taken})
     program, totals, count = _products(model, subject, axes), Importance(), 0
     for chosen in chosen_images(len(source), size, num_images):
-        batch = jax.tree.map(lambda x: np.asarray(x)[None], source.read_filled(chosen))
+        batch = jax.tree.map(lambda x: np.asarray(x)[None], read_filled(source, chosen))
         of_axes = jax.device_get(
             program(*model.placed, sharding.put_batch(model.mesh, batch, size))
         )

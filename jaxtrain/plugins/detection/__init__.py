@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="detection",
+    requires=("segmentation",),  # Backbones, and targets that EXIF turns.
     subject="tasks",
     predictions={"boxes": "jaxtrain.plugins.detection.box_part:Boxes"},
     models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import upright
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.data.image_files import FileNames, Folder, digest, listed, shown
 from jaxtrain.data.problems import Problems, UnusableError
@@ -16,6 +15,7 @@ from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.data.stores import Opened, Remark
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.box_store import BoxFileStore
+from jaxtrain.plugins.segmentation import upright
 
 # Side of an image by what a list says, at most: that of no image file.
 MAX_SIDE = 2**24

@@ -6,8 +6,8 @@ from typing import Any
 from markupsafe import Markup
 
 from jaxtrain.json_files import typed
-from jaxtrain.pages.templates import render
 from jaxtrain.plugins.detection.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
+from jaxtrain.plugins.report.pages.templates import render
 
 # Of more classes than this only the worst are shown.
 MAX_CLASSES = 100

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from jaxtrain.data import files, upright
+from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
@@ -21,6 +21,7 @@ from jaxtrain.inference.pixels import MAX_PIXELS, size_of
 from jaxtrain.inference.sinks import PredictionFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
+from jaxtrain.plugins.segmentation import upright
 from jaxtrain.tasks.outputs import SHOWN_SCORE
 from jaxtrain.tasks.pictures import labelled_boxes
 

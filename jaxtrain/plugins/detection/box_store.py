@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.data import upright
 from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES, PADDING, StoredBoxes
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import StoredFile
@@ -15,6 +14,7 @@ from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.data.placed import Placed
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark
+from jaxtrain.plugins.segmentation import upright
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import left_out
 from jaxtrain.data.image_files import Folder, shown
-from jaxtrain.data.left_out import LeftOut
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.text import decode_user_text, nfc
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
-from jaxtrain.plugins.detection import coco_values
+from jaxtrain.plugins.detection import coco_values, left_out
 from jaxtrain.plugins.detection.box_lists import ListedImage, to_store
 from jaxtrain.plugins.detection.coco_images import LISTS, ImageReader
 from jaxtrain.plugins.detection.coco_layouts import find_files, root_of
 from jaxtrain.plugins.detection.coco_values import Id
+from jaxtrain.plugins.detection.left_out import LeftOut
 
 # Categories at most: more than any set has, and less than fills the memory.
 MAX_CATEGORIES = 100_000

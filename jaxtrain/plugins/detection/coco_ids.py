@@ -10,7 +10,6 @@ from typing import Any
 
 from jaxtrain.config import DataConfig
 from jaxtrain.config.recipe import is_run, read_run
-from jaxtrain.data import upright
 from jaxtrain.data.image_files import FileNames, Folder, listed, shown
 from jaxtrain.data.problems import UnusableError
 from jaxtrain.errors import UserError
@@ -18,6 +17,7 @@ from jaxtrain.plugins.detection import coco_values
 from jaxtrain.plugins.detection.coco import read_lists
 from jaxtrain.plugins.detection.coco_layouts import find_files, root_of
 from jaxtrain.plugins.detection.coco_paths import ImageFinder
+from jaxtrain.plugins.segmentation import upright
 from jaxtrain.tasks.outputs import Finder
 
 # The option that names a list, and the kind of source that has one.

@@ -4,17 +4,18 @@ import os
 from typing import Any
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import files, left_out, upright
+from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import Folder, shown
-from jaxtrain.data.left_out import LeftOut
 from jaxtrain.data.problems import Problems, UnusableError
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.plugins.detection import coco_values
+from jaxtrain.plugins.detection import coco_values, left_out
 from jaxtrain.plugins.detection.box_lists import ListedBox, ListedImage
 from jaxtrain.plugins.detection.coco_layouts import CocoFile
 from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.coco_values import Id, NamedImage
+from jaxtrain.plugins.detection.left_out import LeftOut
+from jaxtrain.plugins.segmentation import upright
 
 LISTS = ("images", "annotations", "categories")
 

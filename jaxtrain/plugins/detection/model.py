@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxtrain.errors import UserError
-from jaxtrain.models.dense import DenseModel, Level
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
 # Features of the maps of a level beside those of the classes.
 BOXES, CENTERNESS = 4, 1

@@ -17,8 +17,8 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Batch, Preprocess
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.data.loader import Dataset
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.description import Description

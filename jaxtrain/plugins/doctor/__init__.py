@@ -5,8 +5,9 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # A new recipe says how long it will train; `data --pack` packs.
-    requires=("plan", "packed"),
+    # A new recipe tells its time, `data --pack` packs, `data --check` writes a page and
+    # looks at targets that EXIF turns.
+    requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",
         "data": "jaxtrain.plugins.doctor.data_command",

@@ -20,7 +20,7 @@ NUM_STEPS = 4
 
 def prepare(arguments: "DataArguments") -> None:
     """Prepare a TFDS set, and print where it lies."""
-    from jaxtrain.data.tfds_prepare import prepare
+    from jaxtrain.plugins.doctor.tfds_prepare import prepare
 
     assert arguments.prepare is not None
     path = prepare(
@@ -66,8 +66,8 @@ def preview(arguments: "DataArguments") -> None:
 
     from jaxtrain.inference.trust import trust_recipe
     from jaxtrain.parallel import devices
+    from jaxtrain.plugins.report.preview import draw_preview
     from jaxtrain.records.whole import reported, whole
-    from jaxtrain.tools.preview import draw_preview
     from jaxtrain.trainer.setup import build_setup
 
     if arguments.config is None:

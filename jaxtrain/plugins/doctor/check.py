@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain import atomic_file
 from jaxtrain.config import Config, replace
-from jaxtrain.data import images, sources
+from jaxtrain.data import images, opening, sources
 from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import Splits
@@ -55,7 +55,7 @@ def check(
       UserError: the set cannot be opened, or a file not be written.
     """
     start = time.perf_counter()
-    store, named = sources.open_store(config.data)
+    store, named = opening.open_store(config.data)
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
             f"--write-clean: the images of {config.data.source} are no files that "

@@ -97,7 +97,7 @@ def _config(arguments: "DataArguments") -> Config:
                 f"--source {source} with {other}: give one of them; --data.source "
                 "replaces that of a recipe"
             )
-        from jaxtrain.data.sources import complete
+        from jaxtrain.data.opening import complete
 
         config = replace(given, "data.source", complete(source))
         return replace(config, "data.data_dir", str(data_dir)) if data_dir else config

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxtrain.config import DataConfig, SoundConfig
-from jaxtrain.data import defects, images, upright
+from jaxtrain.data import defects, images
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.stores import Remark, Store, remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.plugins.doctor.near import equal_ones, find_near
 from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
+from jaxtrain.plugins.segmentation import upright
 
 # Times the usual width over height, or its inverse, from which on it is unusual.
 ODD_ASPECT = 3.0

@@ -95,7 +95,7 @@ class DataArguments:
         source = given.get("source")
         if not source or "check" not in given:
             return Config()
-        from jaxtrain.data.sources import complete
+        from jaxtrain.data.opening import complete
 
         return replace(Config(), "data.source", complete(source))
 

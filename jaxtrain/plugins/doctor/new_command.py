@@ -52,7 +52,7 @@ class NewArguments:
 def run(arguments: NewArguments, signals: StopSignals) -> None:
     """Look at the images, write the recipe, time some steps, and print all that."""
     from jaxtrain.config.recipe import load_config
-    from jaxtrain.data.sources import complete
+    from jaxtrain.data.opening import complete
     from jaxtrain.inference.trust import trust
     from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
     from jaxtrain.plugins.doctor.recipes import recipe_text

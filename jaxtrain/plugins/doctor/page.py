@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.errors import counted
-from jaxtrain.pages.pictures import TINY, to_address
-from jaxtrain.pages.templates import render
 from jaxtrain.plugins.doctor.look import picture
 from jaxtrain.plugins.doctor.report import Diagnosis, Finding
+from jaxtrain.plugins.report.pages.pictures import TINY, to_address
+from jaxtrain.plugins.report.pages.templates import render
 
 # Shown of a finding; data_report.json has all.
 MAX_PICTURES = 24

@@ -12,9 +12,9 @@ from jaxtrain.data import conversions, files
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.input_kind import InputKind, input_of
+from jaxtrain.data.opening import open_store
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
-from jaxtrain.data.sources import open_store
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtrain import atomic_file, links
 from jaxtrain.config import DataConfig
 from jaxtrain.console import tell
-from jaxtrain.data import sources
+from jaxtrain.data import opening, sources
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.input_kind import input_of
@@ -67,7 +67,7 @@ def pack(
     Raises:
       UserError: the source or the folder is wrong, or too many images are unreadable.
     """
-    store, splits = sources.open_store(config)
+    store, splits = opening.open_store(config)
     if place_of(store) is not None:
         raise UserError(
             f"--pack {config.source}: its targets have places in the images, such as "

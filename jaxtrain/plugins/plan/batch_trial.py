@@ -14,13 +14,13 @@ from jaxtrain.config import Config
 from jaxtrain.errors import is_out_of_memory
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.device_memory import peak_bytes
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
     abstract_inputs,
     bytes_per_device,
     compile_step,
     measure_steps,
 )
-from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.plan import Planner
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.trainer.setup import build_setup

@@ -12,18 +12,18 @@ import numpy as np
 
 from jaxtrain.config import Config
 from jaxtrain.config import replace as change
-from jaxtrain.data import loader
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
     TIMED_SECONDS,
     abstract_inputs,
     compile_step,
     create_beside,
     time_step,
 )
-from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.trainer.setup import Setup, build_setup
 
@@ -155,7 +155,7 @@ def measure_here(config: Config) -> Estimate:
     except jax.errors.JaxRuntimeError as error:
         raise UserError(str(error).partition("\n")[0]) from None
     splits, read_seconds = setup.splits, 0.0
-    if not loader.should_cache(setup.config.data, splits):
+    if not should_cache(setup.config.data, splits):
         read_seconds = _time_reading(splits.train)
     # A CPU does both; a GPU's images are read meanwhile.
     both = (image_seconds, read_seconds)

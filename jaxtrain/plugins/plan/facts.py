@@ -19,22 +19,21 @@ import jax.numpy as jnp
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.console import tell
-from jaxtrain.data import loader
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import read_of_run
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.parallel.devices import cache_folder
-from jaxtrain.performance import collectives
-from jaxtrain.performance.collectives import Collective
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import collectives, gpu_compiler
+from jaxtrain.plugins.plan.collectives import Collective
+from jaxtrain.plugins.plan.measure import (
     bytes_per_device,
     compile_step,
     enough_memory,
 )
-from jaxtrain.performance.program import read_program
-from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.program import read_program
 from jaxtrain.plugins.plan.targets import HERE, Target
-from jaxtrain.records.workdir import write_digested
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
@@ -177,7 +176,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         num_params=num_params(setup.abstract_state.params),
         state_bytes=state,
         input_bytes=max(0, plan.argument_size_in_bytes - state),
-        cached=loader.should_cache(setup.config.data, setup.splits),
+        cached=should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
         checkpoint_bytes=num_bytes(setup.abstract_state),
         # XLA's own count is of CPUs alone.

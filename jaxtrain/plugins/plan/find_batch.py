@@ -11,6 +11,7 @@ from rich.table import Table
 from jaxtrain.config import Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.write import write_json
 from jaxtrain.plugins.plan import batch_search, gpu_compiler
 from jaxtrain.plugins.plan.batch_advice import describe_batch, describe_micro_batches
 from jaxtrain.plugins.plan.batch_search import with_micro_batches
@@ -19,7 +20,6 @@ from jaxtrain.plugins.plan.memory import look
 from jaxtrain.plugins.plan.plan import Planner, make_planner
 from jaxtrain.plugins.plan.plan_table import binary
 from jaxtrain.plugins.plan.targets import Target
-from jaxtrain.records.workdir import write_json
 
 Vary = Literal["batch_size", "accumulate_steps"]
 

@@ -13,14 +13,15 @@ import numpy as np
 from jaxtrain import config as config_lib
 from jaxtrain.checkpoints.retention import num_copies
 from jaxtrain.config import Config
-from jaxtrain.data import loader, sources
+from jaxtrain.data import sources
 from jaxtrain.data.batch_specs import train_spec
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.data.sources import Splits
-from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, Gpu, gpu_name
 from jaxtrain.plugins.plan.bounds import Bound, bound
 from jaxtrain.plugins.plan.facts import Facts, facts_of
+from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.periods import make_timetable
@@ -205,7 +206,7 @@ def make_planner(
     if target.gpu is not None:
         # As a run on such a GPU decides it.
         memory = usable_bytes(target.gpu) if memory is None else memory
-        cached = loader.should_cache(config.data, splits, memory)
+        cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"
         config = config_lib.replace(config, "data.cache", where)
     shape = splits.input_shape

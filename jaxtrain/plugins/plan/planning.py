@@ -8,14 +8,14 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import Config, Preset
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.write import write_json
 from jaxtrain.parallel.devices import nvidia_gpus
 from jaxtrain.parallel.gpus import gpu_name
-from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.plan import batch_search, gpu_compiler, plan_table
 from jaxtrain.plugins.plan.batch_search import with_batch
+from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.plugins.plan.plan import Plan, Planner, make_planner
 from jaxtrain.plugins.plan.targets import HERE, Target
-from jaxtrain.records.workdir import write_json
 
 
 def carry_out(

@@ -8,14 +8,14 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 
 from jaxtrain.config import Config
-from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError, counted, nearest
 from jaxtrain.parallel.gpus import GPUS
-from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.batch_search import with_batch
 from jaxtrain.plugins.plan.facts import Facts
+from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.plugins.plan.plan import make_planner
+from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import CPU, HERE, Target
 
 SIMULATED = (

@@ -45,8 +45,9 @@ class ScaleArguments:
 def run(arguments: ScaleArguments, signals: StopSignals) -> None:
     """Measure, and write `scaling.json` and `scaling.png`."""
     from jaxtrain.inference.trust import trust_recipe
+    from jaxtrain.json_files.write import write_json
     from jaxtrain.plugins.plan import scale
-    from jaxtrain.records.workdir import folder_of_results, write_json
+    from jaxtrain.records.workdir import folder_of_results
 
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from jaxtrain import scopes
-from jaxtrain.performance.collectives import KINDS
-from jaxtrain.performance.program import HloProgram, Instruction, read_program
+from jaxtrain.plugins.plan.collectives import KINDS
+from jaxtrain.plugins.plan.program import HloProgram, Instruction, read_program
 from jaxtrain.plugins.profiler.device_trace import DeviceOp, Span, divide_time
-from jaxtrain.records.profile import LayerTime, StepProfile
+from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 
 Direction = Literal["forward", "backward"] | None
 

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from jaxtrain.errors import counted
-from jaxtrain.records.profile import LayerTime, StepProfile
+from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 
 # Rows that are printed; the file has all.
 MAX_ROWS = 20

@@ -16,7 +16,7 @@ from jaxtrain.console import tell
 from jaxtrain.plugins.profiler.device_trace import read_trace
 from jaxtrain.plugins.profiler.layer_times import tabulate
 from jaxtrain.plugins.profiler.profile_table import describe_files, profile_table
-from jaxtrain.records.profile import PROFILE, write_profile
+from jaxtrain.plugins.profiler.step_profile import PROFILE, write_profile
 from jaxtrain.records.workdir import TENSORBOARD
 from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState

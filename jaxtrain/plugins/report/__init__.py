@@ -4,6 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="report",
+    requires=("profiler",),  # A page has the times of the layers.
     subject="watching and comparing",
     callbacks={"report": "jaxtrain.plugins.report.callback:make_report"},
     report_sections={

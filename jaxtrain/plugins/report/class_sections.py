@@ -7,8 +7,8 @@ import numpy as np
 from markupsafe import Markup
 
 from jaxtrain.json_files import typed
-from jaxtrain.pages.confusion import confusion
-from jaxtrain.pages.templates import render
+from jaxtrain.plugins.report.pages.confusion import confusion
+from jaxtrain.plugins.report.pages.templates import render
 
 # Of more classes than this only so many of the worst and of the best are shown.
 MAX_CLASSES = 60

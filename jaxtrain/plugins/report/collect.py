@@ -10,7 +10,6 @@ import numpy as np
 from jaxtrain.config import ParallelConfig, check_own
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
-from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.examples import (
     DrawnExample,
     Examples,
@@ -20,6 +19,8 @@ from jaxtrain.plugins.report.examples import (
 )
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.nearest import NearestExamples, find_nearest, show_nearest
+from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
+from jaxtrain.plugins.report.preview import first_images
 from jaxtrain.plugins.report.sample import (
     SampleLimits,
     WorstExamples,
@@ -27,7 +28,6 @@ from jaxtrain.plugins.report.sample import (
     find_worst,
     predict_some,
 )
-from jaxtrain.tools.preview import first_images
 from jaxtrain.trainer.setup import Setup, build_setup
 
 # Training images that are shown.

@@ -5,9 +5,6 @@ from typing import Any
 
 from jaxtrain import tasks
 from jaxtrain.config import get, paths
-from jaxtrain.pages.charts import NUM_COLOURS, Series
-from jaxtrain.pages.templates import render
-from jaxtrain.pages.text import duration, shown
 from jaxtrain.plugins.report.curves import (
     MAX_CHARTS,
     DrawnCurves,
@@ -18,6 +15,9 @@ from jaxtrain.plugins.report.curves import (
 )
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.overview import verdict
+from jaxtrain.plugins.report.pages.charts import NUM_COLOURS, Series
+from jaxtrain.plugins.report.pages.templates import render
+from jaxtrain.plugins.report.pages.text import duration, shown
 
 MAX_RUNS = 2 * NUM_COLOURS
 

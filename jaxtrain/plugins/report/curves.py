@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from jaxtrain import tasks
 from jaxtrain.errors import counted
-from jaxtrain.pages.charts import Series, line_chart
 from jaxtrain.plugins.report.history import Curves, History
+from jaxtrain.plugins.report.pages.charts import Series, line_chart
 from jaxtrain.records.writer import SYSTEM
 
 TITLES = {

@@ -15,9 +15,9 @@ from jaxtrain.errors import CheckpointError, OtherRunError, UserError, counted
 from jaxtrain.inference import mistaken
 from jaxtrain.inference.description import MODEL
 from jaxtrain.json_files.run_id import RunId, read_of_run
-from jaxtrain.pages.charts import Point
+from jaxtrain.plugins.profiler.step_profile import PROFILE, StepProfile, read_profile
+from jaxtrain.plugins.report.pages.charts import Point
 from jaxtrain.records.metrics_file import parse_line
-from jaxtrain.records.profile import PROFILE, StepProfile, read_profile
 from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.training.sparsity import ModelSparsity

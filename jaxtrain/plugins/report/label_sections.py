@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from jaxtrain.json_files import typed
-from jaxtrain.pages.templates import render
+from jaxtrain.plugins.report.pages.templates import render
 
 # Of more labels than this only the worst are shown.
 MAX_LABELS = 60

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtrain.data.batch import Batch
 from jaxtrain.engine.finite import check_finite, finite_rows
 from jaxtrain.inference.load import load_step
-from jaxtrain.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.examples import NearExample, Sample
+from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.sample import (
     SampleLimits,
     batch_results,

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from jaxtrain.json_files import typed
-from jaxtrain.pages.templates import render
+from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.number_metrics import OF_COLUMNS
 
 # Metrics of each column, in their order, and how the head of the table calls them.

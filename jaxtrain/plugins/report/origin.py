@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jaxtrain.config import Config, get, paths
-from jaxtrain.pages.text import share, shown
 from jaxtrain.plugins.report.history import History, is_number
+from jaxtrain.plugins.report.pages.text import share, shown
 from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40

@@ -5,9 +5,9 @@ from typing import Any
 from jaxtrain import tasks
 from jaxtrain.config import Config
 from jaxtrain.errors import first_of
-from jaxtrain.pages.text import duration, shown
 from jaxtrain.plugins.report.curves import title
 from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.pages.text import duration, shown
 
 # Of the metrics of the test split, those that are shown large.
 MAX_METRICS = 4

@@ -2,12 +2,12 @@
 
 from jaxtrain.errors import first_of
 from jaxtrain.invocation import command
-from jaxtrain.pages.templates import render
 from jaxtrain.plugins.report import origin, overview
 from jaxtrain.plugins.report.again import write_recipe
 from jaxtrain.plugins.report.curves import curves
 from jaxtrain.plugins.report.examples import GROUPS, Examples
 from jaxtrain.plugins.report.history import History
+from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.plugins.report.reliability import reliability
 from jaxtrain.plugins.report.sections import task_sections
 

@@ -6,8 +6,8 @@ from markupsafe import Markup
 
 from jaxtrain.evaluation import calibration
 from jaxtrain.evaluation.calibration import expected_error
-from jaxtrain.pages.charts import word
 from jaxtrain.plugins.report.examples import Predictions
+from jaxtrain.plugins.report.pages.charts import word
 
 NUM_BINS = 10
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 240, 40, 8, 8, 34

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxtrain.errors import UserError, counted
-from jaxtrain.pages.text import shown
 from jaxtrain.plugins.report.compare import MAX_RUNS, make_comparison
 from jaxtrain.plugins.report.curves import title
 from jaxtrain.plugins.report.history import History, read_history
+from jaxtrain.plugins.report.pages.text import shown
 from jaxtrain.plugins.report.sweep_file import (
     SweepRecord,
     TrialRecord,

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypedDict
 
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import read_of_run
-from jaxtrain.records.workdir import write_digested
+from jaxtrain.json_files.write import write_digested
 
 SWEEP = "sweep.json"
 

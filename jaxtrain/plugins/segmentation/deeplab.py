@@ -16,10 +16,10 @@ from flax import nnx
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.blocks import ConvNorm
-from jaxtrain.models.dense import DenseModel, resized
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.resnet import Stem
+from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 
 # What an FCN head drops, that of training alone included, and its input channels over
 # those of its convolution.

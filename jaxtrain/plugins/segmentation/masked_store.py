@@ -13,13 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import ahead, files, upright
+from jaxtrain.data import ahead, files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.placed import Placed
 from jaxtrain.data.slices import NamedSplits, check_train, join
 from jaxtrain.data.stores import Images, Opened, Remark, Store
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation import upright
 from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, StoredMask
 
 # Masks that are looked at before the first is asked for.

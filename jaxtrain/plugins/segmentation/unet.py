@@ -21,9 +21,9 @@ from flax import nnx
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.blocks import ConvNorm
-from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
+from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 
 # Usual channels of the first block of the decoder; each has half of those before it.
 CHANNELS, LEAST = 256, 16

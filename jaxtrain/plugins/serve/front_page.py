@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.pages.templates import render
+from jaxtrain.plugins.report.pages.templates import render
 
 # Up to so many names are shown unasked.
 NUM_OPEN = 20

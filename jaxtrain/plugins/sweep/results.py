@@ -7,8 +7,8 @@ from jaxtrain.config import Config
 from jaxtrain.console import printable, tell
 from jaxtrain.errors import UserError, counted
 from jaxtrain.invocation import command
-from jaxtrain.pages.text import shown
 from jaxtrain.plugins.report.again import write_recipe
+from jaxtrain.plugins.report.pages.text import shown
 from jaxtrain.plugins.report.sweep import make_sweep_page
 from jaxtrain.plugins.report.sweep_file import SweepRecord, read_sweep, trial_folder
 from jaxtrain.plugins.sweep.space import apply

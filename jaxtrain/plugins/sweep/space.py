@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import ONE_OF, Config, from_json, get, paths
-from jaxtrain.config.recipe import load_function, running
+from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
 # What a trial changes: values of JSON by the paths of their fields.

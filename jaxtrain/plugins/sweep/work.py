@@ -15,7 +15,7 @@ from jaxtrain.errors import (
     StartAgainError,
     UserError,
 )
-from jaxtrain.pages.text import shown
+from jaxtrain.plugins.report.pages.text import shown
 from jaxtrain.plugins.report.sweep_file import trial_folder
 from jaxtrain.plugins.sweep import study
 from jaxtrain.plugins.sweep.parts import make_pruner, make_sampler

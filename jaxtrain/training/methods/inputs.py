@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.loader import Dataset
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.sources import Source
 from jaxtrain.parallel.sharding import Layout

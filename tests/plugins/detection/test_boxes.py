@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import opening, sources
 from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed.writer import pack
@@ -52,7 +52,7 @@ def test_images_come_with_their_boxes(
     tmp_path: Path, made: Any, write: Any, kind: str
 ) -> None:
     folder = write(tmp_path / "set", made)
-    assert sources.complete(str(folder)) == f"{kind}:{folder}"
+    assert opening.complete(str(folder)) == f"{kind}:{folder}"
     splits = sources.load(config(f"{kind}:{folder}"), seed=0)
     assert splits.train.facts[NAMES] == made["train"].names
     assert splits.validation is not None
@@ -156,7 +156,7 @@ def test_crowds_are_marked_and_unused_categories_left_out(tmp_path: Path) -> Non
     folder = write_coco(tmp_path / "set", {"train": compose(12)})
     place = folder / "annotations" / "instances_train.json"
     place.write_text(json.dumps(values))
-    store, _ = sources.open_store(config(f"coco:{folder}"))
+    store, _ = opening.open_store(config(f"coco:{folder}"))
     assert "things" not in store.facts[NAMES]
     assert "things" in store.remarks[0].text  # pyright: ignore
     source = sources.load(config(f"coco:{folder}"), seed=0).train

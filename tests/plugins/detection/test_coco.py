@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import opening
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES
 from jaxtrain.data.stores import Store, remarks_of
 from jaxtrain.errors import UserError
@@ -57,7 +57,7 @@ def opened(folder: Path, values: Values | None = None, **fields: Any) -> Any:
 
 
 def open_store(source: str, **fields: Any) -> tuple[Store, Any]:
-    return sources.open_store(DataConfig(source=source, **fields))
+    return opening.open_store(DataConfig(source=source, **fields))
 
 
 def boxes_of(store: Any, index: int = 0) -> list[list[float]]:
@@ -321,7 +321,7 @@ def test_layouts_of_tools(
     write(tmp_path)
     source = f"coco:{tmp_path}"
     if guessed:
-        assert sources.complete(str(tmp_path)) == source
+        assert opening.complete(str(tmp_path)) == source
     store, found = open_store(source)
     assert list(found) == splits
     assert len(found["train"][0]) == NUM
@@ -334,7 +334,7 @@ def test_layouts_of_tools(
 def test_one_file_of_roboflow_has_its_images_beside_it(tmp_path: Path) -> None:
     roboflow(tmp_path)
     path = tmp_path / "train" / "_annotations.coco.json"
-    assert sources.complete(str(path)) == f"coco:{path}"
+    assert opening.complete(str(path)) == f"coco:{path}"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert len(open_store(f"coco:{path}")[1]["train"][0]) == NUM
 

@@ -15,8 +15,8 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.plugins.detection import box_metrics
 from jaxtrain.plugins.detection.task import Detection
+from jaxtrain.plugins.report.preview import first_images
 from jaxtrain.tasks.pictures import outlines
-from jaxtrain.tools.preview import first_images
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.composed import compose
 from tests.helpers.composed_boxes import write_coco, write_yolo

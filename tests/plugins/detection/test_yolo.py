@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import sources
+from jaxtrain.data import opening
 from jaxtrain.data.boxes import NAMES
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.box_store import BoxFileStore
@@ -160,13 +160,13 @@ def test_layouts_are_read(tmp_path: Path, case: str) -> None:
     files, splits, remark = LAYOUTS[case]
     names = {"data.yaml": YAML} if not _has_names(files) else {}
     root = write(tmp_path / "set", {**files, **names})
-    assert sources.complete(str(root)) == f"yolo:{root}"
+    assert opening.complete(str(root)) == f"yolo:{root}"
     store, found = opened(root)
     assert found == splits
     assert remark in told(store)
     assert remark or not store.remarks or "classes left out" in told(store)
     for file in root.glob("[dD]ata.*"):
-        assert sources.complete(str(file)) == f"yolo:{file}"
+        assert opening.complete(str(file)) == f"yolo:{file}"
         assert opened(file)[1] == splits
 
 

@@ -24,7 +24,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data import loader, sources
+from jaxtrain.data import datasets, sources
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder, load, trust
@@ -33,10 +33,10 @@ from jaxtrain.inference.trained import Trained, shapes_of
 from jaxtrain.models.weights.names import OWN
 from jaxtrain.models.weights.sources import SOURCES
 from jaxtrain.parallel import devices
-from jaxtrain.performance.measure import run_steps
 from jaxtrain.plugins.distillation.distillation import Distillation
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
+from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.plugins.sound.sound_input import SoundInput
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
@@ -263,7 +263,7 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     why = "clips are cut at random (data.sound.random_crop)"
     assert changes_of_images(DataConfig(), sound)[why]
     with monkeypatch.context() as patched:
-        patched.setattr(loader, "CACHE_FRACTION", 1e-12)
+        patched.setattr(datasets, "CACHE_FRACTION", 1e-12)
         assert "more than 0 MB" in told()
     monkeypatch.setattr(Distillation, "caches_teacher", False)
     assert told() == "computed in each step: the method may ask it of other images"
@@ -282,7 +282,7 @@ def test_the_run_with_kept_outputs_is_that_which_asks_in_each_step(
         data=data,
     )
     kept = take_steps(config)
-    with mock.patch.object(loader, "CACHE_FRACTION", 1e-12):
+    with mock.patch.object(datasets, "CACHE_FRACTION", 1e-12):
         asked = take_steps(config)
     assert kept.metrics["teacher_loss"].min() > 0
     for name in ("loss", "teacher_loss", "grad_norm"):

@@ -23,7 +23,8 @@ from jaxtrain.config import (
     TrainConfig,
     to_json,
 )
-from jaxtrain.data import loader, sources
+from jaxtrain.data import sources
+from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.exif import ORIENTATION
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.doctor.check import check
@@ -288,7 +289,7 @@ def fate(config: Config) -> str | None:
         task = data_checks.task_of_data(config, splits)
         data_checks.check_data(config, splits, task)
         mesh = jax.make_mesh((1,), ("data",))
-        loader.make_datasets(splits, mesh, True, config.data.max_bad_fraction)
+        make_datasets(splits, mesh, True, config.data.max_bad_fraction)
     except UserError as error:
         return str(error)
     return None

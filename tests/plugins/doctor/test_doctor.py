@@ -16,7 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.files import ImageFile, StoredFile
 from jaxtrain.data.image_source import Source
-from jaxtrain.data.sources import load, statistics
+from jaxtrain.data.image_statistics import statistics
+from jaxtrain.data.sources import load
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.plugins.doctor import near, scan
 from jaxtrain.plugins.doctor.check import check
@@ -153,7 +154,7 @@ def check_arrays(
     opened = store, {"train": [splits[0]], "test": [splits[1]]}
     fields = {"source": "digits", "validation_fraction": 0.0, **fields}
     judge = partial(data_checks.judge, with_recipe=False)
-    with mock.patch("jaxtrain.data.sources.open_store", return_value=opened):
+    with mock.patch("jaxtrain.data.opening.open_store", return_value=opened):
         config = Config(data=DataConfig(**fields))
         check(config, tmp_path, sized=True, judge=judge)
     return read_report(tmp_path)

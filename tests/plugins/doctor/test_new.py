@@ -19,7 +19,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.sources import open_store
+from jaxtrain.data.opening import open_store
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.doctor.advice import Advice, StartWeights, advise, find_weights
 from jaxtrain.plugins.doctor.recipes import recipe_text

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from jaxtrain.cli import main
-from jaxtrain.tools.preview import GAP, SIDE, TEXT_HEIGHT
+from jaxtrain.plugins.report.preview import GAP, SIDE, TEXT_HEIGHT
 from tests.helpers.images import write_folder
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row

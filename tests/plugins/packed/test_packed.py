@@ -21,7 +21,7 @@ from PIL import Image
 from jaxtrain import own, system_errors
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
-from jaxtrain.data import SOURCES, sources
+from jaxtrain.data import SOURCES, opening
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.errors import UserError
@@ -121,7 +121,7 @@ def test_splits_classes_and_names_are_those_of_the_source(tiny: Path, tmp_path: 
             assert (ours["target"] == theirs["target"]).all()
     # 40 images in shards of 16, each a shard of TFDS's syntax.
     assert len(load_images(**packed, train_split="train[2shard]").train) > 0
-    store, splits = sources.open_store(DataConfig(**packed))
+    store, splits = opening.open_store(DataConfig(**packed))
     assert [len(s) for s in splits["train"]] == [16, 16, 8]
     (file,) = pickle.loads(pickle.dumps(store)).read(np.array([39]))[0]
     assert file.name == f"split 'train' of packed:{tmp_path / 'p'}: image 39"
@@ -143,7 +143,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def stored_files(**fields: Any) -> list[Any]:
-    store, splits = sources.open_store(DataConfig(**fields))
+    store, splits = opening.open_store(DataConfig(**fields))
     read: Any = store.read(splits["train"][0])[0]
     return [file.data for file in read]
 
@@ -430,7 +430,7 @@ def test_targets_may_be_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     splits = {"train": [np.arange(4)], "test": [np.arange(4, 6)]}
     packable(monkeypatch, store, splits)
     pack("own:x", tmp_path / "out", format="raw")
-    packed, _ = sources.open_store(DataConfig(source=f"packed:{tmp_path / 'out'}"))
+    packed, _ = opening.open_store(DataConfig(source=f"packed:{tmp_path / 'out'}"))
     assert packed.facts == {"names": ("a", "b")}
     image, read = packed.read(np.array([5, 0]))
     assert (np.asarray(image) == images[[5, 0]]).all()
@@ -461,8 +461,8 @@ def test_a_source_of_ones_own_takes_its_options(
     assert "train 48, test 16" in capsys.readouterr().out
     options: dict[str, Any] = {"source": f"{source}:stripes", "options": {"num": 64}}
     own.allow([options["source"]])
-    given, _ = sources.open_store(DataConfig(**options))
-    packed, _ = sources.open_store(DataConfig(source=f"packed:{out}"))
+    given, _ = opening.open_store(DataConfig(**options))
+    packed, _ = opening.open_store(DataConfig(source=f"packed:{out}"))
     everything = np.arange(64)
     for one, other in zip(packed.read(everything), given.read(everything), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -13,10 +13,10 @@ import jax
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.tfds_prepare import stand_in
-from jaxtrain.performance.measure import lower_step
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
+from jaxtrain.plugins.plan.measure import lower_step
+from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import Target, parse_target
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.forked import ROOT

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxtrain.config import Config
-from jaxtrain.performance.measure import (
+from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.measure import (
     bytes_per_device,
     compile_evaluation,
     compile_step,
 )
-from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.state import num_params

@@ -99,7 +99,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(gpu_compiler, "call", lambda _, function, *job: function(*job))
     monkeypatch.setattr(batch_trial, "OOM_SCORE", tmp_path / "oom_score_adj")
-    monkeypatch.setattr("jaxtrain.performance.measure.TIMED_SECONDS", 0.0)
+    monkeypatch.setattr("jaxtrain.plugins.plan.measure.TIMED_SECONDS", 0.0)
 
 
 @pytest.mark.slow

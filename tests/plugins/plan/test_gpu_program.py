@@ -14,9 +14,9 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.performance.collectives import Collective
-from jaxtrain.performance.program import Instruction, read_program
 from jaxtrain.plugins.plan import gpu_compiler
+from jaxtrain.plugins.plan.collectives import Collective
+from jaxtrain.plugins.plan.program import Instruction, read_program
 from jaxtrain.plugins.plan.targets import parse_target
 from jaxtrain.plugins.pruning.config import PruneConfig
 from tests.helpers.needs import need

@@ -25,9 +25,9 @@ from jaxtrain.config import (
 )
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS, gpu_name
-from jaxtrain.performance.collectives import Collective
 from jaxtrain.plugins.plan import gpu_compiler, planning
 from jaxtrain.plugins.plan.bounds import LAUNCH_SECONDS, bound
+from jaxtrain.plugins.plan.collectives import Collective
 from jaxtrain.plugins.plan.facts import compile_facts
 from jaxtrain.plugins.plan.plan import Plan, make_planner, usable_bytes
 from jaxtrain.plugins.plan.targets import Target, parse_target

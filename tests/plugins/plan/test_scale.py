@@ -19,15 +19,15 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.tfds_prepare import stand_in
 from jaxtrain.errors import UserError
-from jaxtrain.performance import measure
+from jaxtrain.plugins.plan import measure
 from jaxtrain.plugins.plan.scale import (
     Mode,
     at_devices,
     describe_run,
     scale,
 )
+from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
 from tests.helpers.processes import ROOT, Cli

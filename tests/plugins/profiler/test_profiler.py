@@ -12,7 +12,7 @@ from jaxtrain import scopes
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.plugins.profiler.device_trace import Span, device_ops, divide_time
 from jaxtrain.plugins.profiler.layer_times import tabulate
-from jaxtrain.records.profile import LayerTime, StepProfile, read_profile
+from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile, read_profile
 from jaxtrain.records.workdir import TENSORBOARD
 from tests.helpers.processes import Cli, run_two
 from tests.helpers.recipes import recipe, write_recipe

@@ -21,15 +21,6 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
-from jaxtrain.pages import templates
-from jaxtrain.pages.charts import (
-    MAX_POINTS,
-    Series,
-    line_chart,
-    make_scale,
-    short,
-    thin,
-)
 from jaxtrain.plugins.report.again import write_recipe
 from jaxtrain.plugins.report.class_sections import NUM_BEST, NUM_WORST
 from jaxtrain.plugins.report.compare import make_comparison
@@ -42,6 +33,15 @@ from jaxtrain.plugins.report.examples import (
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.overview import subject
 from jaxtrain.plugins.report.page import make_page
+from jaxtrain.plugins.report.pages import templates
+from jaxtrain.plugins.report.pages.charts import (
+    MAX_POINTS,
+    Series,
+    line_chart,
+    make_scale,
+    short,
+    thin,
+)
 from jaxtrain.plugins.report.reliability import reliability
 from tests.helpers.browser import Elements
 from tests.helpers.processes import ROOT

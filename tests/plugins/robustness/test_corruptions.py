@@ -12,6 +12,7 @@ from PIL import Image
 from scipy import ndimage
 
 from jaxtrain.errors import UserError
+from jaxtrain.json_files.write import write_digested
 from jaxtrain.plugins.robustness import corruption_errors as robustness
 from jaxtrain.plugins.robustness.corruptions import blur, corrupt, digital, weather
 from jaxtrain.plugins.robustness.corruptions.corrupt import (
@@ -20,7 +21,6 @@ from jaxtrain.plugins.robustness.corruptions.corrupt import (
     check_shape,
 )
 from jaxtrain.plugins.robustness.corruptions.levels import LARGE, SMALL, levels
-from jaxtrain.records.workdir import write_digested
 from jaxtrain.tasks.metrics import Goal
 from tests.helpers.rows import each_row
 

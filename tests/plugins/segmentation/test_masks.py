@@ -14,8 +14,8 @@ from PIL import Image
 from jaxtrain.config import DataConfig
 from jaxtrain.data.augment.geometry import PaddedCrop
 from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.opening import complete, open_store
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
-from jaxtrain.data.sources import complete, open_store
 from jaxtrain.data.stores import describe_remarks
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.segmentation.pixel_classes import PixelClasses, find_classes

@@ -8,7 +8,7 @@ import pytest
 
 from jaxtrain.config import DataConfig, SoundConfig
 from jaxtrain.data.input_kind import PICTURES
-from jaxtrain.data.sources import complete, open_store
+from jaxtrain.data.opening import complete, open_store
 from jaxtrain.errors import UserError
 from jaxtrain.inference.description import Description
 from jaxtrain.plugins.sound.sound_input import SoundInput

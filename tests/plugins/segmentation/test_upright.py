@@ -13,11 +13,17 @@ import pytest
 from PIL import Image, ImageOps, TiffImagePlugin, TiffTags
 
 from jaxtrain.config import DataConfig
-from jaxtrain.data import formats, sources
-from jaxtrain.data.files import ORIENTATION, UPRIGHT, open_file
+from jaxtrain.data import formats, opening, sources
+from jaxtrain.data.exif import ORIENTATION
+from jaxtrain.data.files import UPRIGHT, open_file
 from jaxtrain.data.stores import remarks_of
-from jaxtrain.data.upright import TITLE, stored_boxes, upright_boxes, upright_pixels
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation.upright import (
+    TITLE,
+    stored_boxes,
+    upright_boxes,
+    upright_pixels,
+)
 
 # A thing of stored pixels, in an image of 60x40.
 LEFT, TOP, RIGHT, BOTTOM = BOX = (2, 2, 22, 14)
@@ -155,7 +161,7 @@ def write(folder: Path, kind: str, orientation: int) -> str:
 
 def read_one(config: DataConfig) -> tuple[np.ndarray, list[int]]:
     """The first image of a set of one, and the bounds of its target."""
-    store, splits = sources.open_store(config)
+    store, splits = opening.open_store(config)
     source = sources.open_split(config, store, splits, False, "train")
     batch = source.read(np.arange(1))
     image, target = batch["image"][0, ..., 0] > 200, batch["target"]
@@ -189,7 +195,7 @@ def test_without_the_option_they_are_of_the_upright_image(
     config = DataConfig(source=source, image_size=60, crop_mode="border")
     _, found = read_one(config)
     assert found == [LEFT, TOP + 10, RIGHT, BOTTOM + 10]
-    (remark,) = remarks_of(sources.open_store(config)[0])
+    (remark,) = remarks_of(opening.open_store(config)[0])
     assert remark.title == TITLE
     assert remark.serious
     assert "data.boxes_drawn_on = stored" in remark.text
@@ -198,7 +204,7 @@ def test_without_the_option_they_are_of_the_upright_image(
         DataConfig(source=source, boxes_drawn_on="stored"),
         DataConfig(source=source, boxes_drawn_on="upright"),
     ):
-        assert not remarks_of(sources.open_store(known)[0])
+        assert not remarks_of(opening.open_store(known)[0])
 
 
 @pytest.mark.plugins
@@ -241,4 +247,4 @@ def test_without_boxes_or_masks_the_option_has_no_effect(tmp_path: Path) -> None
     (tmp_path / "list.csv").write_text("path,label\na.png,x\nb.png,y\n")
     source = f"csv:{tmp_path / 'list.csv'}"
     with pytest.raises(UserError, match="has neither boxes nor masks"):
-        sources.open_store(DataConfig(source=source, boxes_drawn_on="stored"))
+        opening.open_store(DataConfig(source=source, boxes_drawn_on="stored"))

@@ -47,7 +47,6 @@ def upright_boxes(
     Args:
       boxes: Left, top, right and bottom, (n, 4).
       size: Height and width of the stored pixels; (1, 1) for boxes in parts of them.
-      orientation: Orientation as EXIF numbers it.
     """
     (height, width), points = size, boxes.reshape(-1, 2, 2)
     if orientation >= FIRST_TURNED:
@@ -75,7 +74,6 @@ def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -
     Args:
       size: Height and width of the upright image.
       drawn: Height and width that the targets were made for.
-      orientation: Orientation as EXIF numbers it.
     """
     if orientation == 1:
         return ""
@@ -95,8 +93,6 @@ def remarks_on(
     data looks at all.
 
     Args:
-      config: Config of the data.
-      store: Store of the images.
       examples: Numbers of the examples that have targets.
       targets: Name of the targets: boxes or masks.
     """
@@ -120,7 +116,6 @@ def remarks_on(
 
 
 def _turned(images: Sequence[Any], config: DataConfig) -> list[str]:
-    """Names of the files that EXIF turns or mirrors."""
     found = []
     for image in images:
         try:

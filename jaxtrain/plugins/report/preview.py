@@ -9,11 +9,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from jaxtrain import keys
-from jaxtrain.data import loader, sources
+from jaxtrain.data import loader
 from jaxtrain.data.canvas import BOX
+from jaxtrain.data.datasets import make_datasets
+from jaxtrain.data.image_statistics import mean_and_std
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import restored
-from jaxtrain.pages.font import fitted, font
+from jaxtrain.font import fitted, font
 from jaxtrain.trainer.programs import augmented, unaugmented
 from jaxtrain.trainer.setup import Setup
 
@@ -77,8 +79,8 @@ def first_images(
     """
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
-    dataset, _, _ = loader.make_datasets(setup.splits, setup.mesh, False, fraction)
-    mean, std = statistics or sources.mean_and_std(data, setup.splits, dataset.source)
+    dataset, _, _ = make_datasets(setup.splits, setup.mesh, False, fraction)
+    mean, std = statistics or mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
     # The last phase has images of the full size, and may have no mosaics any more.

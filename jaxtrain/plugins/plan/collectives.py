@@ -1,4 +1,4 @@
-"""What devices exchange in a compiled program, and what they must in theory.
+"""Collectives of a compiled program, and their minimum in theory.
 
 https://openxla.org/xla/operation_semantics describes the operations.
 """
@@ -47,7 +47,7 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """What a device sends if each collective runs as a ring.
+        """Bytes that a device sends if each collective runs as a ring.
 
         As NCCL counts bus bandwidth (nccl-tests, PERFORMANCE.md).
         """
@@ -129,11 +129,6 @@ def numbers(text: str) -> list[int]:
 def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
     """Return the devices of the first group that exchange with each other.
 
-    Args:
-      kind: one of `KINDS`.
-      line: whole line of the program.
-      num_devices: of the program.
-
     Raises:
       ValueError: the groups are written in a way that is not known.
     """
@@ -155,7 +150,6 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
 
 
 def _ids(sizes: str, order: str | None) -> np.ndarray:
-    """Return the devices, in the order that `[2,4]T(1,0)` gives them."""
     shape = numbers(sizes)
     ids = np.arange(math.prod(shape)).reshape(shape)
     return ids.transpose(numbers(order)) if order else ids

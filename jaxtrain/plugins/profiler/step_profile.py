@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxtrain.json_files.run_id import RunId, read_of_run
-from jaxtrain.records.workdir import write_digested
+from jaxtrain.json_files.write import write_digested
 
 PROFILE = "profile.json"
 
@@ -33,7 +33,7 @@ class LayerTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """Where the time of some steps went.
+    """Times of the layers in some steps.
 
     Attributes:
       steps: Number of steps done before the first and after the last of them.
@@ -60,10 +60,6 @@ def write_profile(workdir: Path, profile: StepProfile, run: RunId) -> None:
 
 
 def read_profile(workdir: Path, run: RunId | None) -> StepProfile | None:
-    """Return the table in the folder of a run; None without one.
-
-    Raises:
-      UserError: The file is damaged, or of another run.
-    """
+    """Return the table in the folder of a run; None without one."""
     advice = "profile again (train --profile)"
     return read_of_run(workdir / PROFILE, StepProfile, run, advice=advice)

@@ -1,4 +1,4 @@
-"""What a compiled program does, counted in the text of its optimized HLO.
+"""Work of a compiled program, counted in the text of its optimized HLO.
 
 The text is `jax.stages.Compiled.as_text()`, the program of one device, scheduled: its
 lines stand in the order in which a GPU starts them. Nothing is run for it.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from jaxtrain.performance.collectives import (
+from jaxtrain.plugins.plan.collectives import (
     KINDS,
     Collective,
     array_bytes,
@@ -61,7 +61,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one launch does; `runs` is how often, in loops."""
+    """Work of one launch; `runs` is the number of launches, in loops."""
 
     instruction: Instruction
     bytes: int
@@ -96,7 +96,7 @@ class HloProgram:
 
     @property
     def flops(self) -> int:
-        """Those of convolutions and matrix products; a product and its sum are two."""
+        """FLOPs of convolutions and matrix products; a product and its sum are two."""
         return sum(kernel.flops * kernel.runs for kernel in self.kernels)
 
     @cached_property
@@ -134,7 +134,6 @@ class HloProgram:
                 yield replace(found, overlapped=any(map(self._computes, meanwhile)))
 
     def _collective(self, line: Instruction) -> Collective:
-        """Read one collective, whose group may be a single device."""
         kind, num = line.operation.removesuffix("-start"), len(line.operands)
         is_start, payload = kind != line.operation, arrays(line.type)
         # The start of an all-reduce has the type of its result, the others (operands,
@@ -244,7 +243,6 @@ def _gemm_flops(line: Instruction, operands: list[str]) -> int:
 
 
 def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
-    """Return the FLOPs of a matrix product or a convolution; 0 for anything else."""
     types = [others[name].type for name in line.operands if name in others]
     if line.operation == "convolution" and len(types) == 2:
         return _plain_conv_flops(line, _dims(types[1]))

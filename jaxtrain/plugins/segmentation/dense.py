@@ -1,4 +1,4 @@
-"""What models of maps and of boxes share: a backbone, seen at several strides.
+"""Backbones of models of maps and of boxes, seen at several strides.
 
 A backbone is a classifier without its head. Its layers keep their names, so that
 weights of the classifier fit.
@@ -73,9 +73,6 @@ class DenseModel(Model):
         Auxiliary heads are left out.
 
         Args:
-          name: Name of the classifier, or the user's own.
-          image_shape: Height, width and channels of the images.
-          layers: Maker of its layers.
           keep: Names of layers; what goes into their pieces is a level. None means the
             last features of each stride.
           output_stride: Stride of the last level: kernels are dilated in the place of
@@ -126,11 +123,7 @@ def _make(
     output_stride: int | None,
     options: dict[str, Any],
 ) -> Model:
-    """Return a classifier without auxiliary heads.
-
-    Raises:
-      UserError: it is not known, or takes no such option.
-    """
+    """Return a classifier without auxiliary heads."""
     kind = find_row(CLASSIFIERS, "model.backbone", name)
     if not (inspect.isclass(kind) and issubclass(kind, Model)):
         raise UserError(
@@ -169,7 +162,6 @@ def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
 def _levels(
     model: Model, pieces: list[Piece], image_shape: tuple[int, ...]
 ) -> list[Level]:
-    """Return stride and channels behind each piece."""
     shape, found = (LARGE, LARGE, image_shape[2]), []
     rows, stride = LARGE, 1
     for x in _outputs(model, pieces, shape):
@@ -213,7 +205,6 @@ def _carrying(
 
 
 def _joined(x: Any) -> jax.Array:
-    """Return features as one array: some models hand on several, side by side."""
     parts = jax.tree.leaves(x)
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxtrain import keys
 from jaxtrain.config import Config
-from jaxtrain.data import loader
 from jaxtrain.data.batch_specs import eval_spec, train_spec
+from jaxtrain.data.datasets import should_cache
 from jaxtrain.engine import passes
 from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.parallel import devices, sharding
@@ -46,9 +46,6 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
       The program of `(state, root_key, data, batches, **beside) -> (state, metrics)`,
       for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
       and `setup.beside`.
-
-    Raises:
-      UserError: A step of the setup is several programs.
     """
     return lower_step(setup).compile()
 
@@ -109,7 +106,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
-    on_device = loader.should_cache(config, splits)
+    on_device = should_cache(config, splits)
     batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
     if not on_device:
         return {}, batches
@@ -126,7 +123,7 @@ def bytes_per_device(tree: Any) -> int:
 
 
 def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
-    """Return what one step takes, on the devices: a new state, and noise for data."""
+    """Create the inputs of a step on the devices: a new state, and noise for data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
     bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
@@ -168,7 +165,7 @@ def enough_memory(config: Config) -> Iterator[None]:
 
 
 def create_beside(setup: Setup) -> dict[str, Any]:
-    """Return what a step takes by keyword, on the devices, filled with zeros."""
+    """Create the keyword inputs of a step on the devices, filled with zeros."""
     return jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
     )
@@ -210,10 +207,6 @@ def run_steps(config: Config) -> dict[str, float]:
 def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float]:
     """Run a few steps on noise; return what they took of a device.
 
-    Args:
-      setup: Setup of a run, in a process that has allocated nothing yet.
-      program: Step that `compile_step` made of it.
-
     Returns:
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
     """
@@ -236,7 +229,6 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     """Run a few steps; return the bytes that they need of each device.
 
     Args:
-      step: Function that takes a step and waits for it.
       held: Bytes that a device holds between the steps.
     """
     # The first call allocates what later ones keep, such as threads.

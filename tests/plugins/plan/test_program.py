@@ -1,6 +1,6 @@
 """What is counted in the text of a compiled program, in programs by hand."""
 
-from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan.program import read_program
 from tests.helpers.rows import each_row
 
 # A loop of five passes over a kernel that reads 400 bytes and writes 400.

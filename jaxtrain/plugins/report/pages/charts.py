@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from jaxtrain.pages.text import text
+from jaxtrain.plugins.report.pages.text import text
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from jaxtrain.pages.font import fitted, font
-from jaxtrain.pages.text import text
+from jaxtrain.font import fitted, font
+from jaxtrain.plugins.report.pages.text import text
 
 # Matrices up to this size have their counts written into the cells.
 MAX_WRITTEN = 20

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from jaxtrain.config import Preset
-from jaxtrain.performance.collectives import (
+from jaxtrain.plugins.plan.collectives import (
     Collective,
     minimum_bytes,
     summarize,
 )
-from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan.program import read_program
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 
@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec as P
 
-from jaxtrain.performance.program import read_program
+from jaxtrain.plugins.plan.program import read_program
 
 line = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
 grid = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)

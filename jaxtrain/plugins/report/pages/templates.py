@@ -8,12 +8,12 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxtrain.pages.text import breakable, duration, share, shown, text
+from jaxtrain.plugins.report.pages.text import breakable, duration, share, shown, text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parents[3]
 
 
 def render(template: str, **values: object) -> bytes:

@@ -13,9 +13,9 @@ from jaxtrain import own
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.base import Model
-from jaxtrain.models.dense import DenseModel, doubled, resized
 from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
@@ -25,7 +25,7 @@ from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
-HERE = "tests.models.test_dense"
+HERE = "tests.plugins.segmentation.test_dense"
 own.allow([f"{HERE}:Flat", f"{HERE}:Striding", f"{HERE}:nothing"])
 # Of each kind of stem one; the others are left to the slow half.
 QUICK = ["lenet", "convnet", "resnet18", "vgg11", "whitened_cnn"]

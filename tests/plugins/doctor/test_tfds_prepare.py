@@ -15,8 +15,8 @@ from tensorflow_datasets.core.dataset_builder import DatasetBuilder
 from jaxtrain import extras
 from jaxtrain.config import DataConfig
 from jaxtrain.data.tfds import open_tfds
-from jaxtrain.data.tfds_prepare import prepare, trust_manual_files
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.doctor.tfds_prepare import prepare, trust_manual_files
 from tests.helpers.rows import each_row
 
 INSTALL = extras.install("tfds-prepare")

@@ -1,0 +1,121 @@
+"""Options of the section `data` that exclude or need each other."""
+
+from typing import Final
+
+from jaxtrain.config.combinations import (
+    Feature,
+    Incompatible,
+    Needs,
+    choice,
+    option,
+)
+from jaxtrain.config.sound import SoundConfig
+
+# How images are made smaller, unless the config or pretrained weights say.
+CROP_PCT: Final = 0.875
+INTERPOLATION: Final = "bilinear"
+CROP_MODE: Final = "center"
+RESIZED = option("data", "image_size")
+# Fields that mean something to sources of some forms alone.
+OF_FORMS = {
+    "data_dir": "tfds:NAME",
+    "include": "folder:DIR masks:DIR csv:FILE audio:DIR_OR_FILE.csv",
+    "allow_outside": "folder:DIR masks:DIR csv:FILE coco:FILE yolo:DIR "
+    "audio:DIR_OR_FILE.csv",
+    "images_dir": "coco:FILE",
+    "boxes_drawn_on": "coco:FILE yolo:DIR masks:DIR csv:FILE hf:NAME_OR_DIR",
+    "max_boxes": "coco:FILE yolo:DIR",
+    "targets": "csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
+    "label_separator": "csv:FILE audio:DIR_OR_FILE.csv",
+    "classes": "masks:DIR csv:FILE hf:NAME_OR_DIR",
+}
+
+
+def _source(*forms: str) -> Feature:
+    kinds = tuple(form.partition(":")[0] + ":" for form in forms)
+    when = f"= {' or '.join(forms)}"
+    return Feature("data", ("source",), when, lambda source: source.startswith(kinds))
+
+
+def _other(name: str, usual: float | str) -> Feature:
+    """Return the use of a field that has a value, and another than the usual one."""
+    when = f"other than {usual}"
+    return Feature("data", (name,), when, lambda value: value not in (None, usual))
+
+
+AUDIO = _source("audio:DIR_OR_FILE.csv")
+ON_DEVICE = choice("data", "cache", "device")
+COMBINATIONS = (
+    Incompatible(
+        ON_DEVICE,
+        Feature("data", ("workers",), "above 0", bool),
+        "workers decode streamed images only",
+        "set data.workers to 0 or data.cache to stream",
+    ),
+    *(
+        Needs(option("data", name), _source(*forms.split()), "leave it out")
+        for name, forms in OF_FORMS.items()
+    ),
+    Incompatible(
+        option("data", "classes"),
+        option("data", "targets", "label_separator"),
+        "the classes of pixels are those of masks, which take the place of other "
+        "targets",
+        "leave one of them out",
+    ),
+    Incompatible(
+        option("data", "targets"),
+        option("data", "label_separator"),
+        "labels are columns, or a list in one column",
+        "leave one of them out",
+    ),
+    Needs(option("data.sound", *vars(SoundConfig())), AUDIO, "leave it out"),
+    Needs(
+        option("data.augment", "time_masks", "frequency_masks"), AUDIO, "leave it out"
+    ),
+    Incompatible(
+        AUDIO,
+        option("data", "image_size", "channels"),
+        "spectrograms have the size that data.sound says, and one channel",
+        "leave it out",
+    ),
+    Incompatible(
+        AUDIO,
+        option(
+            "data.augment",
+            *("brightness", "contrast", "saturation", "hue", "randaugment"),
+            *("trivialaugment", "augmix", "mosaic"),
+        ),
+        "it is made for pictures, and not for spectrograms",
+        "leave it out",
+    ),
+    Incompatible(
+        ON_DEVICE,
+        option("data.sound", "random_crop"),
+        "clips on the device are cut already",
+        "set data.cache to stream",
+    ),
+    Needs(option("data", "sliding_size"), RESIZED),
+    Needs(option("data.augment", "random_resized_crop"), RESIZED),
+    Needs(option("data.augment", "scale_jitter"), RESIZED),
+    Incompatible(
+        ON_DEVICE,
+        option("data.augment", "scale_jitter"),
+        "the host cuts these windows, and no image stays on the device",
+        "set data.cache to stream",
+    ),
+    Needs(
+        option("data", "sliding_size"),
+        option("data.augment", "random_resized_crop", "scale_jitter"),
+        "train on random windows, as evaluations then see windows, too",
+    ),
+    Needs(_other("crop_pct", CROP_PCT), RESIZED),
+    Needs(_other("interpolation", INTERPOLATION), RESIZED),
+    Needs(_other("crop_mode", CROP_MODE), RESIZED),
+    Incompatible(
+        _other("crop_mode", CROP_MODE),
+        _other("crop_pct", CROP_PCT),
+        "the whole image is kept",
+        "leave one of them out",
+    ),
+)

@@ -1,0 +1,102 @@
+"""Code of a user's file, such as a recipe: run, with errors that name its line."""
+
+import contextlib
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jaxtrain import config as config_lib
+from jaxtrain.errors import UserError, hint
+
+
+def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
+    """Run a file of the user's and return a function of it, to be called in `running`.
+
+    Args:
+      option: Option that names the file, for messages.
+
+    Raises:
+      UserError: the file is missing, raises, or has no such function.
+    """
+    if not path.is_file():
+        known = sorted(str(p) for p in path.parent.glob("*.py"))
+        raise UserError(f"{option} {path}: no such file; {hint(str(path), known)}")
+    with running(path):
+        function = runpy.run_path(str(path)).get(name)
+    if not callable(function):
+        raise UserError(f"{path} does not define {name}()")
+    return function
+
+
+@contextlib.contextmanager
+def running(path: Path) -> Iterator[None]:
+    """Run code of a user's file: it imports what lies beside it, as a script can.
+
+    Raises:
+      UserError: the code raises; the message names the line.
+    """
+    try:
+        with _importing_beside(path):
+            yield
+    except UserError as error:
+        raise UserError(f"{_place(error, path)}: {error}") from None
+    except (Exception, SystemExit) as error:
+        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
+        raise UserError(message + _suggest_field(error)) from error
+
+
+@contextlib.contextmanager
+def _importing_beside(path: Path) -> Iterator[None]:
+    """Let a config file import the modules beside it, as a script can.
+
+    They are forgotten afterwards: the next config file, of another folder, may import
+    another module of the same name.
+    """
+    folder, known, places = path.resolve().parent, set(sys.modules), sys.path[:]
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = places
+        tops = {name.partition(".")[0] for name in set(sys.modules) - known} - known
+        beside = {top for top in tops if _is_in(sys.modules.get(top), folder)}
+        for name in list(sys.modules):
+            if name.partition(".")[0] in beside:
+                del sys.modules[name]
+
+
+def _is_in(module: ModuleType | None, folder: Path) -> bool:
+    """Whether a module is a file or a folder in `folder`."""
+    places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
+    return any(Path(place).parent == folder for place in places if place)
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Return FILE:LINE of the user's own code that an error came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError):
+        lines.append((error.filename or "", error.lineno))
+    folder, package = path.resolve().parent, Path(__file__).resolve().parent
+    for name, line in reversed(lines):
+        file = Path(name).resolve()
+        if file == path.resolve():
+            return f"{path}:{line}"
+        own = file.is_relative_to(folder) and not file.is_relative_to(package)
+        if own and file.is_file() and "site-packages" not in file.parts:
+            return f"{path.parent / file.relative_to(folder)}:{line}, for {path}"
+    return str(path)
+
+
+def _suggest_field(error: BaseException) -> str:
+    """Name the field that a misspelt one in a config file was meant to be."""
+    match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if not match:
+        return ""
+    known = sorted({name for path in config_lib.paths() for name in path.split(".")})
+    return "; " + hint(match[1], known)

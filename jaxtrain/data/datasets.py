@@ -1,0 +1,132 @@
+"""Splits of a run, on the device or to be streamed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import ahead
+from jaxtrain.data.defects import Defects
+from jaxtrain.data.image_source import Source, Unreadable
+from jaxtrain.data.replacements import fill_in
+from jaxtrain.data.sources import Splits
+from jaxtrain.data.stores import ArrayStore
+from jaxtrain.parallel import sharding
+
+# A set is kept on the device if it takes at most this part of its memory.
+CACHE_FRACTION = 0.25
+# What stands for the device's memory where it does not tell, as on CPU.
+ASSUMED_DEVICE_BYTES = 8 * 2**30
+# Examples that are read at once of a set that goes to the device.
+READ_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split, and where its examples lie on the device.
+
+    Attributes:
+      source: The split.
+      on_device: The arrays of all splits, one after the other; {} if streamed.
+      first: The split's first example in these arrays.
+      defects: Its unreadable images, as far as they were met.
+      blank: Numbers of those on the device that an evaluation leaves out.
+    """
+
+    source: Source
+    on_device: Any
+    defects: Defects
+    first: int = 0
+    blank: tuple[int, ...] = ()
+
+
+def should_cache(
+    config: DataConfig, splits: Splits, device_bytes: int | None = None
+) -> bool:
+    """Return whether the images of all splits stay on the device.
+
+    Args:
+      device_bytes: Memory of a device; defaults to that of this process's first one.
+    """
+    if config.cache == "auto":
+        if config.workers or splits.train.canvas_shape:
+            return False
+        sources = splits.named().values()
+        itemsize = np.dtype(splits.train.dtype).itemsize
+        size = sum(itemsize * len(s) * int(np.prod(s.image_shape)) for s in sources)
+        return size <= cache_bytes(device_bytes)
+    return config.cache == "device"
+
+
+def cache_bytes(device_bytes: int | None = None) -> int:
+    """Return the bytes that a set may take of a device's memory."""
+    if device_bytes is None:
+        stats = jax.local_devices()[0].memory_stats() or {}
+        device_bytes = stats.get("bytes_limit")
+    return int(CACHE_FRACTION * (device_bytes or ASSUMED_DEVICE_BYTES))
+
+
+def make_datasets(
+    splits: Splits, mesh: Mesh, cache: bool, max_bad_fraction: float
+) -> tuple[Dataset, Dataset | None, Dataset]:
+    """Put all splits onto every device, or leave them to be streamed.
+
+    The splits share one array, so that one program evaluates any of them. The training
+    split comes first: its examples keep their numbers.
+
+    Raises:
+      UserError: more images than `max_bad_fraction` of a split are unreadable.
+    """
+    datasets = {
+        name: Dataset(source, {}, Defects(name, len(source), max_bad_fraction))
+        for name, source in splits.named().items()
+    }
+    if cache:
+        datasets = _on_device(datasets, mesh)
+    return datasets["train"], datasets.get("validation"), datasets["test"]
+
+
+def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
+    read, blank = [], {}
+    for name, dataset in streamed.items():
+        source = dataset.source
+        batch, unreadable = read_all(source)
+        dataset.defects.add(unreadable)
+        if name == "train" and unreadable:
+            everything = np.arange(len(source))
+            batch, unreadable = fill_in(source, batch, everything, unreadable), []
+        read.append(batch)
+        blank[name] = tuple(bad.index for bad in unreadable)
+    arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
+    on_device = jax.device_put(arrays, sharding.replicated(mesh))
+    facts = streamed["train"].source.facts
+    store = ArrayStore(arrays["image"], arrays["target"], facts)
+    datasets, first = {}, 0
+    for name, dataset in streamed.items():
+        indices = first + np.arange(len(dataset.source))
+        # Reads from memory what the source has read from disk.
+        part = Source(store, indices, dataset.source.image_shape, max_pixels=0)
+        datasets[name] = Dataset(part, on_device, dataset.defects, first, blank[name])
+        first += len(indices)
+    return datasets
+
+
+def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
+    """Return all examples of a split, and those that are unreadable.
+
+    They are read in blocks, by threads, so that no more files lie in memory than these.
+    """
+
+    def read(start: int) -> tuple[dict[str, Any], list[Unreadable]]:
+        unreadable: list[Unreadable] = []
+        block = np.arange(start, min(start + READ_BLOCK, len(source)))
+        return source.read(block, unreadable=unreadable), unreadable
+
+    starts = range(0, len(source), READ_BLOCK)
+    parts = list(ahead.by_threads(read, starts, ahead.READ_THREADS))
+    batches = [batch for batch, _ in parts]
+    whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+    return whole, [bad for _, unreadable in parts for bad in unreadable]

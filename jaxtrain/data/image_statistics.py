@@ -1,0 +1,53 @@
+"""Mean and standard deviation of the images of a source."""
+
+import numpy as np
+
+from jaxtrain.config import DataConfig
+from jaxtrain.data import images
+from jaxtrain.data.image_source import Source
+from jaxtrain.data.replacements import read_filled
+from jaxtrain.data.sources import Splits
+
+# Statistics are taken from all images of a set up to this size, so much at a time.
+STATISTICS_BYTES = 2**30
+CHUNK_BYTES = 2**24
+
+
+def mean_and_std(
+    config: DataConfig, splits: Splits, source: Source
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation of the config, or of the source.
+
+    Args:
+      source: The training split, or its copy in memory.
+    """
+    if config.mean is None or config.std is None:
+        return statistics(splits.seen(source))
+    return config.mean, config.std
+
+
+def statistics(
+    source: Source, max_examples: int = 10_000
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel, in 0..1.
+
+    Args:
+      source: all its images are read if they take up to 1 GiB.
+      max_examples: read otherwise, evenly spaced.
+    """
+    num, image_bytes = len(source), int(np.prod(source.image_shape))
+    if num * image_bytes > STATISTICS_BYTES:
+        num = min(num, max_examples)
+    indices = np.arange(num) * len(source) // num
+    step = max(1, CHUNK_BYTES // image_bytes)
+    counts = np.zeros((source.image_shape[-1], 256), np.int64)
+    for start in range(0, num, step):
+        read = read_filled(source, indices[start : start + step])
+        counts += images.histogram(source.pictures(read["image"]))
+    values = np.arange(256) / 255
+    weights = counts / counts.sum(axis=1, keepdims=True)
+    mean = weights @ values
+    variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
+    # A channel of one value must not be divided by 0.
+    std = np.maximum(np.sqrt(variance), 1 / 255)
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,0 +1,93 @@
+"""Open the store that `data.source` names."""
+
+import os
+
+from jaxtrain import own
+from jaxtrain.config import DataConfig
+from jaxtrain.data import SOURCES, forms, is_path, layouts
+from jaxtrain.data.classes import may_be_one
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
+from jaxtrain.data.placed import place_of
+from jaxtrain.data.stores import Opened
+from jaxtrain.data.unlabelled import set_aside
+from jaxtrain.errors import UserError, nearest
+from jaxtrain.registry import call_own, check_no_options
+
+
+def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
+    """Open the store of `data.source`, with the examples of each of its splits.
+
+    Args:
+      to_train: Whether a model is to learn its classes, which takes two.
+
+    Raises:
+      UserError: there is no such source, or it cannot be opened.
+    """
+    if own.is_own(config.source):
+        return _open_own(config)
+    kind, _, name = config.source.partition(":")
+    known = forms()
+    if kind not in known:
+        if (meant := layouts.guess(config.source)) is not None:
+            raise UserError(
+                f"data.source = {config.source!r} has no kind: write {meant}"
+            )
+        raise _unknown(config.source, kind)
+    form = known[kind]
+    # Those two say themselves what a name is like.
+    if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
+        raise UserError(f"data.source = {config.source!r}: expected {form}")
+    if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
+        raise UserError(
+            f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
+        )
+    check_no_options("data", config.source, config.options)
+    with may_be_one(not to_train):
+        opened = SOURCES[form](name, config)
+    if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
+        raise UserError(
+            f"data.classes = {config.classes!r} has no effect: {config.source} has no "
+            "masks, whose classes it would name; leave it out"
+        )
+    if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
+        raise UserError(
+            f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
+            f"{config.source} has neither boxes nor masks; leave it out"
+        )
+    return set_aside(config, *opened)
+
+
+def complete(text: str) -> str:
+    """Return a source in full: a path alone stands for a folder or a file of images."""
+    known = text.partition(":")[0] in forms() or own.is_own(text)
+    return text if known else layouts.guess(text) or text
+
+
+def _unknown(source: str, kind: str) -> UserError:
+    near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
+    named = not near and (":" not in source or os.sep in kind)
+    if named and os.path.exists(os.path.expanduser(source)):
+        known = ", ".join(layouts.kinds_by_ending())
+        return UserError(
+            f"data.source = {source!r} is a file of no kind that is read ({known}): "
+            "give a folder of images, or unpack it"
+        )
+    ending = os.path.splitext(source)[1].lower()
+    if named and (os.sep in source or ending in layouts.kinds_by_ending()):
+        return UserError(f"data.source = {source!r} is not there, {where}")
+    there = f" is not there, {where}, and no other source" if named else ""
+    return UserError(
+        f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "
+        f"{own.FORMS}{near}"
+    )
+
+
+def _open_own(config: DataConfig) -> Opened:
+    function = own.load("data.source", config.source)
+    opened = call_own("data.source", config.source, function, **config.options)
+    if not (isinstance(opened, tuple) and len(opened) == 2):
+        raise UserError(
+            f"data.source = {config.source!r} returned {type(opened).__name__}, "
+            "expected a store and the indices of its splits; see docs/extending.md"
+        )
+    return opened

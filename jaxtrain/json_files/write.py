@@ -1,0 +1,35 @@
+"""JSON files that are written: indented, finite, under a digest."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from jaxtrain import atomic_file
+from jaxtrain.json_files.read import with_digest
+
+# A list of plain values in indented JSON. A line break is never part of a text there.
+_ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
+
+
+def write_digested(path: Path, values: dict[str, Any]) -> None:
+    """Write a JSON file with a digest, which `json_files.read` looks at."""
+    write_json(path, with_digest(finite(values)))
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    text = json.dumps(finite(values), indent=2, allow_nan=False)
+    text = _ROWS.sub(lambda row: f"[{' '.join(row[1].split())}]", text)
+    atomic_file.write(path, text + "\n")
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {key: finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
