@@ -77,11 +77,10 @@ def command(model: TrainedModel, folder: Path) -> Callable[[], None]:
 
     def turn() -> None:
         names = find([str(folder / "photos")])
-        layout = predict.TableLayout(model, wanted.topk)
         out = folder / "predictions.csv"
         with (
             contextlib.ExitStack() as renames,
-            sinks.table(out, layout, renames) as write,
+            sinks.table(out, model, wanted.topk, renames) as write,
         ):
             for batch in predict.predict(model, program, names, BATCH):
                 write(batch)

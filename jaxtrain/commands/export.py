@@ -104,7 +104,6 @@ def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
     """Write and check the file; return what a person wants to see of the check."""
-    import numpy as np
 
     from jaxtrain.export import images
     from jaxtrain.export.export import export
@@ -139,12 +138,8 @@ def _export(
         time = f"{1e3 * check.seconds:.2f} ms for {check.batch} images "
         time += f"({times:.2f}x the speed of JAX here)"
     rows = {"checked": check.describe(), "time": time}
-    if model.readout is not None and model.readout.shift is not None:
-        largest = max(model.readout.shift, key=abs)
-        rows["values"] = (
-            f"float32, which has numbers {abs(np.spacing(np.float32(largest))):g} "
-            f"apart near {largest!r}; predict has finer ones"
-        )
+    if request.exported.remark is not None:
+        rows["values"] = request.exported.remark
     return rows
 
 

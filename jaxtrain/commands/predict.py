@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,16 +21,16 @@ from jaxtrain.processes.signals import StopSignals
 if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
     from jaxtrain.inference.model import TrainedModel
-    from jaxtrain.inference.predict import TableLayout
     from jaxtrain.inference.sinks import PredictionFile, Sink
-    from jaxtrain.inference.tables import Row
+    from jaxtrain.tasks.decoder import OutputDecoder, Prediction
+
+    # Name of a file, and its prediction, or why it has none.
+    ShownRow = tuple[Any, Prediction | None, str | None]
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
 
 # Rows of the table on the screen.
 NUM_SHOWN = 20
-# Numbers of a row there, of a model that knows no classes.
-NUM_OUTPUTS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,26 +110,28 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     names = found if every else found.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
     part_files = list(itertools.chain(*prepared))
-    layout = predict.TableLayout(model, wanted.topk)
-    start, shown, errors = time.perf_counter(), [], Counter[str]()
+    has_table = bool(model.decoder.columns())
+    start, errors = time.perf_counter(), Counter[str]()
+    shown: list[ShownRow] = []
     program = predict.make_program(model, wanted)
     batches = predict.predict(model, program, names, arguments.batch_size)
     with (
-        _sinks(arguments, model, names, layout, part_files) as sinks,
+        _sinks(arguments, model, names, part_files) as sinks,
         contextlib.closing(batches),
         progress("predicting", len(names)) as advance,
     ):
         for batch in batches:
             for write in sinks:
                 write(batch)
-            if len(shown) < NUM_SHOWN:
-                shown += list(layout.rows(batch))[: NUM_SHOWN - len(shown)]
+            for i in range(min(NUM_SHOWN - len(shown), len(batch.errors))):
+                found_there = predict.prediction(model, batch, i)
+                shown.append((batch.images[i], found_there, batch.errors[i]))
             errors.update(error for error in batch.errors if error is not None)
             advance(len(batch.errors))
     seconds = time.perf_counter() - start
-    if not layout.empty and arguments.out is None:
-        _show(shown, layout)
-    left = 0 if layout.empty else len(found) - len(shown)
+    if has_table and arguments.out is None:
+        _show(shown, model.decoder)
+    left = len(found) - len(shown) if has_table else 0
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
     _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
@@ -174,7 +177,6 @@ def _sinks(
     arguments: PredictArguments,
     model: "TrainedModel",
     names: "FileNames",
-    layout: "TableLayout",
     part_files: "list[PredictionFile]",
 ) -> "Iterator[list[Sink]]":
     """Open all that is to be written: all of it is there at the end, or nothing."""
@@ -183,71 +185,44 @@ def _sinks(
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
         opened = []
         if arguments.out is not None:
-            opened.append(sinks.table(arguments.out, layout, renames))
+            opened.append(sinks.table(arguments.out, model, arguments.topk, renames))
         if arguments.features is not None:
             width = predict.num_features(model)
             path = arguments.features
             opened.append(sinks.features(path, len(names), width, renames))
         if arguments.explain is not None:
-            classes = model.class_names or ()
-            opened.append(sinks.overlays(arguments.explain, names, classes, renames))
+            opened.append(sinks.overlays(arguments.explain, names, model, renames))
         if arguments.outputs is not None:
             opened.append(sinks.outputs(arguments.outputs, names, renames))
         if arguments.masks is not None:
-            fit = model.description.fit
-            opened.append(sinks.masks(arguments.masks, names, fit, renames))
+            decoder = model.decoder
+            opened.append(sinks.masks(arguments.masks, names, decoder, renames))
         opened += [file.open(renames) for file in part_files]
         yield [stack.enter_context(one) for one in opened]
 
 
-def _show(rows: "list[Row]", layout: "TableLayout") -> None:
-    """Print rows as a table: a row of a table for each image."""
+def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
+    """Print predictions as a table: a row for each image."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
     from jaxtrain.data.image_files import shown
-
-    outputs, more = layout.outputs[:NUM_OUTPUTS], layout.outputs[NUM_OUTPUTS:]
-    heads = outputs or ("label", "prob")
-    if layout.model.finder is not None:
-        heads = ("boxes", "labels")
-    table = Table("filename", *(escape(printable(head)) for head in heads))
-    for row in rows:
-        name, cells = shown(row["filename"]), _cells(row, outputs)
-        # Names of files and classes may look like rich's markup: a Text has none.
-        table.add_row(*(Text(cell) for cell in (name, *cells)))
-    Console().print(table)
-    if more:
-        print(f"{len(more):,} more numbers of each: --out predictions.csv has all")
-
-
-def _cells(row: "Row", outputs: tuple[str, ...]) -> tuple[str, ...]:
-    def values(name: str) -> list[Any]:
-        return [x for key, x in row.items() if key.partition("_")[0] == name]
-
     from jaxtrain.engine.finite import NOT_FINITE
-    from jaxtrain.inference.predict import SEPARATOR
 
-    if row["error"] is not None:
-        error = row["error"]
-        return (printable(error if error == NOT_FINITE else f"unreadable: {error}"),)
-    if "num_boxes" in row:
-        labels = row["labels"].split(SEPARATOR)
-        return str(row["num_boxes"]), printable("\n".join(labels))
-    if outputs:
-        return tuple(f"{row[name]:.4g}" for name in outputs)
-    if "labels" in row:
-        named = [
-            f"{key.removeprefix('prob_')} {x:.4f}"
-            for key, x in row.items()
-            if key.startswith("prob_")
-        ]
-        labels = row["labels"].split(SEPARATOR)
-        return printable("\n".join(labels)), printable("\n".join(named))
-    probs = "\n".join(f"{x:.4f}" for x in values("prob"))
-    return printable("\n".join(values("label"))), probs
+    table = Table("filename", *(escape(printable(head)) for head in decoder.heads()))
+    for name, prediction, error in rows:
+        if prediction is not None:
+            cells = prediction.cells()
+        else:
+            cells = (error if error == NOT_FINITE else f"unreadable: {error}",)
+        name = os.fsencode(name).decode("utf-8", "backslashreplace")
+        # Names of files and classes may look like rich's markup: a Text has none.
+        table.add_row(*(Text(x) for x in (shown(name), *map(printable, cells))))
+    Console().print(table)
+    if more := decoder.num_hidden():
+        print(f"{more:,} more numbers of each: --out predictions.csv has all")
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision
 from jaxtrain.export.request import Request, Runner
-from jaxtrain.inference.agreement import class_agreement, pixel_agreement
+from jaxtrain.tasks.decoder import class_agreement
 
 # Images of a batch, and how often it is timed.
 BATCH = 16
@@ -54,10 +54,6 @@ DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
 # bits, differ in the last bit, some activations are rounded to the next integer, and
 # each changes others: 7e-3 of a small net, more the deeper it is.
 ROUNDED = Tolerance(1e-1, 0.95)
-# Of a column of numbers, over its largest: 1e-5 of it is three roundings of float32.
-LEAST_SPREAD = 0.02
-# Of boxes that are found in one file and another, the most that they differ by.
-PAIR_DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -132,18 +128,15 @@ def check(
         ours[:1] = run(images[:1])
     theirs = _in_batches(of_model, images, size, fixed=True)
     batch, agreement = padded(images, size), None
-    agrees = Check.agrees
-    if request.nms:
-        agrees = "the same box for {:.1%}"
-    elif request.has_classes and request.model.puts_out_masks and _is_rough(request):
-        # Most pixels may be of one class, and the others lost.
-        agreement = pixel_agreement(ours, theirs)
-        agrees = "a class keeps {:.1%} of its pixels"
-    elif request.has_classes:
+    exported, decoder = request.exported, request.model.decoder
+    agrees, pairing = Check.agrees, exported.pairing
+    scale, measure = exported.scale(theirs)
+    if pairing is not None:
+        (ours, agreement), agrees = pairing.pair(ours, theirs, scale), pairing.agrees
+    elif exported.has_classes and _is_rough(request):
+        agreement, agrees = decoder.agreement(ours, theirs), decoder.agrees
+    elif exported.has_classes:
         agreement = class_agreement(ours, theirs)
-    scale, measure = _scale(request, theirs)
-    if request.nms:
-        ours, agreement = _paired(ours, theirs, scale)
     found = Check(
         num_images=len(images),
         difference=float((np.abs(ours - theirs) / scale).max()),
@@ -157,7 +150,7 @@ def check(
     tolerance = _tolerance(request)
     if not found.is_within(tolerance):
         allowed = f"{tolerance.difference:g}"
-        if request.has_classes or request.nms:
+        if agreement is not None:
             allowed += f" and {tolerance.agreement:.0%}"
         # To round so far was the user's choice.
         kind = UserError if _is_rough(request) else ExportError
@@ -166,55 +159,6 @@ def check(
             f"{request.precision} is allowed {allowed}; choose another --precision"
         )
     return found
-
-
-def _scale(request: Request, outputs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return what differences are measured by, and its name: the largest output.
-
-    Columns of numbers have units of their own, and may lie far from 0: each is measured
-    by its spread, but by no less than float32 can tell apart.
-    """
-    size = np.abs(outputs)
-    if request.nms:
-        # A class that is another one is none that is found.
-        pixels = max(request.model.description.image_shape[:2])
-        return np.array([*[pixels] * 4, 1, 1], size.dtype), "the image, or of 1"
-    if request.model.finder is not None:
-        # Pixels of boxes, and scores, whose largest is 1.
-        scale = np.ones(outputs.shape[-1], size.dtype)
-        scale[:4] = size[..., :4].max()
-        return scale, "the image, or of 1"
-    if request.model.readout is None:
-        return size.max(), "the largest"
-    least = LEAST_SPREAD * size.max(axis=0)
-    return np.maximum(np.ptp(outputs, axis=0), least), "the spread of their column"
-
-
-def _paired(
-    ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray
-) -> tuple[np.ndarray, float]:
-    """Return the boxes of one file in the order of another's, and how many it has.
-
-    Where scores or overlaps are as good as equal the last bit decides which is found.
-
-    Args:
-      ours: Detections of images, (n, keep, 6).
-      theirs: Those to pair them with.
-      scale: What differences are measured by, (6,).
-
-    Returns:
-      `ours`, the nearest in the place of each of `theirs` that has one within
-      `PAIR_DIFFERENCE`, and `theirs` elsewhere; and the share of these that have one.
-    """
-    away = np.abs((ours[:, None] - theirs[:, :, None]) / scale).max(-1)
-    nearest = away.argmin(-1)
-    there = theirs[..., 4] > 0
-    found = np.take_along_axis(away, nearest[..., None], -1)[..., 0] <= PAIR_DIFFERENCE
-    paired = np.take_along_axis(ours, nearest[..., None], 1)
-    more = np.maximum((ours[..., 4] > 0).sum() - there.sum(), 0)
-    share = (found & there).sum() / max(1, there.sum() + more)
-    share = share if there.any() or more else 1.0
-    return np.where((found & there)[..., None], paired, theirs), float(share)
 
 
 def _is_rough(request: Request) -> bool:
@@ -227,7 +171,7 @@ def _tolerance(request: Request) -> Tolerance:
         return ROUNDED
     tolerance = TOLERANCES[request.precision]
     difference = tolerance.difference
-    if _is_rough(request) and request.has_classes:
+    if _is_rough(request) and request.exported.has_classes:
         difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
     if request.model.description.model.transform is not None:
         # Where a transform rounds, as a quantiser does, the last bit of an activation

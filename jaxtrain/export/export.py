@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
@@ -69,15 +68,10 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
 def _check_model(exporter: Exporter, request: Request) -> None:
     """Check that the model puts out one array, which the precision can hold."""
     model = request.model
-    if model.readout is not None and request.precision == "int8":
+    in_units = model.decoder.in_units
+    if in_units is not None and request.precision == "int8":
         raise UserError(
-            f"--precision int8: task = {model.description.task!r} has numbers in the "
-            "units of the data, which would be rounded to 256 steps; choose fp32, bf16 "
-            "or fp16"
-        )
-    if model.finder is not None and request.precision == "int8":
-        raise UserError(
-            f"--precision int8: task = {model.description.task!r} has boxes in pixels, "
+            f"--precision int8: task = {model.description.task!r} has {in_units}, "
             "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
         )
     rounded = model.description.model.quantize
@@ -87,15 +81,4 @@ def _check_model(exporter: Exporter, request: Request) -> None:
             f"model.quantize = {rounded!r}, and its file computes with these integers; "
             "choose int8, or leave --precision out"
         )
-    if model.finder is None and request.nms:
-        raise UserError(
-            f"--include-nms: task = {model.description.task!r} finds no boxes; leave "
-            "it out"
-        )
-    if model.finder is None and not hasattr(model.outputs, "shape"):
-        shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
-        raise UserError(
-            f"task = {model.description.task!r} has outputs of the shapes {shapes} for "
-            "an image, and an exported file has one array: give the model a task with "
-            "one of them"
-        )
+    _ = request.exported  # Raises where the outputs have no such form.

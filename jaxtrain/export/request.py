@@ -15,17 +15,12 @@ from jaxtrain.data.window_grid import OVERLAP
 from jaxtrain.export import Precision
 from jaxtrain.inference.description import Description
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.tasks.exported import ExportedArray
 
 # Images as the file takes them -> its outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
 # Parameters and all other state, nested dicts each.
 Weights = tuple[Any, Any]
-# What boxes are called: left, top, right and bottom in pixels, then the score of each
-# class, of each place (batch, places, 4 + classes).
-BOXES = "boxes_and_scores"
-# What is found is called: left, top, right, bottom, score and class, the best first,
-# (batch, keep, 6); of padding the score is 0 and the class -1.
-FOUND = "detections"
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
@@ -54,30 +49,25 @@ class Request:
     calibration: np.ndarray | None = None
 
     @property
-    def has_classes(self) -> bool:
-        """Whether the outputs are classes, of which the likeliest counts."""
-        return self.model.class_names is not None
-
-    @property
     def was_rounded(self) -> bool:
         """Whether the model was trained with the integers that int8 has."""
         return self.model.description.model.quantize is not None
 
-    @property
-    def output(self) -> str:
-        """What the numbers are called that the file puts out."""
-        if self.model.finder is not None:
-            return FOUND if self.nms else BOXES
-        if self.model.readout is not None:
-            return self.model.readout.name
-        if self.gives_probabilities:
-            return "probabilities"
-        return self.model.task.output_name
+    @functools.cached_property
+    def exported(self) -> ExportedArray:
+        """The array that the file puts out.
+
+        Raises:
+          UserError: The outputs have no such form.
+        """
+        return self.model.decoder.exported(
+            probabilities=self.preprocessing, nms=self.nms
+        )
 
     @property
-    def gives_probabilities(self) -> bool:
-        """Whether the file puts out probabilities of classes."""
-        return self.preprocessing and self.has_classes
+    def output(self) -> str:
+        """Name of the array that the file puts out."""
+        return self.exported.name
 
     @property
     def images(self) -> jax.ShapeDtypeStruct:
@@ -115,7 +105,7 @@ class Request:
     def apply(
         self, weights: Weights, images: jax.Array, *, folded: bool = False
     ) -> jax.Array:
-        """Return the outputs of images, float32 (batch, outputs), `BOXES` or `FOUND`.
+        """Return the outputs of images, float32, those of `exported`.
 
         Args:
           weights: What `weights` returned.
@@ -127,18 +117,9 @@ class Request:
             images = model.prepare(images)
         forward = model.folded_forward if folded else model.portable_forward
         logits = forward(*weights, images.astype(model.policy.compute_dtype))
-        if model.finder is not None and self.nms:
-            found = model.finder.of(logits)
-            rest = (found[name][..., None] for name in ("scores", "classes"))
-            parts = found["boxes"], *rest
-            return jnp.concatenate([x.astype(jnp.float32) for x in parts], -1)
-        if model.finder is not None:
-            return jnp.concatenate(model.finder.candidates(logits), -1)
-        if model.readout is not None:
-            # Folded into a product of 16 bits, as a model of one's own may end with,
-            # mean and deviation would be rounded to them: a year to a multiple of 8.
-            return model.readout.traced(jax.lax.optimization_barrier(logits))
-        return model.task.probabilities(logits) if self.gives_probabilities else logits
+        if self.exported.rounds_badly:
+            logits = jax.lax.optimization_barrier(logits)
+        return self.exported.of(logits)
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
         """Return the function of images that holds its weights (see `weights`)."""
@@ -152,7 +133,6 @@ class Request:
     def about(self) -> dict[str, Any]:
         """Return what the file says of itself, as JSON values."""
         given, images = self.model.description, self.images
-        readout = self.model.readout
         return {
             "model": given.model.name,
             "input": {
@@ -163,8 +143,9 @@ class Request:
             "output": self.output,
             "precision": self.precision,
             "class_names": given.class_names,
-            "box_names": None if self.model.finder is None else self.model.finder.names,
-            "output_names": None if readout is None else readout.columns,
+            "box_names": None,
+            "output_names": None,
+            **self.exported.about,
             # Such as the threshold of each label.
             "chosen": given.chosen,
             "mean": given.mean,

@@ -19,14 +19,13 @@ from jaxtrain.engine.finite import Checked, finite_rows
 from jaxtrain.errors import UserError
 from jaxtrain.inference import stream
 from jaxtrain.inference.description import Description
-from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
 from jaxtrain.inference.pixels import as_sequence, size_of
 from jaxtrain.models import folding
 from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.tasks.base import Task
-from jaxtrain.tasks.outputs import Finder, Readout
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
@@ -42,7 +41,7 @@ PURPOSE = (
     "give fewer at a time, such as by --batch-size, or take a smaller model",
 )
 
-Output = Literal["logits", "probabilities", "values", "features", "masks", "found"]
+Output = Literal["logits", "values", "features", "masks", "decoded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +80,12 @@ class TrainedModel:
         """Height, width and channels of the images that the model takes."""
         return self.description.image_shape
 
-    @property
-    def several_labels(self) -> bool:
-        """Whether an image has any number of the classes (`Task.several_labels`)."""
-        return self.task.several_labels
-
     # What a user calls.
 
     def predict(self, images: Any) -> np.ndarray:
         """Return the probability of each class, float32 (N, classes).
 
-        Of a model that predicts numbers: these, (N, `readout.columns`), float32, or
+        Of a model that predicts numbers: these, (N, columns), float32, or
         float64 where float32 would round their differences off.
 
         Args:
@@ -103,22 +97,19 @@ class TrainedModel:
           UserError: an image cannot be read, its outputs are not finite, or the model
             knows no classes.
         """
-        if self.readout is not None:
-            return self._all("values", images)
-        if self.class_names is None:
-            raise UserError(
-                f"task = {self.description.task!r} has no classes, and so no "
-                "probabilities: ask for its logits"
-            )
-        return self._all("probabilities", images)
+        self.decoder.check_values()
+        return self._all("values", images)
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
         """Return which labels images are said to have, bool (N, classes).
 
         Args:
-          probabilities: What `predict` returned, of a model with `several_labels`.
+          probabilities: What `predict` returned, of a model of labels.
+
+        Raises:
+          UserError: the model tells no labels.
         """
-        return self.task.labels_found(probabilities, self.description.chosen)
+        return self.decoder.labels_found(probabilities)
 
     def logits(self, images: Any) -> Any:
         """Return what the model puts out, float32 (N, num_outputs); see `predict`.
@@ -136,27 +127,25 @@ class TrainedModel:
         Raises:
           UserError: the model tells no classes of pixels.
         """
-        if not self.puts_out_masks:
-            raise UserError(
-                f"task = {self.description.task!r} tells no classes of pixels"
-            )
         return self._all("masks", images)
 
-    def find(self, images: Any) -> list[FoundBoxes]:
+    def find(self, images: Any) -> list[Any]:
         """Return the boxes that a model finds in each image; see `predict`.
+
+        Each has `boxes`, `scores` and `classes`, the best first: left, top, right and
+        bottom in pixels of the image, float64 (n, 4), and (n,) each.
 
         Raises:
           UserError: an image cannot be read, or the model finds no boxes.
         """
-        if self.finder is None:
-            raise UserError(
-                f"task = {self.description.task!r} finds no boxes: ask for predict, or "
-                "logits"
-            )
+        self.decoder.check_boxes(
+            f"task = {self.description.task!r} finds no boxes: ask for predict, or "
+            "logits"
+        )
         given = as_sequence(images, self.description.whole_shape)
-        found = self._all("found", given)
+        decoded, decoder = self._all("decoded", given), self.decoder
         return [
-            boxes_of(found, i, self.description, size_of(image))
+            decoder.prediction(decoded, i, size_of(image)).boxes
             for i, image in enumerate(given)
         ]
 
@@ -184,18 +173,20 @@ class TrainedModel:
         return tasks.kind(self.description.task)
 
     @functools.cached_property
-    def readout(self) -> Readout | None:
-        """What people get of the outputs; None: classes, or the outputs themselves."""
+    def decoder(self) -> OutputDecoder:
+        """The decoder of the outputs."""
         about = self.description
-        return self.task.readout(about.task_options, about.column_names)
-
-    @functools.cached_property
-    def finder(self) -> Finder | None:
-        """What finds things in images by the outputs; None: nothing does."""
-        about = self.description
-        return self.task.finder(
-            about.task_options, about.column_names, about.image_shape
+        facts = OutputFacts(
+            task=about.task,
+            options=about.task_options,
+            class_names=about.class_names,
+            column_names=about.column_names,
+            image_shape=about.image_shape,
+            outputs=self.outputs,
+            chosen=about.chosen,
+            fit=about.fit,
         )
+        return self.task.decoder(facts)
 
     @functools.cached_property
     def policy(self) -> Policy:
@@ -209,17 +200,6 @@ class TrainedModel:
     def outputs(self) -> Any:
         """The shapes of the outputs for one image, with a dim of 1 before."""
         return self.shapes(self.forward)
-
-    @property
-    def puts_out_a_row(self) -> bool:
-        """Whether the outputs for an image are a row of numbers, and no maps."""
-        expected = (1, self.description.num_outputs)
-        return getattr(self.outputs, "shape", None) == expected
-
-    @property
-    def puts_out_masks(self) -> bool:
-        """Whether the outputs are logits of the class of each pixel."""
-        return self.task.class_maps and self.class_names is not None
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise uint8 (B, H, W, C), as the model sees images. May be traced.
@@ -280,9 +260,8 @@ class TrainedModel:
         Raises:
           UserError: the last layer is no `Head`.
         """
-        if self.task.embeds:
-            assert self.readout is not None
-            return self.readout.of(self.forward(params, model_state, images))
+        if self.decoder.embeds:
+            return self.decoder.values(self.forward(params, model_state, images))
 
         def bare(weights: Any, images: jax.Array) -> Any:
             model = nnx.merge(self.graphdef, *weights, copy=True)
@@ -387,9 +366,7 @@ class TrainedModel:
         )
         found = [batch.found for batch in batches]
         whole = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-        if output != "values" or self.readout is None:
-            return whole
-        return self.readout.whole(whole)
+        return self.decoder.whole(whole) if output == "values" else whole
 
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:
@@ -407,24 +384,15 @@ class TrainedModel:
 
             return function
 
-        def values(outputs: Any) -> jax.Array:
-            assert self.readout is not None
-            return self.readout.of(outputs)
-
-        def found(outputs: Any) -> Any:
-            assert self.finder is not None
-            return self.finder.of(outputs)
-
         def features(*arguments: Any) -> Checked:
             values = self.features_of(*arguments)
             return Checked(values, finite_rows(values))
 
         return {
-            "masks": checked(lambda outputs: outputs.argmax(-1).astype(np.uint8)),
-            "found": checked(found),
+            "masks": checked(self.decoder.mask),
+            "decoded": checked(self.decoder.decode),
             "logits": checked(lambda outputs: outputs),
-            "probabilities": checked(self.task.probabilities),
-            "values": checked(values),
+            "values": checked(self.decoder.values),
             "features": features,
         }
 

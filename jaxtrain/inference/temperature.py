@@ -108,17 +108,7 @@ def read_for(model: "TrainedModel", workdir: Path) -> float:
     Raises:
       UserError: it has no classes of which an image has one, or see `read`.
     """
-    task = model.description.task
-    if model.class_names is None or not model.puts_out_a_row:
-        raise UserError(
-            f"--calibrated: task = {task!r} has no classes of whole images; leave it "
-            "out"
-        )
-    if model.several_labels:
-        raise UserError(
-            f"--calibrated: task = {task!r} tells every label of an image with a "
-            "probability of its own, and ranks none; leave it out"
-        )
+    model.decoder.check_ranks("--calibrated")
     return read(workdir, model.origin)
 
 

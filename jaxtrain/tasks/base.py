@@ -20,9 +20,12 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
+from jaxtrain.tasks.array_decoder import RowDecoder
 from jaxtrain.tasks.auxiliary_loss import auxiliary_losses
+from jaxtrain.tasks.class_decoder import ClassDecoder
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Goal, Metric, first_names, goal_of, values_of
-from jaxtrain.tasks.outputs import Finder, Readout, in_numbers, is_shape
+from jaxtrain.tasks.outputs import in_numbers, is_shape
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
@@ -71,10 +74,6 @@ class Task:
       required: Path of a field of the config -> what the task asks of its value.
       class_maps: Whether outputs are logits of the class of each pixel, (height, width,
         classes): predictions are then masks, and the share of each class.
-      output_name: What an exported file calls the outputs, where no `readout` names
-        them and they are no probabilities.
-      several_labels: Whether an image has any number of these, each with a probability
-        of its own: predictions are then a list of them (`labels_found`).
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
@@ -82,9 +81,7 @@ class Task:
         nor mirror any, but as `advice` says.
       size_multiple: Number of pixels of which the image height and width must be
         multiples under the default options: proposed recipes round sizes up to one.
-      finds_boxes: Whether there is a `finder`: outputs become boxes of things.
-      predict_options: Options of `predict` to suggest after a run. None: those that
-        suit the shape of the outputs.
+      finds_boxes: Whether outputs become boxes of things.
       num_centres: Classes whose centres the model learns behind its outputs, which in
         training are then `jaxtrain.models.centres.WithCosines`; 0: none.
       projection: Layers that the model learns behind its outputs, which in training are
@@ -95,8 +92,7 @@ class Task:
         batch, so that a part of a batch has another.
       loss_of_examples: Whether the loss of an evaluation is a mean of losses that
         examples have by themselves; attacks and the report ask for these.
-      embeds: Whether what people get of the outputs (`readout`) are the features of an
-        image, which `nearest` compares.
+      embeds: Whether the outputs are features of an image, which `nearest` compares.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -125,10 +121,7 @@ class Task:
     size_multiple: ClassVar[int] = 1
     one_class_an_image: ClassVar[bool] = False
     class_maps: ClassVar[bool] = False
-    output_name: ClassVar[str] = "logits"
-    several_labels: ClassVar[bool] = False
     finds_boxes: ClassVar[bool] = False
-    predict_options: ClassVar[str | None] = None
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
@@ -330,55 +323,22 @@ class Task:
         return jax.nn.softmax(outputs, axis=-1)
 
     @classmethod
-    def readout(
-        cls, options: Mapping[str, Any], names: Sequence[str] | None
-    ) -> Readout | None:
-        """Return what people get of the outputs; None: the outputs themselves.
-
-        Args:
-          options: Options of the task, as in the config of the run.
-          names: `column_names` of the task of the run.
-        """
-        del options, names
-        return None
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        """Return the decoder of the outputs of a run of this class of tasks."""
+        if not facts.is_row:
+            return OutputDecoder(facts, cls.probabilities)
+        if facts.class_names is None:
+            return RowDecoder(facts)
+        return ClassDecoder(facts, cls.probabilities)
 
     def nearest(self, embedding: np.ndarray) -> np.ndarray:
         """Return the nearest neighbours among examples, of a task that `embeds`.
 
         Args:
-          embedding: `readout` of each example, (N, size).
+          embedding: features of each example, (N, size).
 
         Returns:
           Numbers of other examples, the nearest first, (N, K); K is at most N - 1.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def finder(
-        cls,
-        options: Mapping[str, Any],
-        names: Sequence[str] | None,
-        image_shape: tuple[int, int, int],
-    ) -> Finder | None:
-        """Return what finds things in images by the outputs; None: nothing does.
-
-        Args:
-          options: Options of the task, as in the config of the run.
-          names: `column_names` of the task of the run.
-          image_shape: Height, width and channels of the images that the model sees.
-        """
-        del options, names, image_shape
-        return None
-
-    @staticmethod
-    def labels_found(
-        probabilities: np.ndarray, chosen: Mapping[str, Any]
-    ) -> np.ndarray:
-        """Return which labels each image is said to have, bool (B, labels).
-
-        Args:
-          probabilities: What `probabilities` returned, (B, labels).
-          chosen: What validation has chosen (`choose`); {} if nothing.
         """
         raise NotImplementedError
 

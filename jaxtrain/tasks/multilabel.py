@@ -13,6 +13,8 @@ from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.class_decoder import LabelDecoder
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.mean_outputs import mean_sigmoid
@@ -41,7 +43,6 @@ class Multilabel(Task):
     """
 
     Options = MultilabelOptions
-    several_labels = True
     best_metric = "mean_average_precision"
     shown = ("mean_average_precision",)
 
@@ -190,11 +191,13 @@ class Multilabel(Task):
     def probabilities(outputs: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(outputs)
 
-    @staticmethod
-    def labels_found(
-        probabilities: np.ndarray, chosen: Mapping[str, Any]
-    ) -> np.ndarray:
-        return probabilities >= thresholds(chosen, probabilities.shape[-1])
+    @classmethod
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        names = facts.class_names
+        if names is None or not facts.is_row:
+            return super().decoder(facts)
+        least = thresholds(facts.chosen, len(names))
+        return LabelDecoder(facts, cls.probabilities, least)
 
     @staticmethod
     def highlights(values: Values) -> dict[str, tuple[str, int]]:

@@ -22,8 +22,6 @@ class Readout(NamedTuple):
       columns: What each of its numbers is called, as in a table.
       of: Function of outputs (B, num_outputs), traced, that returns these numbers,
         (B, len(columns)).
-      is_vector: Whether they are one vector, told as a list, whose numbers mean nothing
-        one by one.
       shift: Addends of the columns, float64, of numbers so far from 0 that float32
         would round their differences off: `of` leaves them out. None adds none.
       decimals: Of each column with a `shift`, the decimals that `of` knows.
@@ -32,7 +30,6 @@ class Readout(NamedTuple):
     name: str
     columns: tuple[str, ...]
     of: Callable[[jax.Array], jax.Array]
-    is_vector: bool = False
     shift: tuple[float, ...] | None = None
     decimals: tuple[int, ...] = ()
 

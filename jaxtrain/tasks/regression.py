@@ -15,6 +15,7 @@ from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
     as_number,
@@ -28,6 +29,7 @@ from jaxtrain.tasks.number_columns import (
     statistics_of,
     training_numbers,
 )
+from jaxtrain.tasks.number_decoder import NumberDecoder
 from jaxtrain.tasks.number_losses import (
     STD,
     GaussianLoss,
@@ -245,17 +247,16 @@ class Regression(Task):
         return self._metrics
 
     @classmethod
-    def readout(
-        cls, options: Mapping[str, Any], names: Sequence[str] | None
-    ) -> Readout | None:
-        chosen = typed_options(RegressionOptions, options, "regression")
-        if chosen.mean is None or chosen.std is None:
-            return None
-        names = names_of({NAMES: names} if names else {}, len(chosen.mean))
-        if chosen.loss == "ordinal" and chosen.levels is None:
-            return None
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        chosen = typed_options(RegressionOptions, facts.options, "regression")
+        unknown = chosen.loss == "ordinal" and chosen.levels is None
+        if chosen.mean is None or chosen.std is None or unknown:
+            return super().decoder(facts)
+        known = {NAMES: facts.column_names} if facts.column_names else {}
+        names = names_of(known, len(chosen.mean))
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
-        return _make_readout(loss, chosen.mean, chosen.std, names)
+        readout = _make_readout(loss, chosen.mean, chosen.std, names)
+        return NumberDecoder(facts, readout)
 
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any

@@ -12,6 +12,7 @@ from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.tasks.base import Task
+from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
 
@@ -148,10 +149,8 @@ def check_unfreezing(config: Config, timetable: Timetable) -> None:
 
 def check_rounded(config: Config, task: Task) -> None:
     """Refuse to round the outputs of a model whose numbers need more than 256 steps."""
-    names, shape = task.column_names or (), (1, 1, 1)
-    numbers = type(task).readout(config.task_options, names) is not None
-    boxes = type(task).finder(config.task_options, names, shape) is not None
-    if config.model.quantize is not None and (numbers or boxes):
+    in_units = decoder_of(config, task).in_units
+    if config.model.quantize is not None and in_units is not None:
         raise UserError(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "

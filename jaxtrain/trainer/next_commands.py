@@ -14,6 +14,8 @@ from jaxtrain.invocation import program
 from jaxtrain.plugin import Table
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.decoder import OutputDecoder
+from jaxtrain.trainer.task_decoder import decoder_of
 
 
 class FinishedRun(NamedTuple):
@@ -38,9 +40,9 @@ class FinishedRun(NamedTuple):
         return getattr(outputs, "shape", None)
 
     @property
-    def puts_out_a_row(self) -> bool:
-        """Whether the outputs of an image are one row of numbers."""
-        return self.output_shape == (1, self.task.num_outputs)
+    def decoder(self) -> OutputDecoder:
+        """The decoder of the outputs."""
+        return decoder_of(self.config, self.task)
 
 
 # Returns the command without the program; None where none fits the run.
@@ -61,10 +63,7 @@ def evaluate(run: FinishedRun) -> str:
 
 def predict(run: FinishedRun) -> str:
     """Suggest to predict images, with the options that suit the outputs."""
-    out = "--out predictions.csv" if run.puts_out_a_row else "--outputs outputs"
-    if run.task.class_maps:
-        out = "--masks masks"
-    return f"predict {run.words} {run.task.predict_options or out} IMAGES"
+    return f"predict {run.words} {run.decoder.command_options} IMAGES"
 
 
 def show_next(workdir: Path, config: Config, task: Task) -> None:

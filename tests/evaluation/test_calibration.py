@@ -15,6 +15,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration
 from jaxtrain.inference import temperature
 from jaxtrain.json_files.write import write_digested
+from jaxtrain.tasks import TASKS
+from tests.helpers.facts import facts_of
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 400)
@@ -134,11 +136,9 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
 def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
     model = SimpleNamespace(
         description=SimpleNamespace(task="one"),
-        puts_out_a_row=True,
-        several_labels=True,
     )
     for names, told in ((None, "no classes of whole images"), (("a",), "leave it out")):
-        model.class_names = names
+        model.decoder = TASKS["multilabel"].decoder(facts_of(1, class_names=names))
         with pytest.raises(UserError, match=f"--calibrated: task = 'one' .*{told}"):
             temperature.read_for(cast(Any, model), tmp_path)
 

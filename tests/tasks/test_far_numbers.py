@@ -19,6 +19,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.regression import Regression
 from tests.helpers.counted import SIZE, counting, squares, write_table
+from tests.helpers.facts import facts_of
 from tests.helpers.images import grey, load_images
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import write_recipe
@@ -67,9 +68,9 @@ def test_a_step_learns_numbers_from_their_mean_on(values: np.ndarray):
     outputs = jnp.asarray(expected[:, None], jnp.float32)
     losses, sums = step(outputs)
     assert np.sqrt(np.max(losses)) < 2e-5
-    readout = task.readout(task.settled, ("a",))
-    assert readout is not None
-    told = readout.whole(np.asarray(readout.of(outputs)))
+    facts = facts_of(1, options=task.settled, column_names=("a",))
+    decoder = task.decoder(facts)
+    told = decoder.whole(np.asarray(decoder.values(outputs)))
     np.testing.assert_allclose(told[:, 0], values, rtol=0, atol=2e-5 * values.std())
     np.testing.assert_allclose(sums[1] / sums[0], values.std(), rtol=1e-4)
 

@@ -12,6 +12,7 @@ from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.number_losses import LEAST_VARIANCE
 from jaxtrain.tasks.regression import Regression, make_loss
+from tests.helpers.facts import facts_of
 from tests.helpers.rows import each_row
 
 SHAPE, NAMES = (8, 8, 1), ("size", "age")
@@ -92,9 +93,10 @@ def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
     reached = np.cumprod(special.expit(OUTPUTS), -1) >= 0.5
     expected = grades[reached.sum(-1)]
     options = {"loss": "ordinal", **model.settled}
-    readout = Regression.readout(options, NAMES)
-    assert readout is not None and readout.columns == NAMES
-    np.testing.assert_allclose(readout.of(jnp.asarray(outputs)), expected, rtol=1e-5)
+    decoder = Regression.decoder(facts_of(6, options=options, column_names=NAMES))
+    assert tuple(decoder.columns()) == NAMES
+    found = decoder.values(jnp.asarray(outputs))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     with pytest.raises(UserError, match="'age' is 3 for image 1, which is none of"):
         model.check_targets(np.array([[1, 2], [2, 3], [4, 8]]), "the test split")
     assert "data.augment.mixup" in model.refused
@@ -207,22 +209,23 @@ def test_what_people_get_has_the_units_of_the_data():
     rows = jnp.asarray(OUTPUTS.reshape(64, 6), jnp.float32)
     one = task(loss="quantiles")
     options = {"loss": "quantiles", "mean": "10000.0,-3.0", "std": "20.0,0.5"}
-    readout = Regression.readout(options, NAMES)
-    assert readout is not None and readout.name == "values"
-    assert readout.columns == (
+    decoder = Regression.decoder(facts_of(6, options=options, column_names=NAMES))
+    assert decoder.exported(probabilities=True, nms=False).name == "values"
+    assert tuple(decoder.columns()) == (
         *("size", "size_q5", "size_q95"),
         *("age", "age_q5", "age_q95"),
     )
     low, middle, high = np.moveaxis(quantiles(), -1, 0)
     ordered = np.stack([middle, low, high], -1)
     expected = MEAN[:, None] + STD[:, None] * ordered
-    np.testing.assert_allclose(readout.of(rows), expected.reshape(64, 6), rtol=1e-5)
+    np.testing.assert_allclose(decoder.values(rows), expected.reshape(64, 6), rtol=1e-5)
     drawn = one.draw_example(np.zeros(SHAPE), MEAN, np.asarray(rows[0]))
     assert drawn["target"] == "size 10000, age -3"
-    gaussian = Regression.readout({**options, "loss": "gaussian"}, NAMES)
-    assert gaussian is not None and gaussian.columns[1] == "size_std"
+    options = {**options, "loss": "gaussian"}
+    gaussian = Regression.decoder(facts_of(4, options=options, column_names=NAMES))
+    assert tuple(gaussian.columns())[1] == "size_std"
     deviation = np.sqrt(softplus(OUTPUTS[:, 0, 1]) + LEAST_VARIANCE)
-    found = gaussian.of(jnp.asarray(OUTPUTS[..., :2].reshape(64, 4)))[:, 1]
+    found = gaussian.values(jnp.asarray(OUTPUTS[..., :2].reshape(64, 4)))[:, 1]
     np.testing.assert_allclose(found, 20 * deviation, rtol=1e-5)
 
 

@@ -50,11 +50,10 @@ class Boxes(PredictionPart):
             return []
         from jaxtrain.plugins.detection import box_sinks
 
-        if model.finder is None:
-            raise UserError(
-                f"--pictures or --coco: task = {model.description.task!r} finds no "
-                "boxes; leave it out"
-            )
+        model.decoder.check_boxes(
+            f"--pictures or --coco: task = {model.description.task!r} finds no boxes; "
+            "leave it out"
+        )
         files = []
         if arguments.pictures is not None:
             files.append(box_sinks.pictures_of(arguments.pictures, model, names))

@@ -15,15 +15,15 @@ from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.inference.found_boxes import FoundBoxes, boxes_of
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
 from jaxtrain.inference.sinks import PredictionFile, Sink, of_each, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
+from jaxtrain.plugins.detection.decoder import BoxDecoder
+from jaxtrain.plugins.detection.found_boxes import FoundBoxes
 from jaxtrain.plugins.segmentation import upright
-from jaxtrain.tasks.outputs import SHOWN_SCORE
-from jaxtrain.tasks.pictures import labelled_boxes
+from jaxtrain.tasks.outputs import Finder
 
 
 def pictures_of(path: Path, model: TrainedModel, names: FileNames) -> PredictionFile:
@@ -46,8 +46,7 @@ def coco_results(
     Raises:
       UserError: The list of the images cannot be read, or lacks an image.
     """
-    assert model.finder is not None
-    ids = find_ids(names, model.finder, listing, run)
+    ids = find_ids(names, _finder(model), listing, run)
     remark = f"{path}: image_id is {ids.origin}"
     return PredictionFile(partial(coco, path, model, ids), remark)
 
@@ -57,8 +56,7 @@ def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
     """Write images with their boxes into the folder of `--pictures`."""
-    finder = model.finder
-    assert finder is not None
+    decoder = model.decoder
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
@@ -70,13 +68,9 @@ def pictures(
         except UnreadableError:  # It was another file a moment ago.
             return
         size = file.height, file.width
-        found = boxes_of(batch.found["found"], i, model.description, size)
-        found = found.above(SHOWN_SCORE)
-        texts = [
-            f"{finder.names[kind]} {score:.2f}"
-            for kind, score in zip(found.classes, found.scores, strict=True)
-        ]
-        picture = labelled_boxes(pixels, found.boxes, found.classes, texts)
+        found = decoder.prediction(batch.found["decoded"], i, size)
+        picture = found.draw(pixels)
+        assert picture is not None
         Image.fromarray(picture).save(f"{place}.png", compress_level=1)
 
     yield of_each("--pictures", path, names, write, renames)
@@ -87,8 +81,7 @@ def coco(
     path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
 ) -> Iterator[Sink]:
     """Write all boxes into the file of `--coco`, a list as COCO's results."""
-    finder = model.finder
-    assert finder is not None
+    decoder, finder = model.decoder, _finder(model)
     with opened("--coco", path, json_list, renames) as write:
 
         def write_all(batch: ImageBatch) -> None:
@@ -98,7 +91,8 @@ def coco(
                 image = batch.images[i]
                 with contextlib.suppress(UnreadableError):
                     size = size_of(image)
-                    found = boxes_of(batch.found["found"], i, model.description, size)
+                    decoded = batch.found["decoded"]
+                    found = decoder.prediction(decoded, i, size).boxes
                     if ids.of_stored:
                         data = read_unless_large(os.fsencode(image))
                         turned = files.open_file(data, MAX_PIXELS).orientation
@@ -107,6 +101,11 @@ def coco(
                     write(results(found, os.fsencode(image), ids, finder.names))
 
         yield write_all
+
+
+def _finder(model: TrainedModel) -> Finder:
+    assert isinstance(model.decoder, BoxDecoder)
+    return model.decoder.finder
 
 
 @contextlib.contextmanager

@@ -15,8 +15,10 @@ from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
+from jaxtrain.plugins.detection.decoder import BoxDecoder
 from jaxtrain.plugins.detection.options import DetectionOptions
 from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
 from jaxtrain.tasks.pictures import outlines
@@ -44,7 +46,6 @@ class Detection(Task):
     Options = DetectionOptions
     finds_boxes = True
     whole_images = True
-    predict_options = "--pictures pictures --coco boxes.json"
     size_multiple = DetectionOptions.strides[-1]
     best_metric = "map"
     shown = ("map", "map50")
@@ -145,14 +146,10 @@ class Detection(Task):
         }
 
     @classmethod
-    def finder(
-        cls,
-        options: Mapping[str, Any],
-        names: Sequence[str] | None,
-        image_shape: tuple[int, int, int],
-    ) -> Finder | None:
-        chosen = typed_options(DetectionOptions, options, "detection")
-        return make_finder(chosen, tuple(names or ()), image_shape)
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        chosen = typed_options(DetectionOptions, facts.options, "detection")
+        names = tuple(facts.column_names or ())
+        return BoxDecoder(facts, make_finder(chosen, names, facts.image_shape))
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         true = np.asarray(target["classes"]) >= 0

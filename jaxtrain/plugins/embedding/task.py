@@ -1,6 +1,6 @@
 """The task of embedding images: those of a class near to each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config.base import typed_options
-from jaxtrain.dtypes import wide, widen
+from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
-from jaxtrain.models.centres import CENTRES, WithCosines, unit
+from jaxtrain.models.centres import CENTRES, WithCosines
+from jaxtrain.plugins.embedding.decoder import NAME, EmbeddingDecoder, of_length_one
 from jaxtrain.plugins.embedding.losses import arcface_losses, contrastive_losses
 from jaxtrain.plugins.embedding.neighbours import (
     Neighbours,
@@ -26,12 +27,11 @@ from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingOptions
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.classification import mean_known
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
-from jaxtrain.tasks.outputs import Readout
 
 # Ranks that recall is told of.
 RANKS = (1, 5, 10)
-NAME = "embedding"
 
 
 class Embedding(Task):
@@ -161,26 +161,18 @@ class Embedding(Task):
         return {**found, "loss": mean_loss(neighbours)}
 
     @classmethod
-    def readout(
-        cls, options: Mapping[str, Any], names: Sequence[str] | None
-    ) -> Readout | None:
-        del names
-        size = typed_options(EmbeddingOptions, options, NAME).size
-        columns = tuple(f"{NAME}_{i}" for i in range(size))
-        return Readout(NAME, columns, _of_length_one, is_vector=True)
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        size = typed_options(EmbeddingOptions, facts.options, NAME).size
+        return EmbeddingDecoder(facts, size)
 
     def nearest(self, embedding: np.ndarray) -> np.ndarray:
         no_label = np.zeros(len(embedding), np.int64)
         return find_neighbours(embedding, no_label, temperature=1.0).nearest
 
 
-def _of_length_one(outputs: jax.Array) -> jax.Array:
-    return unit(widen(outputs))
-
-
 def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
     """Return the embeddings of a batch, of length 1, and their classes."""
-    return {"embedding": _of_length_one(outputs), "label": target}
+    return {"embedding": of_length_one(outputs), "label": target}
 
 
 def _metric(value: Any, title: str) -> Metric:

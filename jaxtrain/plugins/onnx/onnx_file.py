@@ -107,7 +107,6 @@ def write(request: Request, path: Path) -> None:
     """
     import onnx
 
-    finder = request.model.finder if request.nms else None
     model = emit(
         dataclasses.replace(request, nms=False).function(),
         request.images.shape[1:],
@@ -116,7 +115,7 @@ def write(request: Request, path: Path) -> None:
         opset=OPSETS.get(request.precision, OPSET),
         names=("images", request.output),
         metadata={"jaxtrain": json.dumps(request.about())},
-        limits=None if finder is None else finder.limits,
+        limits=request.exported.limits,
         integers=request.was_rounded,
     )
     if request.precision in LEVELS:

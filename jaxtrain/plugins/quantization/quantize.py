@@ -19,7 +19,6 @@ from flax import nnx
 
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
-from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 from jaxtrain.inference.model import TrainedModel, abstract_weights, make_model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.layers import Conv, Linear
@@ -99,7 +98,7 @@ def check(model: TrainedModel) -> None:
         why = "computes with 8 bits already: export it"
     elif about.model.transform is not None:
         why = f"has been changed by model.transform = {about.model.transform!r}"
-    elif model.readout is not None or model.finder is not None:
+    elif model.decoder.in_units is not None:
         why = "puts out numbers in the units of the data, for which 256 are too few"
     if why is not None:
         raise UserError(f"--workdir: this model {why}")
@@ -252,9 +251,8 @@ def compare(
     difference = float(np.sqrt(squares[0] / max(squares[1], np.finfo(float).tiny)))
     if model.class_names is None:
         return difference, None
-    agreement = pixel_agreement if model.puts_out_masks else class_agreement
     ours, theirs = map(np.concatenate, outputs)
-    return difference, agreement(theirs, ours)
+    return difference, model.decoder.agreement(theirs, ours)
 
 
 def _outputs_of(model: TrainedModel) -> Callable[..., Any]:

@@ -51,13 +51,12 @@ def find_nearest(
       BadNumbersError: Outputs of the model are not finite.
     """
     source, model = setup.splits.named()[split], load_step(workdir, step)
-    readout = model.readout
-    assert readout is not None
+    decoder = model.decoder
 
     def found(batch: Batch, outputs: Any) -> Any:
-        return setup.task.target(batch), readout.of(outputs), finite_rows(outputs)
+        return setup.task.target(batch), decoder.values(outputs), finite_rows(outputs)
 
-    size = len(readout.columns)
+    size = len(decoder.columns())
     parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, size)))]
     program = make_program(setup, model, found)
     with contextlib.closing(batch_results(source, program, limits)) as results:

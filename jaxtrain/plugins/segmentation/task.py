@@ -13,6 +13,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.distillation.imitation import imitate_classes
+from jaxtrain.plugins.segmentation.decoder import MaskDecoder
 from jaxtrain.plugins.segmentation.options import SegmentationOptions
 from jaxtrain.plugins.segmentation.pixel_losses import (
     cross_entropy_of_pixels,
@@ -26,6 +27,7 @@ from jaxtrain.plugins.segmentation.pixel_metrics import (
 )
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.losses import FOCAL_GAMMA
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
@@ -58,7 +60,6 @@ class Segmentation(Task):
 
     Options = SegmentationOptions
     class_maps = True
-    output_name = "mask_logits"
     best_metric = "mean_iou"
     shown = ("mean_iou", "pixel_accuracy")
     refused = REFUSED
@@ -203,6 +204,12 @@ class Segmentation(Task):
             "augment": {"horizontal_flip": (True, same)},
             "model": {"name": ("unet", seen)},
         }
+
+    @classmethod
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        if facts.class_names is None:
+            return super().decoder(facts)
+        return MaskDecoder(facts, cls.probabilities)
 
     @staticmethod
     def highlights(values: Values) -> dict[str, tuple[str, int]]:

@@ -1,6 +1,6 @@
 """The task of learning features from images without labels: by two views of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,11 +16,12 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import unit
 from jaxtrain.models.projection import PROJECTION, Projected, Projection
+from jaxtrain.plugins.embedding.decoder import EmbeddingDecoder
 from jaxtrain.plugins.embedding.losses import agreement_losses, contrastive_losses
 from jaxtrain.plugins.embedding.task import Embedding
 from jaxtrain.plugins.self_supervised.options import SelfSupervisedOptions
 from jaxtrain.tasks.base import Forward, Required
-from jaxtrain.tasks.outputs import Readout
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 
 NAME = "self_supervised"
 # Divisor of cosines: of the paper's search for small batches, without a warm-up.
@@ -117,11 +118,9 @@ class SelfSupervised(Embedding):
         return losses, {"spread": spread(views.projection)}, model_state
 
     @classmethod
-    def readout(
-        cls, options: Mapping[str, Any], names: Sequence[str] | None
-    ) -> Readout | None:
-        size = typed_options(SelfSupervisedOptions, options, NAME).size
-        return super().readout({"size": size}, names)
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        options = typed_options(SelfSupervisedOptions, facts.options, NAME)
+        return EmbeddingDecoder(facts, options.size)
 
 
 def spread(projection: jax.Array) -> jax.Array:

@@ -17,7 +17,6 @@ from starlette.routing import Route
 
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.engine.finite import NOT_FINITE
-from jaxtrain.inference.found_boxes import boxes_of
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import SIZE_BYTES, sized_pixels, to_sized_pixels
 from jaxtrain.plugins.serve.batcher import Batcher
@@ -25,7 +24,6 @@ from jaxtrain.plugins.serve.decoders import DecoderPool
 from jaxtrain.plugins.serve.forms import FormError, files_of
 from jaxtrain.plugins.serve.front_page import front_page
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
-from jaxtrain.plugins.serve.masks import mask_answer
 from jaxtrain.plugins.serve.program import Program, make_program
 
 # Seconds after which a client that found the server full may try again.
@@ -44,22 +42,15 @@ def make_app(
     `GET /health` tells that it works.
 
     Args:
-      model: Model with classes of whole images or of pixels, a `readout`, or a
-        `finder`.
+      model: Model whose decoder has `answer_parts`.
       limits: Limits of requests and of batches.
       program: Program of the model; None: `make_program` makes it.
     """
     compute = program or make_program(model)
-    names, about, readout = model.class_names, model.description, model.readout
+    about, decoder = model.description, model.decoder
+    parts = decoder.answer_parts()
+    assert parts is not None
     noun = about.input.noun
-    size: dict[str, Any] = {"num_classes": len(names or ())}
-    if readout is not None:
-        size = {"columns": readout.columns}
-        if readout.is_vector:
-            size = {"size": len(readout.columns)}
-
-    if model.finder is not None:
-        size = {"num_classes": len(model.finder.names)}
 
     def run(pixels: np.ndarray) -> list[Any]:
         """Return the row of each image; None: its outputs are not finite."""
@@ -70,24 +61,10 @@ def make_app(
         ]
 
     def told(row: Any, num_shown: int, of: tuple[int, int]) -> dict[str, Any]:
-        if model.finder is not None:
-            return _boxes(row, model, of)
-        if readout is not None:
-            numbers = readout.whole(row).tolist()
-            if readout.is_vector:
-                return {readout.name: numbers}
-            return {"values": dict(zip(readout.columns, numbers, strict=True))}
-        assert names is not None
-        if model.puts_out_masks:
-            return mask_answer(row, names, num_shown)
-        answer: dict[str, Any] = {"classes": _classes(row, names, num_shown)}
-        if not model.several_labels:
-            return answer
-        there = model.labels_found(row)
-        labels = [name for name, x in zip(names, there, strict=True) if x]
-        return {"labels": labels, **answer}
+        batch = jax.tree.map(lambda x: x[None], row)
+        return decoder.prediction(batch, 0, of).json(num_shown)
 
-    index = front_page(model, noun)
+    index = front_page(model, parts, noun)
     batcher, shape = Batcher(run, limits), about.whole_shape
     dtype: type[np.generic] = about.stored_dtype
     to_shape = functools.partial(
@@ -121,7 +98,7 @@ def make_app(
         return JSONResponse({"error": str(refused)}, refused.status, headers)
 
     async def answer(request: Request) -> dict[str, Any]:
-        num_shown = _topk(request, len(names)) if names is not None else 0
+        num_shown = _topk(request, parts.num_ranked) if parts.num_ranked else 0
         # A place before the first byte is read: so no more memory is taken than for
         # those that may wait.
         with batcher.reserve(1):
@@ -150,7 +127,7 @@ def make_app(
         values = {
             "status": "ok" if batcher.alive else "failed",
             "model": about.model.name,
-            **size,
+            **parts.health,
             "image_shape": (
                 about.whole_shape if about.input.are_pictures else about.image_shape
             ),
@@ -216,26 +193,3 @@ def _topk(request: Request, num_classes: int) -> int:
     if num < 1:
         raise RefusedError(400, f"topk = {text!r}: expected a number above 0")
     return min(num, num_classes)
-
-
-def _boxes(row: Any, model: TrainedModel, size: tuple[int, int]) -> dict[str, Any]:
-    """Return the boxes of an image of a height and width, in its pixels."""
-    assert model.finder is not None
-    batch = jax.tree.map(lambda x: x[None], row)
-    found = boxes_of(batch, 0, model.description, size)
-    names = model.finder.names
-    told = [
-        {
-            "box": [round(x, 3) for x in box],
-            "index": kind,
-            "label": names[kind],
-            "score": score,
-        }
-        for box, score, kind in zip(*(x.tolist() for x in found), strict=True)
-    ]
-    return {"size": list(size), "boxes": told}
-
-
-def _classes(row: np.ndarray, names: tuple[str, ...], num: int) -> list[dict[str, Any]]:
-    best = np.argsort(-row, kind="stable")[:num]
-    return [{"index": int(i), "label": names[i], "prob": float(row[i])} for i in best]

@@ -67,9 +67,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         devices.start(arguments.platform)
         model = load_model(arguments.workdir, arguments.checkpoint)
         model.description.input.check_installed()
-        classes = model.class_names is not None and model.puts_out_a_row
-        tells = classes or model.puts_out_masks or model.finder is not None
-        if model.readout is None and not tells:
+        if model.decoder.answer_parts() is None:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
                 "no classes or numbers of whole images to tell, and no boxes"

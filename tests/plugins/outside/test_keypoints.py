@@ -1,6 +1,7 @@
 """The package of docs/extending.md: each command on a task of another package."""
 
 import base64
+import csv
 import io
 import json
 import os
@@ -107,6 +108,17 @@ def true_points() -> np.ndarray:
     return np.stack([names["draw"](i)[1] for i in range(NUM)])
 
 
+def predicted(trained: Trained) -> np.ndarray:
+    """Return the rows of a table of predictions, (NUM, 6)."""
+    table = trained.folder / "points.csv"
+    if not table.exists():
+        trained.done("predict", "--workdir", "run", "--out", str(table), "photos")
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["filename", *COLUMNS, "error"]
+    return np.array([[float(row[name]) for name in COLUMNS] for row in rows])
+
+
 def test_it_learns_stops_and_resumes(trained: Trained):
     assert read_lines(trained.folder / "run", "train")[-1]["step"] == 200
     evals = read_lines(trained.folder / "run", "eval")
@@ -157,6 +169,7 @@ def test_exported_programs_compute_the_points(trained: Trained):
         # Of dots that lie on one another, one is hidden.
         assert np.median(near) < 0.5
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(ours, predicted(trained), atol=1e-4)
 
 
 def test_a_server_answers_with_the_points(trained: Trained):
@@ -175,6 +188,8 @@ def test_a_server_answers_with_the_points(trained: Trained):
     assert list(found["values"]) == COLUMNS
     near = np.array([*found["values"].values()]).reshape(2, 3)[:, :2] - true_points()[0]
     assert np.abs(near).max() < 1
+    row = predicted(trained)[0]
+    np.testing.assert_allclose([*found["values"].values()], row, rtol=1e-5)
 
 
 def test_the_report_draws_the_points(trained: Trained):
@@ -203,3 +218,7 @@ def test_without_the_package_its_runs_are_refused_in_a_sentence(trained: Trained
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "install the package" in done.stderr.splitlines()[-1]
+
+
+def test_suggested_commands_fit_the_task(trained: Trained):
+    assert "predict --workdir run --out predictions.csv" in trained.stdout

@@ -14,7 +14,6 @@ from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data.stores import open_digits
 from jaxtrain.errors import UserError
-from jaxtrain.inference.agreement import class_agreement, pixel_agreement
 from jaxtrain.plugins.quantization.fake_quantization import (
     fake_quantize,
     fake_quantize_kernel,
@@ -27,6 +26,8 @@ from jaxtrain.plugins.quantization.range_search import (
     squared_error,
 )
 from jaxtrain.plugins.quantization.rounding_loss import RoundingLoss, check_loss
+from jaxtrain.plugins.segmentation.decoder import pixel_agreement
+from jaxtrain.tasks.decoder import class_agreement
 from jaxtrain.trees import by_path
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row

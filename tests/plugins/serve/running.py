@@ -17,6 +17,8 @@ from jaxtrain.engine.finite import Checked
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.serve.limits import ServiceLimits
 from jaxtrain.plugins.serve.server import listen, make_server
+from jaxtrain.tasks.classification import Classification
+from tests.helpers.facts import facts_of
 from tests.helpers.waiting import wait_until
 
 # Small, so that the tests come to them; nothing is ever late.
@@ -75,10 +77,7 @@ class OneClass:
     """In the place of a model: everything is of one class."""
 
     class_names = ("all",)
-    several_labels = False
-    readout = None
-    puts_out_masks = False
-    finder = None
+    decoder = Classification.decoder(facts_of(1, class_names=("all",)))
     origin: dict[str, Any] = {}  # noqa: RUF012
     description = SimpleNamespace(
         image_shape=(8, 8, 1),
@@ -90,7 +89,8 @@ class OneClass:
     )
 
     def run(self, pixels: np.ndarray, output: str) -> Checked:
-        values = np.ones((len(pixels), 1), np.float32)
+        sure = np.ones((len(pixels), 1), np.float32)
+        values = {"index": np.zeros_like(sure, int), "probabilities": sure}
         return Checked(values, np.ones(len(pixels), bool))
 
 

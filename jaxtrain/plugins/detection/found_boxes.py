@@ -5,14 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxtrain.inference.description import Description
-from jaxtrain.inference.tables import Columns, Row
-from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
-
-# Of the table of predictions.
-COLUMNS: Columns = {"num_boxes": int, "labels": str}
-# Between the labels of an image.
-SEPARATOR = ";"
+from jaxtrain.tasks.decoder import OutputFacts
 
 
 class FoundBoxes(NamedTuple):
@@ -35,31 +28,24 @@ class FoundBoxes(NamedTuple):
 
 
 def boxes_of(
-    found: Mapping[str, np.ndarray], i: int, about: Description, size: tuple[int, int]
+    found: Mapping[str, np.ndarray], i: int, facts: OutputFacts, size: tuple[int, int]
 ) -> FoundBoxes:
     """Return the boxes of one image, in its own pixels.
 
     Args:
       found: What `Finder.of` returned for several images.
       i: Which of them.
-      about: Model that says how the image got the size that the model takes.
+      facts: Facts of the run: how the image got the size that the model takes.
       size: Height and width of the image.
     """
     there = found["classes"][i] >= 0
     boxes = found["boxes"][i][there].astype(np.float64)
-    rows, columns, _ = about.image_shape
+    rows, columns, _ = facts.image_shape
     height, width = size
     left, top, right, bottom = 0.0, 0.0, float(width), float(height)
-    if rows == columns:
-        left, top, right, bottom = about.fit.centre_box(height, width, rows)
+    if rows == columns and facts.fit is not None:
+        left, top, right, bottom = facts.fit.centre_box(height, width, rows)
     scale = np.array([(right - left) / columns, (bottom - top) / rows])
     moved = boxes.reshape(-1, 2, 2) * scale + (left, top)
     cut = moved.clip(0, (width, height)).reshape(-1, 4)
     return FoundBoxes(cut, found["scores"][i][there], found["classes"][i][there])
-
-
-def row(found: Mapping[str, np.ndarray], i: int, finder: Finder) -> Row:
-    """Return what a table has of the boxes of an image: how many, and their labels."""
-    shown = found["scores"][i] >= SHOWN_SCORE
-    labels = [finder.names[kind] for kind in found["classes"][i][shown]]
-    return {"num_boxes": len(labels), "labels": SEPARATOR.join(labels)}

@@ -1,0 +1,181 @@
+"""Boxes that a model finds: predictions, and arrays of exported files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.plugins.detection.found_boxes import FoundBoxes, boxes_of
+from jaxtrain.tasks.decoder import (
+    SEPARATOR,
+    AnswerParts,
+    Columns,
+    OutputDecoder,
+    OutputFacts,
+    Prediction,
+    Row,
+)
+from jaxtrain.tasks.exported import ExportedArray, Pairing
+from jaxtrain.tasks.outputs import SHOWN_SCORE, Finder
+from jaxtrain.tasks.pictures import labelled_boxes
+
+# What boxes are called: left, top, right and bottom in pixels, then the score of each
+# class, of each place (batch, places, 4 + classes).
+BOXES = "boxes_and_scores"
+# What is found is called: left, top, right, bottom, score and class, the best first,
+# (batch, keep, 6); of padding the score is 0 and the class -1.
+FOUND = "detections"
+# Of boxes that are found in one file and another, the most that they differ by.
+PAIR_DIFFERENCE = 0.05
+
+
+class BoxPrediction(Prediction):
+    """Boxes of one image.
+
+    Args:
+      names: Names of the classes.
+      boxes: Boxes in pixels of the image.
+      size: Height and width of the image.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], boxes: FoundBoxes, size: tuple[int, int]
+    ):
+        self.names, self.boxes, self.size = names, boxes, size
+
+    def row(self) -> Row:
+        labels = [self.names[kind] for kind in self.boxes.above(SHOWN_SCORE).classes]
+        return {"num_boxes": len(labels), "labels": SEPARATOR.join(labels)}
+
+    def cells(self) -> tuple[str, ...]:
+        row = self.row()
+        return str(row["num_boxes"]), "\n".join(row["labels"].split(SEPARATOR))
+
+    def json(self, topk: int) -> dict[str, Any]:
+        del topk
+        told = [
+            {
+                "box": [round(x, 3) for x in box],
+                "index": kind,
+                "label": self.names[kind],
+                "score": score,
+            }
+            for box, score, kind in zip(*(x.tolist() for x in self.boxes), strict=True)
+        ]
+        return {"size": list(self.size), "boxes": told}
+
+    def draw(self, image: np.ndarray) -> np.ndarray:
+        found = self.boxes.above(SHOWN_SCORE)
+        texts = [
+            f"{self.names[kind]} {score:.2f}"
+            for kind, score in zip(found.classes, found.scores, strict=True)
+        ]
+        return labelled_boxes(image, found.boxes, found.classes, texts)
+
+
+class BoxDecoder(OutputDecoder):
+    """Decoder of the maps of a detector.
+
+    Args:
+      facts: Recorded facts of the run.
+      finder: Boxes of the outputs.
+    """
+
+    in_units = "boxes in pixels"
+    command_options = "--pictures pictures --coco boxes.json"
+
+    def __init__(self, facts: OutputFacts, finder: Finder):
+        super().__init__(facts)
+        self.finder = finder
+
+    def columns(self, topk: int = 1) -> Columns:
+        del topk
+        return {"num_boxes": int, "labels": str}
+
+    def heads(self) -> tuple[str, ...]:
+        return "boxes", "labels"
+
+    def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
+        del topk
+        return self.finder.of(outputs)
+
+    def prediction(
+        self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
+    ) -> Prediction:
+        seen = self.facts.image_shape[:2] if size is None else size
+        found = boxes_of(decoded, i, self.facts, seen)
+        return BoxPrediction(self.finder.names, found, seen)
+
+    def answer_parts(self) -> AnswerParts:
+        names = self.finder.names
+        return AnswerParts("classes of boxes", names, {"num_classes": len(names)})
+
+    def check_boxes(self, message: str) -> None:
+        del message
+
+    def exported(self, *, probabilities: bool, nms: bool) -> ExportedArray:
+        del probabilities
+        about = {"box_names": self.finder.names}
+        if not nms:
+            return ExportedArray(
+                BOXES, self._candidates, scale=_scale_of_candidates, about=about
+            )
+        side = max(self.facts.image_shape[:2])
+
+        def scale(outputs: np.ndarray) -> tuple[np.ndarray, str]:
+            # A class that is another one is none that is found.
+            return np.array([*[side] * 4, 1, 1], outputs.dtype), "the image, or of 1"
+
+        return ExportedArray(
+            FOUND,
+            self._detections,
+            scale=scale,
+            about=about,
+            pairing=Pairing(_paired, "the same box for {:.1%}"),
+            limits=self.finder.limits,
+        )
+
+    def _candidates(self, outputs: Any) -> jax.Array:
+        return jnp.concatenate(self.finder.candidates(outputs), -1)
+
+    def _detections(self, outputs: Any) -> jax.Array:
+        found = self.finder.of(outputs)
+        rest = (found[name][..., None] for name in ("scores", "classes"))
+        parts = found["boxes"], *rest
+        return jnp.concatenate([x.astype(jnp.float32) for x in parts], -1)
+
+
+def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return the scale of pixels of boxes, and of scores, whose largest is 1."""
+    scale = np.ones(outputs.shape[-1], outputs.dtype)
+    scale[:4] = np.abs(outputs)[..., :4].max()
+    return scale, "the image, or of 1"
+
+
+def _paired(
+    ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return the boxes of one file in the order of another's, and how many it has.
+
+    Where scores or overlaps are as good as equal the last bit decides which is found.
+
+    Args:
+      ours: Detections of images, (n, keep, 6).
+      theirs: Those to pair them with.
+      scale: What differences are measured by, (6,).
+
+    Returns:
+      `ours`, the nearest in the place of each of `theirs` that has one within
+      `PAIR_DIFFERENCE`, and `theirs` elsewhere; and the share of these that have one.
+    """
+    away = np.abs((ours[:, None] - theirs[:, :, None]) / scale).max(-1)
+    nearest = away.argmin(-1)
+    there = theirs[..., 4] > 0
+    found = np.take_along_axis(away, nearest[..., None], -1)[..., 0] <= PAIR_DIFFERENCE
+    paired = np.take_along_axis(ours, nearest[..., None], 1)
+    more = np.maximum((ours[..., 4] > 0).sum() - there.sum(), 0)
+    share = (found & there).sum() / max(1, there.sum() + more)
+    share = share if there.any() or more else 1.0
+    return np.where((found & there)[..., None], paired, theirs), float(share)

@@ -1,0 +1,46 @@
+"""Embeddings of images, of length 1."""
+
+from typing import Any
+
+import jax
+
+from jaxtrain.dtypes import widen
+from jaxtrain.models.centres import unit
+from jaxtrain.tasks.array_decoder import NumbersPrediction
+from jaxtrain.tasks.decoder import AnswerParts, OutputFacts
+from jaxtrain.tasks.number_decoder import NumberDecoder
+from jaxtrain.tasks.outputs import Readout
+
+NAME = "embedding"
+
+
+class EmbeddingPrediction(NumbersPrediction):
+    """Embedding of one image, which a server answers as one list."""
+
+    def json(self, topk: int) -> dict[str, Any]:
+        del topk
+        return {NAME: self.numbers.tolist()}
+
+
+class EmbeddingDecoder(NumberDecoder):
+    """Decoder of embeddings, (B, size).
+
+    Args:
+      facts: Recorded facts of the run.
+      size: Numbers of an embedding.
+    """
+
+    embeds = True
+    kind = EmbeddingPrediction
+
+    def __init__(self, facts: OutputFacts, size: int):
+        columns = tuple(f"{NAME}_{i}" for i in range(size))
+        super().__init__(facts, Readout(NAME, columns, of_length_one))
+
+    def answer_parts(self) -> AnswerParts:
+        return AnswerParts("numbers", (), {"size": len(self.names)})
+
+
+def of_length_one(outputs: jax.Array) -> jax.Array:
+    """Return vectors scaled to length 1, in at least float32."""
+    return unit(widen(outputs))

@@ -1,0 +1,132 @@
+"""Masks that a model predicts: the class of each pixel."""
+
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from PIL.Image import Image as Picture
+
+from jaxtrain.data.read_files import FileData
+from jaxtrain.plugins.segmentation import class_maps
+from jaxtrain.plugins.segmentation.class_maps import SHARE
+from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
+from jaxtrain.tasks.decoder import AnswerParts, OutputFacts, Prediction
+
+# Share of the pixels below which a class of pixels is left out: the last bit may decide
+# over the few that it has.
+RARE = 1e-3
+
+
+class MaskPrediction(NumbersPrediction):
+    """Classes of the pixels of one image.
+
+    Args:
+      columns: Columns of the shares.
+      shares: Share of the pixels that each class has, (classes,).
+      mask: Class of each pixel, as the model saw the image, uint8 (rows, columns).
+      names: Names of the classes.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        shares: np.ndarray,
+        mask: np.ndarray,
+        names: Sequence[str],
+    ):
+        super().__init__(columns, shares)
+        self.mask, self.names = mask, names
+
+    def json(self, topk: int) -> dict[str, Any]:
+        """Return the mask as PNG, and the shares of its largest classes."""
+        counts = np.bincount(self.mask.ravel(), minlength=len(self.names))
+        order = np.argsort(-counts, kind="stable")[:topk]
+        file = io.BytesIO()
+        class_maps.in_colours(self.mask).save(file, "PNG", compress_level=1)
+        return {
+            "size": [*self.mask.shape],
+            "mask_png": base64.b64encode(file.getvalue()).decode(),
+            "classes": [
+                {
+                    "index": i,
+                    "label": self.names[i],
+                    "share": counts[i].item() / self.mask.size,
+                }
+                for i in order.tolist()
+                if counts[i]
+            ],
+        }
+
+
+class MaskDecoder(RowDecoder):
+    """Decoder of logits of the classes of pixels, (B, H, W, classes).
+
+    Args:
+      facts: Recorded facts of the run.
+      probabilities: Traced function of logits.
+    """
+
+    logits_name = "mask_logits"
+    command_options = "--masks masks"
+    agrees = "a class keeps {:.1%} of its pixels"
+
+    def __init__(self, facts: OutputFacts, probabilities: Callable[[Any], Any]):
+        super().__init__(facts, probabilities)
+        assert facts.class_names is not None
+        self.class_names = facts.class_names
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [f"{SHARE}{name}" for name in self.class_names]
+
+    def values(self, outputs: Any) -> jax.Array:
+        return self.probabilities(outputs)
+
+    def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
+        del topk
+        return {"shares": class_maps.shares(outputs), "mask": self.mask(outputs)}
+
+    def prediction(
+        self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
+    ) -> Prediction:
+        del size
+        shares, mask = decoded["shares"][i], decoded["mask"][i]
+        return MaskPrediction(self.names, shares, mask, self.class_names)
+
+    def answer_parts(self) -> AnswerParts:
+        num = len(self.class_names)
+        return AnswerParts("classes", self.class_names, {"num_classes": num}, num)
+
+    def mask(self, outputs: Any) -> jax.Array:
+        return outputs.argmax(-1).astype(np.uint8)
+
+    def check_masks(self, option: str) -> None:
+        del option
+
+    def draw_masks(self, data: FileData, outputs: Any) -> tuple[Picture, Picture]:
+        assert self.facts.fit is not None
+        return class_maps.draw_masks(data, outputs, self.facts.fit)
+
+    def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
+        """Return `pixel_agreement`: most pixels may be of one class, others lost."""
+        return pixel_agreement(ours, theirs)
+
+
+def pixel_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the share of its pixels that a class keeps, the mean over the classes.
+
+    So a class counts as much as the one that most pixels have.
+
+    Args:
+      ours: Outputs of a model, (N, H, W, classes).
+      theirs: Outputs of the model whose classes are kept, or not.
+    """
+    classes = theirs.argmax(-1).ravel()
+    same = ours.argmax(-1).ravel() == classes
+    pixels = np.bincount(classes)
+    kept = np.bincount(classes, same, len(pixels))
+    common = pixels >= max(1, RARE * len(classes))
+    return float((kept[common] / pixels[common]).mean())

@@ -1,0 +1,192 @@
+"""Classes and labels of whole images, with their probabilities."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxtrain.errors import UserError
+from jaxtrain.tasks.decoder import (
+    SEPARATOR,
+    AnswerParts,
+    Columns,
+    OutputDecoder,
+    OutputFacts,
+    Prediction,
+    Row,
+    plain,
+)
+
+
+class ClassPrediction(Prediction):
+    """Likeliest classes of one image.
+
+    Args:
+      names: Names of the classes.
+      index: Numbers of the likeliest, the best first, (topk,).
+      probabilities: Probabilities of all classes, (classes,).
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], index: np.ndarray, probabilities: np.ndarray
+    ):
+        self.names, self.index, self.probabilities = names, index, probabilities
+
+    def row(self) -> Row:
+        row: Row = {}
+        for end, index in zip(_endings(len(self.index)), self.index, strict=True):
+            row[f"index{end}"] = int(index)
+            row[f"label{end}"] = self.names[index]
+            row[f"prob{end}"] = plain(self.probabilities[index])
+        return row
+
+    def cells(self) -> tuple[str, ...]:
+        probabilities = (plain(self.probabilities[i]) for i in self.index)
+        labels = "\n".join(self.names[i] for i in self.index)
+        return labels, "\n".join(f"{x:.4f}" for x in probabilities)
+
+    def json(self, topk: int) -> dict[str, Any]:
+        best = np.argsort(-self.probabilities, kind="stable")[:topk]
+        classes = [
+            {
+                "index": int(i),
+                "label": self.names[i],
+                "prob": float(self.probabilities[i]),
+            }
+            for i in best
+        ]
+        return {"classes": classes}
+
+    def caption(self) -> str:
+        number = self.index[0]
+        # The probability first: a long name is cut.
+        return f"{100 * self.probabilities[number]:.1f}% {self.names[number]}"
+
+
+class ClassDecoder(OutputDecoder):
+    """Decoder of logits of classes of whole images, (B, classes)."""
+
+    command_options = "--out predictions.csv"
+    temperature: float | None = None
+
+    def __init__(self, facts: OutputFacts, probabilities: Callable[[Any], Any]):
+        super().__init__(facts, probabilities)
+        assert facts.class_names is not None
+        self.names = facts.class_names
+
+    def columns(self, topk: int = 1) -> Columns:
+        kinds = ("index", int), ("label", str), ("prob", float)
+        return {f"{name}{end}": kind for name, kind in kinds for end in _endings(topk)}
+
+    def heads(self) -> tuple[str, ...]:
+        return "label", "prob"
+
+    def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
+        # Probabilities may be equal where logits are not.
+        _, index = jax.lax.top_k(outputs, topk)
+        if self.temperature is not None:
+            outputs = outputs / self.temperature
+        return {"index": index, "probabilities": self.probabilities(outputs)}
+
+    def prediction(
+        self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
+    ) -> Prediction:
+        del size
+        index, probabilities = decoded["index"][i], decoded["probabilities"][i]
+        return ClassPrediction(self.names, index, probabilities)
+
+    def answer_parts(self) -> AnswerParts:
+        num = len(self.names)
+        return AnswerParts("classes", self.names, {"num_classes": num}, num)
+
+    def calibrated(self, temperature: float | None) -> OutputDecoder:
+        super().calibrated(temperature)
+        decoder = copy.copy(self)
+        decoder.temperature = temperature
+        return decoder
+
+    def check_classes(self, option: str) -> None:
+        del option
+
+    def check_topk(self, topk: int) -> None:
+        super().check_topk(topk)
+        if topk > len(self.names):
+            raise UserError(f"--topk {topk}: the model knows {len(self.names)} classes")
+
+
+class LabelPrediction(ClassPrediction):
+    """Labels of one image, of which it may have any number.
+
+    Args:
+      likeliest: The prediction of the likeliest label.
+      there: Whether the image is said to have each label, bool (labels,).
+    """
+
+    def __init__(self, likeliest: ClassPrediction, there: np.ndarray):
+        super().__init__(likeliest.names, likeliest.index, likeliest.probabilities)
+        named = zip(self.names, there, strict=True)
+        self.labels = [name for name, is_there in named if is_there]
+
+    def row(self) -> Row:
+        named = zip(self.names, self.probabilities, strict=True)
+        probabilities = {f"prob_{name}": plain(x) for name, x in named}
+        return {"labels": SEPARATOR.join(self.labels), **probabilities}
+
+    def cells(self) -> tuple[str, ...]:
+        named = zip(self.names, self.probabilities, strict=True)
+        probabilities = "\n".join(f"{name} {plain(x):.4f}" for name, x in named)
+        return "\n".join(self.labels), probabilities
+
+    def json(self, topk: int) -> dict[str, Any]:
+        return {"labels": self.labels, **super().json(topk)}
+
+
+class LabelDecoder(ClassDecoder):
+    """Decoder of logits of labels, each with a probability of its own.
+
+    Args:
+      facts: Recorded facts of the run.
+      probabilities: Traced function of logits.
+      thresholds: Probability from which on an image is said to have each label,
+        (labels,).
+    """
+
+    def __init__(
+        self,
+        facts: OutputFacts,
+        probabilities: Callable[[Any], Any],
+        thresholds: np.ndarray,
+    ):
+        super().__init__(facts, probabilities)
+        self.thresholds = thresholds
+
+    def columns(self, topk: int = 1) -> Columns:
+        del topk
+        probabilities = [f"prob_{name}" for name in self.names]
+        return {"labels": str, **dict.fromkeys(probabilities, float)}
+
+    def prediction(
+        self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
+    ) -> Prediction:
+        likeliest = super().prediction(decoded, i, size)
+        assert isinstance(likeliest, ClassPrediction)
+        there = self.labels_found(likeliest.probabilities)
+        return LabelPrediction(likeliest, there)
+
+    def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
+        return probabilities >= self.thresholds
+
+    def answer_parts(self) -> AnswerParts:
+        return super().answer_parts()._replace(kind="labels")
+
+    def check_ranks(self, option: str) -> None:
+        raise UserError(
+            f"{option}: task = {self.facts.task!r} tells every label of an image with "
+            "a probability of its own, and ranks none; leave it out"
+        )
+
+
+def _endings(topk: int) -> list[str]:
+    return [""] if topk == 1 else [f"_{i}" for i in range(topk)]

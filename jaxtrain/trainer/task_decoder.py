@@ -1,0 +1,28 @@
+"""Decoder of the outputs of a run that is not trained yet, or just was."""
+
+import numpy as np
+
+from jaxtrain.config import Config
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
+
+
+def decoder_of(config: Config, task: Task) -> OutputDecoder:
+    """Return the decoder of the outputs of a task.
+
+    Args:
+      config: Resolved config.
+      task: Task of the run.
+    """
+    outputs = task.abstract_outputs((1,), np.float32)
+    facts = OutputFacts(
+        task=config.task,
+        options=config.task_options,
+        class_names=task.class_names,
+        column_names=task.column_names,
+        # The sizes of boxes and their number depend on it, and nothing that is asked.
+        image_shape=(1, 1, 1),
+        outputs=outputs,
+        chosen={},
+    )
+    return type(task).decoder(facts)
