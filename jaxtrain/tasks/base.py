@@ -77,8 +77,8 @@ class Task:
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
-      whole_images: Whether targets are of whole images, and wrong where one is cut or
-        mirrored: proposed recipes then do neither.
+      whole_images: Whether targets are of whole images: proposed recipes neither cut
+        nor mirror any, but as `advice` says.
       size_multiple: Number of pixels of which the image height and width must be
         multiples under the default options: proposed recipes round sizes up to one.
       finds_boxes: Whether outputs become boxes of things.

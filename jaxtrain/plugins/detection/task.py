@@ -45,6 +45,7 @@ class Detection(Task):
 
     Options = DetectionOptions
     finds_boxes = True
+    whole_images = True
     size_multiple = DetectionOptions.strides[-1]
     best_metric = "map"
     shown = ("map", "map50")
@@ -131,8 +132,10 @@ class Detection(Task):
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
         whole = "the whole image, with a border: what is cut off is not found"
+        same = "boxes go along; False, if left and right make classes differ"
         return {
             "data": {"crop_mode": ("border", whole)},
+            "augment": {"horizontal_flip": (True, same)},
             "model": {
                 "name": ("fcos", "boxes without anchors"),
                 "backbone": ("resnet18", "a good start; resnet50 for more images"),

@@ -15,7 +15,7 @@ from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.plugins.doctor.survey import Survey
-from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.tasks.base import Advice
 from jaxtrain.weights import load
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
@@ -91,7 +91,8 @@ def advise(
     """
     num_train = found.counts["train"]
     task = tasks.kind(suitable_task(found, data))
-    whole = _keep_whole(found, task)
+    proposed = task.advice(found.class_counts)
+    whole = _keep_whole(found, proposed)
     size = weights.size if weights else _image_size(found, num_train, bool(whole))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
@@ -124,7 +125,7 @@ def advise(
     if found.hears:
         augment = SPEC_AUGMENT
     elif not task.whole_images:
-        augment = _augmentation(found, size, task, bool(whole))
+        augment = _augmentation(found, size, bool(whole))
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
@@ -139,16 +140,35 @@ def advise(
         **({} if weights else _from_scratch(num_train, size, batch_size)),
         "train": _length(steps_per_epoch, fine_tune=weights is not None),
     }
-    for section, fields in task.advice(found.class_counts).items():
-        if section == "model" and task.class_maps:
-            advice["model"].update(_backbone(advice["model"]["name"][0]))
+    for section, fields in proposed.items():
+        if section == "model":
+            fields = _of_task(fields, advice["model"], weights)
         advice.setdefault(section, {}).update(fields)
-    if task.finds_boxes and weights:
-        advice["model"]["backbone"] = weights.model, "the model of the weights"
-    if task.finds_boxes:
-        for option in ("dropout", "stem"):  # Of a small classifier.
-            advice["model"].pop(option, None)
     return advice
+
+
+def _of_task(
+    fields: dict[str, tuple[Any, str]],
+    classifier: dict[str, tuple[Any, str]],
+    weights: StartWeights | None,
+) -> dict[str, tuple[Any, str]]:
+    """Return the model that a task proposes, over the layers of a classifier.
+
+    Args:
+      fields: Fields of the task's model.
+      classifier: Fields of the classifier; those of small ones are removed where the
+        task's model has a backbone of its own.
+      weights: Weights to fine-tune, if any.
+    """
+    if "name" not in fields:
+        return fields
+    if "backbone" not in fields:
+        return {**_backbone(classifier["name"][0]), **fields}
+    for option in ("dropout", "stem"):
+        classifier.pop(option, None)
+    if weights is None:
+        return fields
+    return {**fields, "backbone": (weights.model, "the model of the weights")}
 
 
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
@@ -190,12 +210,12 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     }
 
 
-def _keep_whole(found: Survey, task: type[Task]) -> dict[str, tuple[str, str]]:
+def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     """Return the option that keeps wide, or high, images whole; {} for others.
 
-    Tasks of boxes and of masks keep all images whole.
+    Some tasks propose one for all images, such as those of boxes and of masks.
     """
-    if found.hears or task.finds_boxes or task.class_maps:
+    if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
     part = cut_away(found.sizes)
     if part <= MUCH:
@@ -263,14 +283,9 @@ def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
     }
 
 
-def _augmentation(
-    found: Survey, size: int, task: type[Task], whole: bool
-) -> dict[str, tuple[Any, str]]:
+def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any, str]]:
     # A window of a wide image would be stretched, as no evaluation sees it.
     small = size <= SMALL_SIZE or whole
-    if task.finds_boxes:
-        same = "boxes go along; False, if left and right make classes differ"
-        return {"horizontal_flip": (True, same)}
     advice: dict[str, tuple[Any, str]] = {}
     if small:
         padding = max(1, size // 8)

@@ -177,7 +177,7 @@ def test_a_file_finds_boxes_as_the_model_does(here: Path, format: str) -> None:
     else:
         data = bytearray((here / name).read_bytes())
         found = np.asarray(jax.export.deserialize(data).call(images))
-    ours = jax.device_get(model.run(images, "found")).values
+    ours = jax.device_get(model.run(images, "decoded")).values
     assert found.shape == (len(paths), 20, 6)
     np.testing.assert_allclose(found[..., 4], ours["scores"], atol=1e-5)
     # Of equal scores the order may be another.

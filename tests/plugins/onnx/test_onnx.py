@@ -195,6 +195,7 @@ CASES: dict[str, tuple[Function, str]] = {
         "Transpose Add Conv",
     ),
     "select": (gated, ""),
+    "stack": (lambda x: jnp.stack([x.sum(1), x.max(1)], 2), ""),
     "slices": (slices, ""),
     "powers": (lambda x: jnp.abs(x) ** 2.5, "Abs Pow"),
 }
@@ -244,6 +245,11 @@ def test_a_function_is_the_same_in_onnx(name: str):
 def test_what_it_does_not_know_is_named():
     with pytest.raises(UserError, match=r"'cumsum'.*--format stablehlo"):
         emit(lambda x: jnp.cumsum(x, 1).sum((1, 2)), SHAPE, dtype=np.float32)
+
+
+def test_a_function_that_needs_the_number_of_images_is_refused():
+    with pytest.raises(UserError, match=r"--batch dynamic.*by len\(x\)"):
+        emit(lambda x: x.reshape(len(x), -1), SHAPE, dtype=np.float32)
 
 
 def test_a_batch_may_be_fixed():

@@ -30,6 +30,13 @@ def _concatenate(eqn: Any, *inputs: Node) -> Node:
     return Node("Concat", inputs, out.shape, out.dtype, attributes)
 
 
+def _stack(eqn: Any, *inputs: Node) -> Node:
+    out, axis = eqn.outvars[0].aval, eqn.params["axis"]
+    shape = (*out.shape[:axis], 1, *out.shape[axis + 1 :])
+    parts = tuple(reshape(x, shape) for x in inputs)
+    return Node("Concat", parts, out.shape, out.dtype, {"axis": axis})
+
+
 def slice_of(
     x: Node, starts: Sequence[int], stops: Sequence[Any], strides: Any = None
 ) -> Node:
@@ -163,4 +170,5 @@ RULES: dict[str, Callable[..., Node | list[Node]]] = {
     "reshape": _reshape,
     "slice": _slice,
     "split": _split,
+    "stack": _stack,
 }

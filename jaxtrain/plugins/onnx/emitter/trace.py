@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from jaxtrain.errors import UserError
 from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 from jaxtrain.plugins.onnx.emitter import arrays, integers, primitives, windows
 from jaxtrain.plugins.onnx.emitter.graph import (
@@ -49,11 +50,20 @@ def trace(
     """Return the input and the output of the graph of a function of images.
 
     Raises:
-      UserError: the function uses what has no rule.
+      UserError: the function uses what has no rule, or needs the number of images.
     """
     size = export.symbolic_shape("batch")[0] if batch is None else batch
     given = jax.ShapeDtypeStruct((size, *image_shape), dtype)
-    closed = jax.make_jaxpr(function)(given)
+    try:
+        closed = jax.make_jaxpr(function)(given)
+    except TypeError as error:
+        if batch is not None or "_DimExpr" not in str(error):
+            raise
+        raise UserError(
+            "--batch dynamic: the model, or what its task makes of the outputs, needs "
+            f"a number of images ({error}): reshape by x.shape[0], and not by len(x), "
+            "or give --batch 16"
+        ) from error
     images = Node("Input", (), given.shape, np.dtype(dtype))
     return images, _read(closed.jaxpr, closed.consts, [images])[0]
 
