@@ -26,6 +26,7 @@ from jaxtrain.training.update import (
     gradient_params,
     loss_factor,
     mean_grads,
+    transform_grads,
     zero_grads,
 )
 
@@ -108,28 +109,15 @@ def make_train_step(
             indices = jnp.arange(num_micro)
             carry, found = repeat(add_grads, carry, indices, layout.platform)
             (model_state, total), metrics = carry, jax.tree.map(jnp.mean, found)
-        grads = mean_grads(phase, layout.summed_grads(total), state, root)
-        grads = in_rows(grads, layout)
+        grads = mean_grads(phase, layout.summed_grads(total), state)
+        grads, extras, found = transform_grads(
+            phase, grads, state, root, metrics["loss"]
+        )
+        grads, metrics = in_rows(grads, layout), {**metrics, **found}
         searched = {}
         if phase.line_search:
-
-            def loss_at(params: Any) -> jax.Array:
-                """Return the loss of the step at other parameters."""
-                every = merge(params, frozen.part(state.params)[1])
-                params, rest = frozen.part(layout.trained_params(every))
-                unscaled = make_objective(state, rest, jnp.float32(1))
-
-                def loss_of(model_state: Any, index: jax.Array) -> tuple[Any, Any]:
-                    loss, (model_state, _) = unscaled(
-                        params, model_state, *micro(index)
-                    )
-                    return model_state, loss
-
-                indices = jnp.arange(num_micro)
-                first = state.model_state
-                return repeat(loss_of, first, indices, layout.platform)[1].mean()
-
-            searched = {"value": metrics["loss"], "grad": grads, "value_fn": loss_at}
+            at = partial(loss_at, make_objective, state, micro)
+            searched = {"value": metrics["loss"], "grad": grads, "value_fn": at}
         return apply_gradients(
             phase,
             state,
@@ -139,6 +127,7 @@ def make_train_step(
             model_state,
             metrics,
             norm,
+            extras,
             **searched,
         )
 
@@ -159,6 +148,33 @@ def make_train_step(
         return state, jax.tree.map(lambda *values: jnp.stack(values), *found)
 
     return train_step
+
+
+def loss_at(
+    make_objective: MakeObjective,
+    state: TrainState,
+    micro: Callable[[jax.Array], tuple[Batch, jax.Array]],
+    params: Any,
+) -> jax.Array:
+    """Return the loss of a step at other parameters, for a line search.
+
+    Args:
+      make_objective: Maker of the objectives of the phase.
+      state: State before the step.
+      micro: Function from the number of a micro-batch to it and its key.
+      params: Trained parameters.
+    """
+    layout, phase = make_objective.layout, make_objective.phase
+    every = merge(params, phase.frozen.part(state.params)[1])
+    params, rest = phase.frozen.part(layout.trained_params(every))
+    objective = make_objective(state, rest, jnp.float32(1))
+
+    def loss_of(model_state: Any, index: jax.Array) -> tuple[Any, jax.Array]:
+        loss, (model_state, _) = objective(params, model_state, *micro(index))
+        return model_state, loss
+
+    indices = jnp.arange(phase.num_micro)
+    return repeat(loss_of, state.model_state, indices, layout.platform)[1].mean()
 
 
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:

@@ -8,8 +8,10 @@ The norms are arguments: they are of all layers, where a state may have some of 
 """
 
 import math
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -24,6 +26,7 @@ from jaxtrain.training.precision import add_updates
 from jaxtrain.training.state import GUARD, TrainState
 from jaxtrain.training.transforms.base import (
     Extra,
+    GradientContext,
     Metrics,
     StepContext,
     StepTransform,
@@ -60,8 +63,8 @@ def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
 
 
 @scopes.part(scopes.OPTIMIZER)
-def mean_grads(phase: Phase, total: Any, state: TrainState, root: jax.Array) -> Any:
-    """Return the mean gradients of a step, as the transforms leave them.
+def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
+    """Return the mean gradients of a step.
 
     They stay in the dtype of the sum: without the factor on the loss, small ones are 0
     in float16.
@@ -70,17 +73,26 @@ def mean_grads(phase: Phase, total: Any, state: TrainState, root: jax.Array) -> 
       phase: Phase of the step.
       total: Sum of the gradients of all micro-batches, times the factor on the loss.
       state: State before the step.
-      root: Key of the run.
     """
     factor = 1 / (phase.num_micro * loss_factor(phase, state.extras))
-    grads = jax.tree.map(lambda g: g * factor, total)
-    for transform in phase.transforms:
-        if overrides(transform, "on_gradients"):
-            key = keys.at_step(root, keys.GRADIENTS, state.step)
-            grads = transform.on_gradients(grads, state.extras[transform.name], key)
-    for transform in phase.transforms:
-        grads = transform.project(grads, state.extras[transform.name])
-    return grads
+    return _projected(phase, jax.tree.map(lambda g: g * factor, total), state)
+
+
+@scopes.part(scopes.OPTIMIZER)
+def transform_grads(
+    phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
+) -> tuple[Any, dict[str, Extra], Metrics]:
+    """Return mean gradients after `on_gradients`, changed extras, and metrics."""
+    changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
+    extras, metrics = {}, {}
+    for transform in changing:
+        key = keys.at_step(root, keys.GRADIENTS, state.step)
+        key = jax.random.fold_in(key, zlib.crc32(transform.name.encode()))
+        context = GradientContext(key=key, loss=loss)
+        grads, extra, found = transform.on_gradients(grads, state, context)
+        extras[transform.name] = extra
+        metrics |= found
+    return _projected(phase, grads, state) if changing else grads, extras, metrics
 
 
 def optimize(
@@ -126,6 +138,7 @@ def apply_gradients(
     model_state: Any,
     metrics: Metrics,
     norm: Callable[[Any], jax.Array],
+    extras: Mapping[str, Extra] = MappingProxyType({}),
     **extra_args: Any,
 ) -> tuple[TrainState, Metrics]:
     """Return the next state, and all metrics of the step.
@@ -141,6 +154,7 @@ def apply_gradients(
       metrics: `loss`, and the metrics of the task.
       norm: Function from what is `checked` of `state` to the norm of that of the whole
         model.
+      extras: Arrays that `on_gradients` changed, by transform.
       **extra_args: Arguments of an optimizer with a line search.
     """
     params, opt_state = optimize(phase, state, root, grads, grad_norm, **extra_args)
@@ -157,7 +171,13 @@ def apply_gradients(
         num_micro=phase.num_micro,
         frozen=phase.frozen,
     )
-    new = replace(state, params=params, model_state=model_state, opt_state=opt_state)
+    new = replace(
+        state,
+        params=params,
+        model_state=model_state,
+        opt_state=opt_state,
+        extras={**state.extras, **extras},
+    )
     for transform in phase.transforms:
         new = transform.on_update(new, state, context)
     for transform in phase.transforms:
@@ -173,6 +193,12 @@ def apply_gradients(
         new, of_transform = transform.after(new, state, context)
         metrics |= of_transform
     return new, metrics
+
+
+def _projected(phase: Phase, grads: Any, state: TrainState) -> Any:
+    for transform in phase.transforms:
+        grads = transform.project(grads, state.extras[transform.name])
+    return grads
 
 
 def _scaling(phase: Phase) -> list[StepTransform]:

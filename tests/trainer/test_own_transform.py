@@ -41,7 +41,7 @@ def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
     changes = {
         "precision": '"fp64"',
         "data": 'DataConfig(source="digits", batch_size=32)',
-        "train": "TrainConfig(steps=4)",
+        "train": "TrainConfig(steps=4, accumulate_steps=2)",
         "logging": "LoggingConfig(every_steps=1)",
     }
     config = write_recipe(tmp_path / "recipe.py", recipe(**changes))
@@ -65,7 +65,7 @@ def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
     train("parts", 4, "--parallel.preset", "fsdp", "--parallel.fsdp", "4")
     whole, parts = (read_lines(tmp_path / name, "train") for name in ("whole", "parts"))
     assert [line["pulled"] for line in whole] == [2, 3, 4, 5]
-    for name in ("loss", "grad_norm", "pulled"):
+    for name in ("loss", "grad_norm", "pulled", "noise"):
         found = [[line[name] for line in lines] for lines in (parts, whole)]
         np.testing.assert_allclose(*found, rtol=1e-11)
 

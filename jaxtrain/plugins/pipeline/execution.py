@@ -23,6 +23,7 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.state import TrainState
+from jaxtrain.training.transforms.base import overrides
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,12 @@ class Pipeline(Execution):
                     f"parallel.pipeline_stages: the transform {one.name!r} of the step "
                     "asks for gradients at other weights, and stages compute them at "
                     "their own; set parallel.pipeline_stages to 1"
+                )
+            if overrides(one, "on_gradients"):
+                raise UserError(
+                    f"parallel.pipeline_stages: the transform {one.name!r} of the step "
+                    "changes the gradients of all layers at once, and each stage has "
+                    "those of its own; set parallel.pipeline_stages to 1"
                 )
         weights, begin = make_create(setup.create, stages, abstract)
         train = tuple(

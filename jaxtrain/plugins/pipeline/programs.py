@@ -37,7 +37,7 @@ class StagePrograms(NamedTuple):
         factors on the loss, and the target; of the others `target` and `metrics` are
         empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
-      sum_up: `(state, root_key, total) -> (grads, their sum of squares)`.
+      sum_up: `(state, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
         squares` of what is checked of the new state.
       apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
@@ -118,9 +118,9 @@ def make_programs(
         # out: XLA drops them.
         return total, layout.images(dx) if hands_back else None
 
-    def sum_up(state: TrainState, root: jax.Array, total: Any) -> tuple[Any, jax.Array]:
+    def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
         total = layout.summed_grads(total)
-        grads = mean_grads(phase, total, state, root)
+        grads = mean_grads(phase, total, state)
         return grads, squares(grads, layout)
 
     def measure(

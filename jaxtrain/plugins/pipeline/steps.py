@@ -153,7 +153,7 @@ def make_train_step(
         roots = [stage.take_whole(root) for stage in stages.stages]
         summed = [
             program.sum_up(*args)
-            for program, *args in zip(programs, parts, roots, totals, strict=True)
+            for program, *args in zip(programs, parts, totals, strict=True)
         ]
         grads, grad_sums = zip(*summed, strict=True)
         args = list(zip(parts, roots, grads, model_states, strict=True))

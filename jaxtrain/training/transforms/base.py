@@ -45,12 +45,26 @@ class StepContext:
     frozen: Frozen = NOTHING
 
 
+@dataclass(frozen=True, kw_only=True)
+class GradientContext:
+    """A step whose mean gradients are computed.
+
+    Attributes:
+      key: Key of the step for one transform, the same on all devices.
+      loss: Loss of the step, a scalar.
+    """
+
+    key: jax.Array
+    loss: jax.Array
+
+
 class StepTransform:
     """Pure functions around the optimizer, and the arrays that they keep.
 
     A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, each of all transforms in order:
-    these are traced. Of a pipeline each stage calls them with its own layers.
+    these are traced. Of a pipeline each stage calls them with its own layers; it takes
+    no transforms with `gradient_params` or `on_gradients`.
 
     Attributes:
       name: Key of its arrays in `TrainState.extras`.
@@ -90,6 +104,22 @@ class StepTransform:
         """Return a factor on the loss, which gradients are divided by; None: 1."""
         return None
 
+    def on_gradients(
+        self, grads: Any, state: TrainState, context: GradientContext
+    ) -> tuple[Any, Extra, Metrics]:
+        """Return gradients to take in their place, arrays to keep, and metrics.
+
+        Called once a step. `project`, the norm and clipping follow. `on_update` finds
+        the arrays in its `new` state; a step that is skipped drops them.
+
+        Args:
+          grads: Mean gradients of the trained parameters, over all micro-batches and
+            devices, without the loss scale.
+          state: State before the step.
+          context: Step that the gradients are of.
+        """
+        return grads, state.extras[self.name], {}
+
     def project(self, direction: Any, extra: Extra) -> Any:
         """Return a direction of the parameters without what a step may not move.
 
@@ -99,19 +129,6 @@ class StepTransform:
           extra: Arrays of this transform.
         """
         return direction
-
-    def on_gradients(self, grads: Any, extra: Extra, key: jax.Array) -> Any:
-        """Return the mean gradients of a step, changed.
-
-        Args:
-          grads: Gradients of the trained parameters by their paths, of all
-            micro-batches and devices; the norm that is logged and clipped is that of
-            what is returned.
-          extra: Arrays of this transform.
-          key: Key of the step. What is drawn for an array must depend on its path, as
-            the stages of a pipeline have some of the arrays each.
-        """
-        return grads
 
     def rate_factor(self, extra: Extra) -> jax.Array | None:
         """Return a factor on the learning rate, a scalar; None: 1."""

@@ -226,11 +226,11 @@ def test_stages_are_of_one_process(monkeypatch: pytest.MonkeyPatch):
         make_stage_meshes(ParallelConfig(pipeline_stages=2))
 
 
-def cut(config: Config, num_stages: int = 2) -> Stages:
+def cut(config: Config, num_stages: int = 2, **layout: Any) -> Stages:
     """Cut a model into stages that all lie on the one device of the tests."""
     policy = precision.parse(config.precision)
     model = make_blueprint(config, policy, SHAPE, CLASSES).abstract()
-    layouts = [Layout(make_mesh(ParallelConfig()), {})] * num_stages
+    layouts = [Layout(make_mesh(ParallelConfig()), {}, **layout)] * num_stages
     images = jax.ShapeDtypeStruct((config.micro_batch_size, *SHAPE), jnp.float32)
     return build_stages(model, images, layouts, config.train.accumulate_steps)
 
@@ -333,7 +333,7 @@ def test_skips_and_random_layers_are_cut(
             config.optimizer, config.train, tx, None, {}, transforms=transforms
         )
         create = CreateState(blueprint, tx, transforms)
-        root, stages = keys.root_key(0), cut(config, 3)
+        root, stages = keys.root_key(0), cut(config, 3, optimizer=tx)
         layout, graphdef = stages.stages[0].layout, nnx.graphdef(blueprint.abstract())
         task = build_task(config, SHAPE, {"num_classes": CLASSES})
         abstract = jax.eval_shape(create, root)
