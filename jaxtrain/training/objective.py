@@ -2,20 +2,22 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.parallel.layout import Layout
-from jaxtrain.tasks.base import Task
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.methods.base import Objective
 from jaxtrain.training.phase import Phase
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.base import Metrics, overrides
+
+if TYPE_CHECKING:
+    from jaxtrain.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class MakeObjective:
       normalization: Statistics that the images are normalised with.
     """
 
-    task: Task
+    task: "Task"
     graphdef: Any
     phase: Phase
     layout: Layout

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.normalization import UNCHANGED, Normalization
 from jaxtrain.parallel.layout import Layout
-from jaxtrain.tasks.base import Task
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.kernels import global_norm, in_rows
 from jaxtrain.training.methods.base import Method
@@ -30,11 +29,14 @@ from jaxtrain.training.update import (
     zero_grads,
 )
 
+if TYPE_CHECKING:
+    from jaxtrain.tasks.base import Task
+
 PLAIN = Plain()
 
 
 def make_train_step(
-    task: Task,
+    task: "Task",
     graphdef: Any,
     phase: Phase,
     preprocess: Preprocess,

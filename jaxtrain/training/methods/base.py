@@ -10,10 +10,10 @@ from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.normalization import Normalization
-from jaxtrain.tasks.base import Task
 from jaxtrain.training.transforms.base import Metrics
 
 if TYPE_CHECKING:
+    from jaxtrain.tasks.base import Task
     from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 
 # (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
@@ -53,7 +53,7 @@ class Objective:
     normalization: Normalization
     whole: Callable[[Any], Any]
     norm: Callable[[Any], jax.Array]
-    task: Task
+    task: "Task"
     forward: TrainForward
     beside: Any = None
 
@@ -121,7 +121,7 @@ class Method:
         del context
         return self, None
 
-    def check(self, task: Task, name: str) -> None:
+    def check(self, task: "Task", name: str) -> None:
         """Check that the method can train a task.
 
         Args:
