@@ -75,7 +75,7 @@ def evaluate(
 
     Args:
       model: Weights, and their programs.
-      dataset: Examples.
+      dataset: Examples to evaluate.
       reducers: Functions of the outputs and the batch.
       config: Section of the data.
       batch_size: Number of examples of a batch, of all processes. Defaults to

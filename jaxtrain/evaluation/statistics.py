@@ -36,7 +36,7 @@ def mean_statistics(
 
     Args:
       model: Weights, and the program of `MEAN`.
-      dataset: Training split.
+      dataset: Training split of the run.
       config: Section of the data.
       grid: Windows of an image.
       batch_size: Number of windows of a batch, of all processes.

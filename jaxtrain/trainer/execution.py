@@ -112,7 +112,7 @@ class Execution(abc.ABC):
 
 # One mesh that holds the whole model, and what plug-ins bring.
 EXECUTIONS: Table[type[Execution]] = Table(
-    "executions", {"whole": "jaxtrain.trainer.programs:Whole"}
+    "executions", {"whole": "jaxtrain.trainer.whole:Whole"}
 )
 
 

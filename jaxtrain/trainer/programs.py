@@ -1,16 +1,15 @@
 """The compiled programs of a run, and the data that they read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from jaxtrain import keys
-from jaxtrain.config import Config, ParallelConfig
+from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
@@ -19,28 +18,14 @@ from jaxtrain.data.image_statistics import mean_and_std
 from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.preprocess import make_preprocess
-from jaxtrain.evaluation.evaluate import EVALUATION, compiler
 from jaxtrain.evaluation.reducers import TaskMetrics
-from jaxtrain.models.base import Model
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
-from jaxtrain.parallel.layout import Layout
-from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
-from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.phase import Phase
-from jaxtrain.training.state import TrainState
-from jaxtrain.training.step import make_train_step
-
-# What the programs are for that make the first state, and what takes less memory.
-FIRST_STATE = (
-    "the first state of the run",
-    "set parallel.fsdp or a smaller model",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,48 +185,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     )
 
 
-def _whole(
-    setup: Setup,
-    augmenting: Sequence[Preprocess],
-    plain: Preprocess,
-    normalization: Normalization,
-) -> Four:
-    states, create, config = setup.state_formats, setup.create, setup.config
-    weights = (states.params, states.model_state)
-    train = tuple(
-        compiled_step(
-            setup,
-            make_train_step(
-                setup.task,
-                setup.graphdef,
-                phase,
-                preprocess,
-                setup.layout,
-                mixes=config.data.augment.mixes,
-                method=setup.method,
-                normalization=normalization,
-            ),
-        )
-        for phase, preprocess in zip(setup.phases, augmenting, strict=True)
-    )
-    apply = make_apply(
-        setup.task,
-        setup.graphdef,
-        plain,
-        setup.layout,
-        _view(config),
-        setup.splits.input_shape[:2],
-    )
-    compiled = compiler(apply, setup.mesh, *EVALUATION)
-    return (
-        Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
-        Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
-        train,
-        compiled((TaskMetrics(setup.task),)),
-    )
-
-
-def _view(config: Config) -> views.View:
+def view_of(config: Config) -> views.View:
     """Return what evaluations show the model of an image."""
     if config.data.sliding_size is not None:
         return views.sliding_windows
@@ -257,49 +201,9 @@ def _check_metrics(setup: Setup, batch: Any) -> None:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def metrics(batch: Any) -> Any:
-        view, size = _view(setup.config), setup.splits.input_shape[:2]
+        view, size = view_of(setup.config), setup.splits.input_shape[:2]
         outputs = view(apply, batch["image"], size)
         batch = {**batch, "target": task.target(batch)}
         return TaskMetrics(task).update(outputs, batch)
 
     jax.eval_shape(metrics, batch)
-
-
-@dataclass(frozen=True)
-class Whole(Execution):
-    """One mesh holds the whole model: each step is a single program."""
-
-    layout: Layout
-
-    @classmethod
-    def make_meshes(
-        cls, config: ParallelConfig, devices: Sequence[Any] | None = None
-    ) -> list[Mesh]:
-        return [make_mesh(config, devices)]
-
-    @classmethod
-    def build(
-        cls,
-        model: Model,
-        images: jax.ShapeDtypeStruct,
-        layouts: Sequence[Layout],
-        num_micro: int,
-    ) -> Self:
-        (layout,) = layouts
-        return cls(layout)
-
-    @property
-    def num_devices(self) -> int:
-        return self.layout.mesh.size
-
-    def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        return self.layout.formats(abstract), self.layout.state(abstract)
-
-    def programs(
-        self,
-        setup: Setup,
-        augmenting: Sequence[Preprocess],
-        plain: Preprocess,
-        normalization: Normalization,
-    ) -> Four:
-        return _whole(setup, augmenting, plain, normalization)

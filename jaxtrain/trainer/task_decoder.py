@@ -11,7 +11,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
     """Return the decoder of the outputs of a task.
 
     Args:
-      config: Resolved config.
+      config: Resolved config of the run.
       task: Task of the run.
     """
     outputs = task.abstract_outputs((1,), np.float32)

@@ -38,7 +38,7 @@ def with_clipping(
     pipeline stage these are some, and so `update` takes `grad_norm`, that of all.
 
     Args:
-      tx: Optimizer.
+      tx: Optimizer of these gradients.
       max_norm: Largest norm of all gradients; None clips none.
       ratio: Largest norm of an output's gradients as a part of that of its weights;
         None clips none.

@@ -43,7 +43,7 @@ def with_rates(
     Updates are proportional to the learning rate, whatever the optimizer.
 
     Args:
-      tx: Optimizer.
+      tx: Optimizer of these parameters.
       rates: Factor of each parameter, by its path; {}: 1 for all.
     """
     if not rates:

@@ -164,7 +164,7 @@ def loss_at(
       make_objective: Maker of the objectives of the phase.
       state: State before the step.
       micro: Function from the number of a micro-batch to it and its key.
-      params: Trained parameters.
+      params: Trained parameters to try.
     """
     layout, phase = make_objective.layout, make_objective.phase
     every = merge(params, phase.frozen.part(state.params)[1])

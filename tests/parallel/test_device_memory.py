@@ -159,7 +159,8 @@ def test_memory_that_is_used_up_ends_with_one_message(
     """XLA's own error, of an array that no machine holds."""
     config = write_recipe(cli.directory / "recipe.py", TINY)
     monkeypatch.setattr(
-        "jaxtrain.trainer.train.make_programs", lambda setup: jnp.zeros((2**31, 2**20))
+        "jaxtrain.trainer.trainer.make_programs",
+        lambda setup: jnp.zeros((2**31, 2**20)),
     )
     result = cli("--config", config, "--workdir", "run")
     assert result.code == 2

@@ -5,7 +5,7 @@ batch that grow with the set, a few thousand steps.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,17 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS
+from jaxtrain.plugins.doctor.image_sizes import (
+    LARGEST_SIZE,
+    SMALL_SIZE,
+    StartWeights,
+    image_size,
+    sizes,
+)
 from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.tasks.base import Advice
 from jaxtrain.weights import load
 
-SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
-# Up to this size images are small: a small network, shifts of a few pixels.
-SMALL_SIZE = 48
-# Smaller ones are enlarged to this: the networks halve them a few times.
-SMALLEST_SIZE = 8
-# Sets up to so many images are trained on images of at most this size.
-SIZE_LIMITS = ((10_000, 128), (100_000, 160))
-LARGEST_SIZE = 224
 # Of models that begin with a classifier, where they name none.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
@@ -44,22 +43,6 @@ FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
 # Of the area of an image, the least and the most.
 SMALLEST_WINDOW = (0.35, 1.0)
-
-
-class StartWeights(NamedTuple):
-    """Trained weights that a recipe begins with.
-
-    Attributes:
-      pretrained: Value of `model.pretrained`.
-      model: Value of `model.name`.
-      size: Height and width of the images that they were trained for.
-      channels: Number of channels of these.
-    """
-
-    pretrained: str
-    model: str
-    size: int
-    channels: int
 
 
 def find_weights(pretrained: str) -> StartWeights:
@@ -93,7 +76,7 @@ def advise(
     task = tasks.kind(suitable_task(found, data))
     proposed = task.advice(found.class_counts)
     whole = _keep_whole(found, proposed)
-    size = weights.size if weights else _image_size(found, num_train, bool(whole))
+    size = weights.size if weights else image_size(found, num_train, bool(whole))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
     size = -(-size // task.size_multiple) * task.size_multiple
@@ -130,7 +113,7 @@ def advise(
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
-            **({} if found.hears else _sizes(found, size, weights)),
+            **({} if found.hears else sizes(found, size, weights)),
             **whole,
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
         },
@@ -223,23 +206,6 @@ def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     return {"crop_mode": ("border", f"{part:.0%} lies beyond the centred square")}
 
 
-def _image_size(found: Survey, num_train: int, whole: bool) -> int:
-    # Of images in borders the longer side becomes the size.
-    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
-    shorter = int(np.median(sides))
-    if shorter <= SMALL_SIZE:
-        return max(shorter, SMALLEST_SIZE)
-    limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
-    largest = min([LARGEST_SIZE, *limits])
-    return max(size for size in SIZES if size <= min(shorter, largest))
-
-
-def _sizes(
-    found: Survey, size: int, weights: StartWeights | None
-) -> dict[str, tuple[int, str]]:
-    return _images_of(weights) if weights else _images(found, size)
-
-
 def _of_sounds(found: Survey) -> Advice:
     """Return the section of the sound: clips that most sounds fit into."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
@@ -259,27 +225,6 @@ def _of_sounds(found: Survey) -> Advice:
             "hop": (max(1, rate // 100), "10 ms"),
             "mels": (min(64, window // 4), "bands of the mel scale"),
         }
-    }
-
-
-def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
-    low, high = found.sizes.min(axis=0), found.sizes.max(axis=0)
-    shapes = f"{low[1]}x{low[0]}"
-    if (low != high).any():
-        shapes += f" to {high[1]}x{high[0]}"
-    reason = f"the images have {shapes} pixels"
-    if size > SMALL_SIZE:
-        reason += "; larger costs more time, and pays with many images"
-    shown = "some show colours" if found.colour else "all images looked at are grey"
-    return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
-
-
-def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
-    reason = "as the weights know them; smaller ones take less time"
-    channels = "grey images are made colour" if weights.channels == 3 else ""
-    return {
-        "image_size": (weights.size, reason),
-        "channels": (weights.channels, channels),
     }
 
 

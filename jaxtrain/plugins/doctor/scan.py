@@ -26,9 +26,8 @@ from jaxtrain.plugins.doctor.near import (
     fingerprints,
     perceptual_hashes,
 )
+from jaxtrain.plugins.doctor.scan_values import SPLITS, are_labels, deviation, per_split
 
-# The splits of a run, in order.
-SPLITS = ("train", "validation", "test")
 CHUNK = 16
 # Chunks for each thread that are read, or wait to be taken.
 IN_FLIGHT = 2
@@ -94,7 +93,7 @@ class Scan:
         here = slice(start, start + len(names))
         self.names += names
         if self.labels is not None:
-            if _are_labels(targets):
+            if are_labels(targets):
                 self.labels[here] = targets
             else:
                 self.labels, self.class_names = None, ()
@@ -107,7 +106,7 @@ class Scan:
                 continue
             self.size[row] = look.height, look.width
             self.pixel_hash[row] = look.signature
-            self.contrast[row] = 255 * _deviation(look.moments).max()
+            self.contrast[row] = 255 * deviation(look.moments).max()
             if self.split[row] == SPLITS.index("train"):
                 self._moments = self._moments + look.moments
                 self._num_train += 1
@@ -182,11 +181,11 @@ class Scan:
 
     def count_examples(self) -> dict[str, int]:
         """Return the number of examples of each split that has any."""
-        return {name: num for name, num in _per_split(self.split).items() if num}
+        return {name: num for name, num in per_split(self.split).items() if num}
 
     def count_unreadable(self) -> dict[str, int]:
         """Return the number of unreadable images of each split."""
-        return _per_split(self.split[~self.readable])
+        return per_split(self.split[~self.readable])
 
     def over_limit(self, bad: Collection[int], max_fraction: float) -> list[str]:
         """Return the splits of which a run would not bear so many bad examples.
@@ -211,7 +210,7 @@ class Scan:
         channel.
         """
         moments = self._moments / max(self._num_train, 1)
-        return moments[0].tolist(), _deviation(moments).tolist()
+        return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
         """Return the least, median and largest (height, width), and how many differ."""
@@ -297,20 +296,3 @@ def _tell_apart(found: Scan, train: Source) -> None:
     hashes = ahead.by_threads(hashed, places, threads, IN_FLIGHT * threads)
     for row, found_hash in zip(again, hashes, strict=True):
         found.pixel_hash[row] = found_hash
-
-
-def _deviation(moments: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of each channel, of its mean and mean square."""
-    mean, square = moments
-    return np.sqrt(np.maximum(square - mean**2, 0))
-
-
-def _per_split(codes: np.ndarray) -> dict[str, int]:
-    counts = np.bincount(codes, minlength=len(SPLITS)).tolist()
-    return dict(zip(SPLITS, counts, strict=True))
-
-
-def _are_labels(targets: Any) -> bool:
-    """Whether targets are a class number for each example."""
-    array = isinstance(targets, np.ndarray) and targets.ndim == 1
-    return array and np.issubdtype(targets.dtype, np.integer)

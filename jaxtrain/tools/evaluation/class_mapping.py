@@ -23,7 +23,6 @@ from jaxtrain.data.placed import Place, Placed, place_of
 from jaxtrain.data.stores import Images, Remark, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.class_decoder import LabelDecoder
 
 CLASSES, NUM_CLASSES = "class_names", "num_classes"
 UNKNOWN = -1
@@ -202,8 +201,7 @@ def _key(
     if PIXEL_CLASSES in facts:
         return PIXEL_CLASSES, about.class_names
     # Columns of numbers are no classes: `data.targets` names them in their order.
-    of_labels = isinstance(model.decoder, LabelDecoder)
-    return columns.NAMES, about.class_names if of_labels else None
+    return columns.NAMES, None if about.column_names else about.class_names
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:

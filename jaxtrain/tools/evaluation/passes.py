@@ -125,7 +125,7 @@ class Pass:
         """Go over a split.
 
         Args:
-          source: Examples.
+          source: Examples to evaluate.
           name: Name of the split in messages.
           advance: Told the number of examples of each batch that is done.
 

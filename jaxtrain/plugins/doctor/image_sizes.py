@@ -1,0 +1,70 @@
+"""Sizes of images for a proposed recipe, and weights to begin with."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxtrain.plugins.doctor.survey import Survey
+
+SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
+# Up to this size images are small: a small network, shifts of a few pixels.
+SMALL_SIZE = 48
+# Smaller ones are enlarged to this: the networks halve them a few times.
+SMALLEST_SIZE = 8
+# Sets up to so many images are trained on images of at most this size.
+SIZE_LIMITS = ((10_000, 128), (100_000, 160))
+LARGEST_SIZE = 224
+
+
+class StartWeights(NamedTuple):
+    """Trained weights that a recipe begins with.
+
+    Attributes:
+      pretrained: Value of `model.pretrained`.
+      model: Value of `model.name`.
+      size: Height and width of the images that they were trained for.
+      channels: Number of channels of these.
+    """
+
+    pretrained: str
+    model: str
+    size: int
+    channels: int
+
+
+def image_size(found: Survey, num_train: int, whole: bool) -> int:
+    # Of images in borders the longer side becomes the size.
+    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
+    shorter = int(np.median(sides))
+    if shorter <= SMALL_SIZE:
+        return max(shorter, SMALLEST_SIZE)
+    limits = [limit for number, limit in SIZE_LIMITS if num_train <= number]
+    largest = min([LARGEST_SIZE, *limits])
+    return max(size for size in SIZES if size <= min(shorter, largest))
+
+
+def sizes(
+    found: Survey, size: int, weights: StartWeights | None
+) -> dict[str, tuple[int, str]]:
+    return _images_of(weights) if weights else _images(found, size)
+
+
+def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
+    low, high = found.sizes.min(axis=0), found.sizes.max(axis=0)
+    shapes = f"{low[1]}x{low[0]}"
+    if (low != high).any():
+        shapes += f" to {high[1]}x{high[0]}"
+    reason = f"the images have {shapes} pixels"
+    if size > SMALL_SIZE:
+        reason += "; larger costs more time, and pays with many images"
+    shown = "some show colours" if found.colour else "all images looked at are grey"
+    return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
+
+
+def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
+    reason = "as the weights know them; smaller ones take less time"
+    channels = "grey images are made colour" if weights.channels == 3 else ""
+    return {
+        "image_size": (weights.size, reason),
+        "channels": (weights.channels, channels),
+    }
