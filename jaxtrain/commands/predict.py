@@ -61,6 +61,8 @@ class ImageArguments:
     # New folder for the classes of the pixels of each image: a mask, .png with a
     # palette, and .overlay.png, both of the image's size.
     masks: Path | None = None
+    # New folder for the images with the predictions on them, such as boxes.
+    pictures: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
     # Load the parts of your own (code) that the folder names: their files are shown,
@@ -103,6 +105,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         maps=arguments.explain is not None,
         outputs=arguments.outputs is not None,
         masks=arguments.masks is not None,
+        pictures=arguments.pictures is not None,
     )
     predict.check(model, wanted)
     # Images beyond the rows that the screen shows may be of no use.
@@ -164,7 +167,7 @@ def _check(arguments: PredictArguments) -> None:
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
-    own = "out", "features", "explain", "outputs", "masks"
+    own = "out", "features", "explain", "outputs", "masks", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
     options = itertools.chain(own, *of_parts)
     paths = (getattr(arguments, option) for option in options)
@@ -196,6 +199,8 @@ def _sinks(
         if arguments.masks is not None:
             decoder = model.decoder
             opened.append(sinks.masks(arguments.masks, names, decoder, renames))
+        if arguments.pictures is not None:
+            opened.append(sinks.pictures(arguments.pictures, names, model, renames))
         opened += [file.open(renames) for file in part_files]
         yield [stack.enter_context(one) for one in opened]
 

@@ -33,6 +33,7 @@ class Wanted:
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
       masks: Classes of the pixels of each image.
+      pictures: Image files with the predictions on them.
     """
 
     topk: int = 1
@@ -41,6 +42,7 @@ class Wanted:
     maps: bool = False
     outputs: bool = False
     masks: bool = False
+    pictures: bool = False
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
@@ -63,6 +65,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         )
     if wanted.masks:
         decoder.check_masks("--masks")
+    if wanted.pictures:
+        decoder.check_draws("--pictures")
     if not (decoder.columns() or wanted.outputs):
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(

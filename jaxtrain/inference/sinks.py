@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
+from jaxtrain.data import files
+from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference import gradcam, tables
 from jaxtrain.inference.found import common_folder
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.inference.predict import prediction, rows, table_columns
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.records.whole import reported, whole
@@ -117,6 +121,30 @@ def masks(
             picture.save(f"{place}{ending}", compress_level=1)
 
     yield of_each("--masks", path, names, write, renames)
+
+
+@contextlib.contextmanager
+def pictures(
+    path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
+) -> Iterator[Sink]:
+    """Write images with their predictions into the folder of `--pictures`."""
+
+    def write(batch: ImageBatch, i: int, place: str) -> None:
+        data = read_unless_large(os.fsencode(batch.images[i]))
+        try:
+            if isinstance(data, OSError):
+                return
+            file = files.open_file(data, MAX_PIXELS, model.description.white_level)
+            pixels = file.decode(3)
+        except UnreadableError:  # It was another file a moment ago.
+            return
+        size = file.height, file.width
+        found = model.decoder.prediction(batch.found["decoded"], i, size)
+        picture = found.draw(pixels)
+        if picture is not None:
+            Image.fromarray(picture).save(f"{place}.png", compress_level=1)
+
+    yield of_each("--pictures", path, names, write, renames)
 
 
 def of_each(

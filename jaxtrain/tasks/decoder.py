@@ -47,6 +47,21 @@ class OutputFacts:
     chosen: Mapping[str, Any]
     fit: "Fit | None" = None
 
+    def in_file(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Return points in the pixels of an image file, which may lie beyond it.
+
+        Args:
+          points: Points (..., 2) in pixels of the image that the model sees: x and y.
+          size: Height and width of the image in its file.
+        """
+        rows, columns, _ = self.image_shape
+        height, width = size
+        left, top, right, bottom = 0.0, 0.0, float(width), float(height)
+        if rows == columns and self.fit is not None:
+            left, top, right, bottom = self.fit.centre_box(height, width, rows)
+        scale = np.array([(right - left) / columns, (bottom - top) / rows])
+        return points * scale + (left, top)
+
     @property
     def is_row(self) -> bool:
         """Whether the outputs of an image are one row of numbers."""
@@ -121,6 +136,7 @@ class OutputDecoder:
       logits_name: Name of the raw outputs in an exported file.
       in_units: Outputs that 256 steps are too few for, in words; None: there are none.
       command_options: Options of `predict` to suggest after a run.
+      draws: Whether its predictions are drawn on images (`Prediction.draw`).
       embeds: Whether `values` are the features of an image; else these are the inputs
         of the last layer.
       agrees: Share of `agreement`, in words.
@@ -128,6 +144,7 @@ class OutputDecoder:
 
     logits_name: ClassVar[str] = "logits"
     in_units: ClassVar[str | None] = None
+    draws: ClassVar[bool] = False
     command_options: ClassVar[str] = "--outputs outputs"
     embeds: ClassVar[bool] = False
     agrees: ClassVar[str] = "the same class for {:.1%}"
@@ -201,6 +218,14 @@ class OutputDecoder:
             f"{option}: task = {self.facts.task!r} tells no classes of pixels; leave "
             "it out"
         )
+
+    def check_draws(self, option: str) -> None:
+        """Raise UserError for an option if predictions are not drawn on images."""
+        if not self.draws:
+            raise UserError(
+                f"{option}: task = {self.facts.task!r} draws no predictions on images; "
+                "leave it out"
+            )
 
     def draw_masks(self, data: "FileData", outputs: Any) -> "tuple[Picture, Picture]":
         """Return the mask of an image file, with a palette, and the image under it.

@@ -30,6 +30,7 @@ from jaxtrain.weights.spec import Spec, find
 from jaxtrain.weights.stored import (
     Weights,
     abstract_weights,
+    check_task,
     fit_arrays,
     ours,
     shapes_of,
@@ -141,6 +142,7 @@ def with_checkpoint(
 @contextlib.contextmanager
 def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
+    check_task(about, str(workdir))
     for field, name in own_references(about.model, "model."):
         own.check_allowed(field, name)
     run = RunId.read(workdir)

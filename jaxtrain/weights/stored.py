@@ -167,6 +167,15 @@ def abstract_members(about: Description) -> tuple[Any, Any]:
     return params, state
 
 
+def check_task(about: Description, where: str) -> None:
+    """Raise UserError if the task of a model is of a plug-in that is missing."""
+    if about.task not in tasks.TASKS and not own.is_own(about.task):
+        raise UserError(
+            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
+            "install the package whose plug-in has it"
+        )
+
+
 def fit_arrays(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
@@ -178,11 +187,7 @@ def fit_arrays(
     Raises:
       UserError: They are of another model, or its task is of a plug-in that is missing.
     """
-    if about.task not in tasks.TASKS and not own.is_own(about.task):
-        raise UserError(
-            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
-            "install the package whose plug-in has it"
-        )
+    check_task(about, where)
     wanted = abstract_weights(about)
     found, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}

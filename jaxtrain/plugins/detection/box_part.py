@@ -1,4 +1,4 @@
-"""`main.py predict --pictures --coco`: files of the boxes that a model finds."""
+"""`main.py predict --coco`: a file of the boxes that a model finds."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 class BoxArguments:
     """Options of `predict` on boxes."""
 
-    # Of a model of boxes: new folder for the images with what was found in them.
-    pictures: Path | None = None
     # Of a model of boxes: file, .json, for all boxes, as COCO's results.
     coco: Path | None = None
     # With --coco: file, .json, of a list as COCO's that has these images, and so their
@@ -27,10 +25,10 @@ class BoxArguments:
 
 
 class Boxes(PredictionPart):
-    """Pictures with boxes, and a file of COCO's results."""
+    """A file of COCO's results."""
 
     Options = BoxArguments
-    paths = ("pictures", "coco")
+    paths = ("coco",)
 
     @staticmethod
     def check(arguments: BoxArguments) -> None:
@@ -46,20 +44,12 @@ class Boxes(PredictionPart):
     def prepare(
         arguments: Any, model: "TrainedModel", names: "FileNames"
     ) -> "list[PredictionFile]":
-        if arguments.pictures is None and arguments.coco is None:
+        if arguments.coco is None:
             return []
         from jaxtrain.plugins.detection import box_sinks
 
         model.decoder.check_boxes(
-            f"--pictures or --coco: task = {model.description.task!r} finds no boxes; "
-            "leave it out"
+            f"--coco: task = {model.description.task!r} finds no boxes; leave it out"
         )
-        files = []
-        if arguments.pictures is not None:
-            files.append(box_sinks.pictures_of(arguments.pictures, model, names))
-        if arguments.coco is not None:
-            listed_in = arguments.coco_images, arguments.workdir
-            files.append(
-                box_sinks.coco_results(arguments.coco, model, names, *listed_in)
-            )
-        return files
+        listed_in = arguments.coco_images, arguments.workdir
+        return [box_sinks.coco_results(arguments.coco, model, names, *listed_in)]

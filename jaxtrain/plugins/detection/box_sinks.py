@@ -1,4 +1,4 @@
-"""Where found boxes go, batch by batch: pictures, and a file as COCO's results."""
+"""Found boxes, written batch by batch into a file as COCO's results."""
 
 import contextlib
 import json
@@ -9,25 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from jaxtrain.data import files
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS, size_of
-from jaxtrain.inference.sinks import PredictionFile, Sink, of_each, opened
+from jaxtrain.inference.sinks import PredictionFile, Sink, opened
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.detection.coco_ids import CocoIds, find_ids
 from jaxtrain.plugins.detection.decoder import BoxDecoder
 from jaxtrain.plugins.detection.found_boxes import Finder, FoundBoxes
 from jaxtrain.plugins.segmentation import upright
-
-
-def pictures_of(path: Path, model: TrainedModel, names: FileNames) -> PredictionFile:
-    """Return the folder of `--pictures`."""
-    return PredictionFile(partial(pictures, path, names, model))
 
 
 def coco_results(
@@ -48,31 +41,6 @@ def coco_results(
     ids = find_ids(names, _finder(model), listing, run)
     remark = f"{path}: image_id is {ids.origin}"
     return PredictionFile(partial(coco, path, model, ids), remark)
-
-
-@contextlib.contextmanager
-def pictures(
-    path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
-) -> Iterator[Sink]:
-    """Write images with their boxes into the folder of `--pictures`."""
-    decoder = model.decoder
-
-    def write(batch: ImageBatch, i: int, place: str) -> None:
-        data = read_unless_large(os.fsencode(batch.images[i]))
-        try:
-            if isinstance(data, OSError):
-                return
-            file = files.open_file(data, MAX_PIXELS, model.description.white_level)
-            pixels = file.decode(3)
-        except UnreadableError:  # It was another file a moment ago.
-            return
-        size = file.height, file.width
-        found = decoder.prediction(batch.found["decoded"], i, size)
-        picture = found.draw(pixels)
-        assert picture is not None
-        Image.fromarray(picture).save(f"{place}.png", compress_level=1)
-
-    yield of_each("--pictures", path, names, write, renames)
 
 
 @contextlib.contextmanager

@@ -88,6 +88,7 @@ class BoxDecoder(OutputDecoder):
     """
 
     in_units = "boxes in pixels"
+    draws = True
     command_options = "--pictures pictures --coco boxes.json"
 
     def __init__(self, facts: OutputFacts, finder: Finder):

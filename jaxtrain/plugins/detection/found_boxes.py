@@ -68,12 +68,6 @@ def boxes_of(
     """
     there = found["classes"][i] >= 0
     boxes = found["boxes"][i][there].astype(np.float64)
-    rows, columns, _ = facts.image_shape
-    height, width = size
-    left, top, right, bottom = 0.0, 0.0, float(width), float(height)
-    if rows == columns and facts.fit is not None:
-        left, top, right, bottom = facts.fit.centre_box(height, width, rows)
-    scale = np.array([(right - left) / columns, (bottom - top) / rows])
-    moved = boxes.reshape(-1, 2, 2) * scale + (left, top)
-    cut = moved.clip(0, (width, height)).reshape(-1, 4)
+    moved = facts.in_file(boxes.reshape(-1, 2, 2), size)
+    cut = moved.clip(0, size[::-1]).reshape(-1, 4)
     return FoundBoxes(cut, found["scores"][i][there], found["classes"][i][there])

@@ -139,6 +139,37 @@ def test_a_resumed_run_is_one_that_never_stopped(trained: Trained):
     assert whole == parts
 
 
+def test_its_predictions_are_drawn_on_the_images(trained: Trained):
+    """Also on a larger image: where the table has the points, there are dots."""
+    trained.done("predict", "--workdir", "run", "--pictures", "drawn", "photos")
+    large = trained.folder / "large" / "photo.png"
+    large.parent.mkdir()
+    Image.fromarray(trained.pixels[0]).resize((72, 72), Image.Resampling.NEAREST).save(
+        large
+    )
+    trained.done("predict", "--workdir", "run", "--pictures", "scaled", "large")
+    points = predicted(trained).reshape(NUM, 2, 3)[..., :2]
+    for number in range(NUM):
+        drawn = np.asarray(Image.open(trained.folder / "drawn" / f"{number}.png.png"))
+        changed = (drawn != trained.pixels[number]).any(-1)
+        assert_dots_at(changed, points[number])
+    # As a file of another size is cut, where the model sees its middle.
+    scaled = np.asarray(Image.open(trained.folder / "scaled" / "photo.png.png"))
+    changed = (scaled != np.asarray(Image.open(large))).any(-1)
+    assert_dots_at(changed, 3 * points[0], within=5.0)
+
+
+def assert_dots_at(
+    changed: np.ndarray, points: np.ndarray, within: float = 2.0
+) -> None:
+    """Check that pixels have changed near each point, and nowhere else."""
+    rows, columns = np.nonzero(changed)
+    places = np.stack([columns + 0.5, rows + 0.5], -1)
+    away = np.linalg.norm(places[:, None] - points, axis=-1)
+    assert away.min(1).max() < within
+    assert away.min(0).max() < within
+
+
 def test_it_is_evaluated_with_an_interval(trained: Trained):
     trained.done("evaluate", "--workdir", "run")
     result = json.loads((trained.folder / "run" / "evaluation.json").read_text())
