@@ -168,10 +168,10 @@ def compiler(
 
     @functools.cache
     def compiled(reducers: tuple[Reducer, ...]) -> Compiled:
-        def program(weights: Weights, data: Any, batches: Batch) -> Any:
+        def eval_step(weights: Weights, data: Any, batches: Batch) -> Any:
             return reduce_batch(reducers, *apply(weights, data, batches))
 
-        return Compiled(program, purpose, fix, out_shardings=everywhere, **options)
+        return Compiled(eval_step, purpose, fix, out_shardings=everywhere, **options)
 
     return compiled
 

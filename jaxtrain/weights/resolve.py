@@ -29,7 +29,7 @@ from jaxtrain.weights.names import OWN
 from jaxtrain.weights.spec import Spec, find
 from jaxtrain.weights.stored import (
     Weights,
-    abstract_weights,
+    abstract_members,
     check_task,
     fit_arrays,
     ours,
@@ -165,7 +165,7 @@ def _weights(about: Description, saved: Checkpoints, step: int) -> Weights:
         fitted = by_path(fit_arrays(about, *eval_weights(state), where))
         return {OWN.name(ours(path)): x for path, x in fitted.items()}
 
-    shapes = shapes_of(abstract_weights(about))
+    shapes = shapes_of(abstract_members(about))
     return Weights(
         where=f"{workdir}, step {step}",
         about=about,

@@ -179,7 +179,7 @@ def check_task(about: Description, where: str) -> None:
 def fit_arrays(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
-    """Return weights of one model with its shapes and dtypes.
+    """Return weights of a model, or of an ensemble, with its shapes and dtypes.
 
     Statistics of several groups of batch norm become their means, as an evaluation
     takes them.
@@ -188,6 +188,18 @@ def fit_arrays(
       UserError: They are of another model, or its task is of a plug-in that is missing.
     """
     check_task(about, where)
+    if about.members == 1:
+        return _fit_one(about, params, model_state, where)
+    each = {
+        i: _fit_one(about, params[i], model_state[i], where)
+        for i in map(str, range(about.members))
+    }
+    return {i: x for i, (x, _) in each.items()}, {i: x for i, (_, x) in each.items()}
+
+
+def _fit_one(
+    about: Description, params: Any, model_state: Any, where: str
+) -> tuple[Any, Any]:
     wanted = abstract_weights(about)
     found, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}

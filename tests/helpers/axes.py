@@ -224,7 +224,7 @@ def copied() -> contextlib.AbstractContextManager[Any]:
         wide = jax.numpy.dtype("float64")
         return Copies(mesh, copied_paths(model), wide, wide)
 
-    return mock.patch.object(setup_of_runs, "_copies", make)
+    return mock.patch.object(setup_of_runs, "copies", make)
 
 
 @contextlib.contextmanager

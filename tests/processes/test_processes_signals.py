@@ -43,7 +43,7 @@ import jax
 from jaxtrain.__main__ import run
 from jaxtrain.checkpoints import store
 from jaxtrain.processes import peers
-from jaxtrain.trainer import evaluations
+from jaxtrain.trainer import trainer
 
 def act():
     {act}
@@ -110,7 +110,7 @@ def steps(run: Path) -> list[int]:
 # that the run goes on, before its first step), or inside of a function.
 STOPS = [
     (signal.SIGTERM, "group", 3),
-    (signal.SIGINT, 1, "evaluations.evaluate"),
+    (signal.SIGINT, 1, "trainer.Trainer.evaluate"),
     (signal.SIGUSR1, 0, "store.Checkpoints.save"),
 ]
 
@@ -152,7 +152,9 @@ def test_whichever_gets_which_signal_both_stop_at_the_same_step(cli: Cli, start_
 @pytest.mark.parametrize("to", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_second_signal_to_one_ends_both_at_once(cli: Cli, start_both, to: int):
     """Though its main thread waits for the other, where Python calls no handlers."""
-    program = PROGRAM.format(act="wait()", place="evaluations.evaluate", index=1 - to)
+    program = PROGRAM.format(
+        act="wait()", place="trainer.Trainer.evaluate", index=1 - to
+    )
     both = start_both("--checkpoint.every-steps", 10, program=STEADY + program)
     wait_for(cli.directory / "there", both)
     wait_for(cli.directory / "run" / "checkpoints" / "10" / COMMITTED, both)

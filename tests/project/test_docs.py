@@ -77,7 +77,10 @@ def test_commands_have_options_and_values_that_there_are(
     """Recipes of the reader's own are taken for the digits."""
     monkeypatch.chdir(ROOT)
     text = page.read_text().replace("\\\n", "")
+    of_packages = re.findall(r'commands=\{"([\w-]+)":', text)  # Not installed here.
     for line, below in re.findall(COMMAND, text, re.MULTILINE):
+        if line.split()[0] in of_packages:
+            continue
         if FORM.search(line) or below.strip().startswith("error:"):
             continue
         words = shlex.split(line.removesuffix(" --help"))

@@ -32,7 +32,7 @@ CONFIG = recipe(
 # In the midst of what the signal comes, and the step that is saved for it.
 PLACES = {
     "save": (Checkpoints, "save", 3),
-    "compilation": (Compiled, "compile", 0),
+    "compilation": (Compiled, "_compile", 0),
 }
 
 

@@ -425,9 +425,9 @@ def test_module_without_a_file_is_refused():
 
 # What makes code of a text, or of a file -> the modules that may.
 MAKES_CODE = {
-    "import_module": {"own", "plugin", "__init__"},
+    "import_module": {"own", "plugin", "__init__", "config.__init__"},
     # And what it has just written itself, to check it.
-    "run_path": {"config.recipe", "export.stablehlo"},
+    "run_path": {"config.user_code", "export.stablehlo"},
 }
 if HAS_PLUGINS:
     # The standard input and output of its own processes.
