@@ -40,7 +40,7 @@ class Reducer:
           total: Sums so far, which are given up; None of the first batch.
           sums: Sums of a batch.
         """
-        return sums if total is None else _add(total, sums)
+        return sums if total is None else add_sums(total, sums)
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Any:
         """Return the value of all examples, on the host.
@@ -54,7 +54,7 @@ class Reducer:
 
 
 @partial(jax.jit, donate_argnums=0)
-def _add(total: Any, sums: Any) -> Any:
+def add_sums(total: Any, sums: Any) -> Any:
     return jax.tree.map(jnp.add, total, sums)
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.weights.description import Description
+from jaxtrain.weights.stored import fit_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +75,7 @@ def make(
     """
     if about.members == 1:
         return make_model(about, params, model_state, origin, where)
-    models = [
-        make_model(about, params.get(n, {}), model_state.get(n, {}), origin, where)
-        for n in _names(about)
-    ]
-    return _ensemble(about, models, origin)
+    return Ensemble(about, *fit_arrays(about, params, model_state, where), origin)
 
 
 def _ensemble(

@@ -191,7 +191,7 @@ def fit_arrays(
     if about.members == 1:
         return _fit_one(about, params, model_state, where)
     each = {
-        i: _fit_one(about, params[i], model_state[i], where)
+        i: _fit_one(about, params.get(i, {}), model_state.get(i, {}), where)
         for i in map(str, range(about.members))
     }
     return {i: x for i, (x, _) in each.items()}, {i: x for i, (_, x) in each.items()}

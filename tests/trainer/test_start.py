@@ -80,9 +80,11 @@ def test_each_program_is_compiled_once(cli: Cli):
     names = ["weights", "begin", "root_key", "train_step", "eval_step"]
     assert first == [f"jit({name})" for name in key + names]
     resumed = last_line(cli.process(*RUN, anew=True, **start))
-    again = ["root_key", "train_step", "eval_step"]
+    # The test split has more than one batch.
+    again = ["root_key", "train_step", "eval_step", "add_sums"]
     assert resumed == [f"jit({name})" for name in again]
-    assert cached() == programs
+    more = {name.partition("-")[0] for name in cached() - programs}
+    assert more == {"jit_add_sums"}
 
 
 @pytest.mark.slow
