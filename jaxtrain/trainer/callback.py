@@ -1,5 +1,6 @@
 """The interface of callbacks: they watch a run, and may ask something of it."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +72,7 @@ class Callback:
         """Give up what is open, whether the run came to its end or failed."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        """Use a run that is finished: `summary` is in its workdir."""
+        """Use a run that is finished: `summary` is in its workdir, its log closed."""
 
 
 class Callbacks(Callback):
@@ -114,8 +115,9 @@ class Callbacks(Callback):
             one.on_stop(run)
 
     def close(self) -> None:
-        for one in self._each:
-            one.close()
+        with contextlib.ExitStack() as stack:  # All, though one fails.
+            for one in self._each:
+                stack.callback(one.close)
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
         for one in self._each:

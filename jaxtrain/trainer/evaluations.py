@@ -1,5 +1,6 @@
 """The evaluations of a run: when they are due, and of which checkpoint."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax
 from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.processes import peers
-from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 from jaxtrain.trainer.callback import Evaluation
 from jaxtrain.trainer.run_state import RunState
@@ -32,7 +33,7 @@ def validate(run: RunState) -> None:
     run.callbacks.on_eval_start(run, "validation")
     run.renew_statistics()
     trainer, progress = run.trainer, run.progress
-    metrics = _pass_over(run, "validation", trainer.task)
+    metrics = _pass_over(run, "validation")
     if metrics is None:
         return
     progress.chosen = trainer.task.choose(metrics)
@@ -54,7 +55,8 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
     if run.signals.requested():
         return None
     step, validation, chosen = _load_best(run)
-    values = _pass_over(run, "test", run.trainer.task.with_chosen(chosen))
+    run.callbacks.on_eval_start(run, "test")
+    values = _pass_over(run, "test", chosen)
     if values is None:
         return None
     evaluation = Evaluation("test", step, values)
@@ -101,7 +103,9 @@ def _choose(run: RunState) -> int:
     return peers.gather(step)[0]
 
 
-def _pass_over(run: RunState, split: str, task: Task) -> Values | None:
+def _pass_over(
+    run: RunState, split: str, chosen: Mapping[str, Any] | None = None
+) -> Values | None:
     def should_stop() -> bool:
         run.watchdog.beat()
         return run.signals.requested()
@@ -113,7 +117,7 @@ def _pass_over(run: RunState, split: str, task: Task) -> Values | None:
     )
     with clock.charging("evaluation"), showing:
         values = trainer.evaluate(
-            run.state, split, task=task, renew=False, should_stop=should_stop
+            run.state, split, chosen=chosen, renew=False, should_stop=should_stop
         )
         run.tell_unreadable()
         peers.gather(None)

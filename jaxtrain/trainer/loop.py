@@ -18,11 +18,11 @@ def take_steps(run: RunState) -> None:
     """
     trainer, callbacks, clock, saves = run.trainer, run.callbacks, run.clock, Saves(run)
     with (
-        contextlib.closing(callbacks),
         contextlib.closing(trainer.batches(run.step)) as batches,
         clock.charging("step"),
     ):
-        callbacks.on_start(run)
+        with clock.charging("other"):
+            callbacks.on_start(run)
         if run.step:
             run.log.write("event", run.step, event="resumed")
         while True:
@@ -31,6 +31,7 @@ def take_steps(run: RunState) -> None:
                 saves.amend()
             if saves.due():
                 saves.save()
+            run.save_asked = False
             if run.ended():
                 break
             with clock.charging("data_wait"):
@@ -44,7 +45,9 @@ def take_steps(run: RunState) -> None:
             run.keep_near()
             run.watchdog.beat()
             saves.look()
-        callbacks.on_stop(run)
+        run.settle()
+        with clock.charging("other"):
+            callbacks.on_stop(run)
     saves.finish()
     # The others have waited for the last save, too, and reported theirs before.
     run.tell_unreadable()

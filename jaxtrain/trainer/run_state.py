@@ -86,13 +86,16 @@ class RunState:
             self.end_reason = reason
 
     def request_save(self) -> None:
-        """Save this step; of several processes, each must ask for it."""
+        """Save this step; of several processes, each must ask for it.
+
+        The first weights of a run, before its first step, are not saved.
+        """
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
         """Have the next steps multiply the learning rate of the schedule by a factor.
 
-        It lies in the state, and so goes on with a run that is resumed.
+        It goes on with a run that is resumed. Of several processes, each must set it.
 
         Raises:
           UserError: The steps of this run read no factor.
@@ -105,6 +108,7 @@ class RunState:
         old = self.state.extras[PLATEAU]["factor"]
         new = jax.device_put(np.float32(factor), old.sharding)
         self.state = with_extra(self.state, PLATEAU, {"factor": new})
+        self.progress.callbacks.setdefault(PLATEAU, {})["factor"] = float(factor)
 
     @property
     def complete(self) -> bool:
@@ -120,7 +124,7 @@ class RunState:
 
     def advance(self, batch: StepBatch, state: TrainState, metrics: Metrics) -> None:
         """Take the result of a call that was sent to the devices."""
-        self.state, self.step, self.save_asked = state, batch.stop, False
+        self.state, self.step = state, batch.stop
         self.signals.grace.step = self.step
         self.calls.add(batch.start, metrics)
 

@@ -90,7 +90,10 @@ class Saves:
         best otherwise.
         """
         run, progress = self._run, self._run.progress
-        if not (self.done() and self._evaluated() and jax.process_index() == 0):
+        if not (self.done() and self._evaluated()):
+            return
+        run.callbacks.on_save(run)
+        if jax.process_index() != 0:
             return
         changes = {"metrics": self._metrics(), "progress": asdict(progress)}
         try:

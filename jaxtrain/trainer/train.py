@@ -87,9 +87,12 @@ def train(
             return finished
         show_table("jaxtrain", {**describe(trainer, workdir), **rows})
         folder = workdir / workdir_lib.CHECKPOINTS
-        with contextlib.closing(
-            Checkpoints(folder, config.checkpoint, trainer.best, run=run_id)
-        ) as saved:
+        with contextlib.ExitStack() as ending:
+            saved = ending.enter_context(
+                contextlib.closing(
+                    Checkpoints(folder, config.checkpoint, trainer.best, run=run_id)
+                )
+            )
             saved.check_run()
             rewound = None
             if resume_step is not None:
@@ -99,6 +102,7 @@ def train(
             run, begun, news = _begin(
                 trainer, workdir, saved, callbacks, signals, clock
             )
+            ending.enter_context(contextlib.closing(run.callbacks))
             with contextlib.closing(run.log), run.watchdog:
                 run.log.show_earlier()
                 for event in (rewound, begun):
@@ -266,7 +270,7 @@ def _finish(run: RunState) -> dict[str, Any]:
     Raises:
       Interrupted: A signal came.
     """
-    signals = run.signals
+    signals, saved = run.signals, run.step > 0
     if not run.complete and not signals.requested():
         reason = run.end_reason
         event = "stopped, as asked" if reason is None else f"stopped: {reason}"
@@ -277,8 +281,9 @@ def _finish(run: RunState) -> dict[str, Any]:
     if found is None:
         assert signals.signum is not None
         event = f"stopped by {signal.Signals(signals.signum).name}"
-        run.log.record("event", run.step, event=event, saved=True)
-        message = f"step {run.step} is saved; the same command goes on"
+        run.log.record("event", run.step, event=event, saved=saved)
+        message = f"step {run.step} is saved" if saved else "no step was taken"
+        message += "; the same command goes on"
         raise Interrupted(signals.signum, message)
     run.clock.update(run.progress)
     summary = summarize(run, *found, skipped_steps)

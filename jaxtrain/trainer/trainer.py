@@ -21,7 +21,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import sharding
-from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.base import Values
 from jaxtrain.trainer.features import with_features
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
@@ -174,15 +174,15 @@ class Trainer(Setup):
         Raises:
           UserError: An array is missing.
         """
-        numbers = {"index": np.arange(len(batch["image"]))}
-        arrays = {**numbers, **batch}
-        for name in ("target", *train_numbers(self.config.data)):
+        size = self.timetable.batch_size
+        rows = sharding.local_rows(self.mesh, size)
+        arrays = {"index": np.arange(size)[rows], **batch}
+        for name in ("image", "target", *train_numbers(self.config.data)):
             if name not in arrays:
                 raise UserError(f"a batch of this config needs {name!r}")
         arrays = jax.tree.map(lambda x: np.asarray(x)[None], arrays)
         for name in train_numbers(self.config.data):
             arrays[name] = arrays[name].astype(np.int32)
-        size = self.timetable.batch_size
         return StepBatch(step, 1, sharding.put_batch(self.mesh, arrays, size), {})
 
     def prepare(self, batch: StepBatch) -> Batch:
@@ -231,7 +231,7 @@ class Trainer(Setup):
         state: TrainState,
         split: str = "validation",
         *,
-        task: Task | None = None,
+        chosen: Mapping[str, Any] | None = None,
         renew: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Values | None:
@@ -240,7 +240,8 @@ class Trainer(Setup):
         Args:
           state: State whose weights are evaluated: their average, if it has one.
           split: `validation` or `test`.
-          task: Task whose metrics are computed. Defaults to that of the run.
+          chosen: Values that validation has chosen, such as thresholds, for metrics of
+            the test split. Defaults to none.
           renew: Whether to compute batch-norm statistics of averaged weights anew, as
             `renewed` does, before.
           should_stop: Asked between batches; True ends the evaluation.
@@ -251,6 +252,9 @@ class Trainer(Setup):
         Raises:
           UserError: There is no such split.
         """
+        if split not in ("validation", "test"):
+            raise UserError(f"split = {split!r}: expected validation or test")
+        task = self.task if chosen is None else self.task.with_chosen(chosen)
         if renew:
             state = self.renewed(state, int(state.step))
         view = ModelView(
@@ -258,7 +262,7 @@ class Trainer(Setup):
             mesh=self.mesh,
             program=lambda reducers: self.programs.eval,
         )
-        reducers, dataset = [TaskMetrics(task or self.task)], self.dataset(split)
+        reducers, dataset = [TaskMetrics(task)], self.dataset(split)
         found = evaluate(
             view, dataset, reducers, self.config.data, should_stop=should_stop
         )

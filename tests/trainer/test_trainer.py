@@ -114,7 +114,7 @@ def test_an_evaluation_takes_ones_own_weights(trainer: Any):
     found = trainer.evaluate(nothing, "test")
     assert found["loss"] == pytest.approx(np.log(10), rel=1e-6)
     assert found["num_examples"] == len(trainer.dataset("test").source)
-    with pytest.raises(UserError, match="split = 'dev': the data have train, "):
+    with pytest.raises(UserError, match="split = 'dev': expected validation or test"):
         trainer.evaluate(state, "dev")
 
 
@@ -134,7 +134,17 @@ class Watch(Callback):
             run.request_save()
 
     def on_metrics(self, run: Any, call: Any) -> None:
+        assert "closed" not in self.seen
         self.seen.append(f"step {call.stop}")
+
+    def on_stop(self, run: Any) -> None:
+        self.seen.append("stop")
+
+    def close(self) -> None:
+        self.seen.append("closed")
+
+    def on_eval_start(self, run: Any, split: str) -> None:
+        self.seen.append(f"{split} begins")
 
     def on_eval(self, run: Any, evaluation: Evaluation) -> None:
         self.seen.append(f"{evaluation.split} at {evaluation.step}")
@@ -155,15 +165,17 @@ def test_a_callback_watches_and_asks(config: Config, tmp_path: Path):
     assert jaxtrain.train(config, workdir, callbacks=[first]) == {"step": 4}
     assert committed_steps(workdir / "checkpoints") == [3, 4]
     steps = [f"step {step}" for step in range(1, 5)]
-    assert first.seen == ["start at 0", *steps, "validation at 4"]
+    validation = ["validation begins", "validation at 4"]
+    assert first.seen == ["start at 0", *steps, *validation, "stop", "closed"]
     events = [line["event"] for line in read_lines(workdir, "event")]
     assert events[-1] == "stopped: seen enough"
 
     jaxtrain.train(config, workdir, callbacks=[second])
     best = read_summary(workdir)["model"]["step"]
     steps = [f"step {step}" for step in range(5, 9)]
-    ended = [f"test at {best}", "end, after 2 starts"]
-    assert second.seen == ["start at 4", *steps, "validation at 8", *ended]
+    validation = ["validation begins", "validation at 8", "stop"]
+    ended = ["test begins", f"test at {best}", "end, after 2 starts", "closed"]
+    assert second.seen == ["start at 4", *steps, *validation, *ended]
 
 
 @pytest.mark.slow
@@ -171,7 +183,9 @@ def test_a_callback_sets_the_rate_where_the_schedule_has_a_factor(
     config: Config, tmp_path: Path
 ):
     plateau = replace(config, "optimizer.schedule", "plateau")
-    jaxtrain.train(plateau, tmp_path / "run", callbacks=[Watch(factor=0.25)])
+    stopped = replace(plateau, "train.stop_after_steps", 6)
+    jaxtrain.train(stopped, tmp_path / "run", callbacks=[Watch(factor=0.25)])
+    jaxtrain.train(plateau, tmp_path / "run")  # It goes on with the factor.
     lines = read_lines(tmp_path / "run", "train")
     rates = [line["learning_rate"] for line in lines]
     np.testing.assert_allclose(rates, [0.1] * 4 + [0.025] * 4, rtol=1e-6)

@@ -19,7 +19,7 @@ from jaxtrain.plugins.sweep.space import Overrides, apply
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run_lib
-from jaxtrain.trainer.callback import Callback, Evaluation
+from jaxtrain.trainer.callback import Callback, Evaluation, make_callbacks
 from jaxtrain.trainer.run_state import RunState
 
 
@@ -91,7 +91,10 @@ def carry_out(
         with own.no_exit():
             changed = apply(config, overrides)
             summary = run_lib.train(
-                changed, workdir, callbacks=[reporter], signals=signals
+                changed,
+                workdir,
+                callbacks=[make_callbacks(changed), reporter],
+                signals=signals,
             )
     except (UserError, BadNumbersError) as error:
         raise TrialFailed(str(error)) from None
