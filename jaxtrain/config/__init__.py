@@ -37,38 +37,25 @@ if TYPE_CHECKING:
     from jaxtrain.config.sound import SoundConfig
     from jaxtrain.config.train import TrainConfig
 
-# Module -> the names that it has, imported when one is asked for: a section alone reads
-# neither the others nor the plug-ins.
+# Name -> its module, imported when the name is asked for: a section alone reads neither
+# the others nor the plug-ins. All other names are of `fields`.
 _MODULES = {
-    "augment": ["AugmentConfig"],
-    "base": ["MAX_COUNT", "MAX_SECONDS"],
-    "checkpoint": ["CheckpointConfig"],
-    "data": ["DataConfig"],
-    "fields": [
-        "MAY_CHANGE_ON_RESUME",
-        "allow_own",
-        "changed_paths",
-        "check_own",
-        "differences",
-        "from_json",
-        "get",
-        "own_parts",
-        "own_references",
-        "paths",
-        "read_config",
-        "replace",
-        "shared_paths",
-        "to_json",
-    ],
-    "log": ["LoggingConfig"],
-    "model": ["ModelConfig"],
-    "optimizer": ["OptimizerConfig"],
-    "parallel": ["MESH_AXES", "ParallelConfig", "Preset"],
-    "root": ["ONE_OF", "Config"],
-    "sound": ["SoundConfig"],
-    "train": ["TrainConfig"],
+    "AugmentConfig": "augment",
+    "CheckpointConfig": "checkpoint",
+    "Config": "root",
+    "DataConfig": "data",
+    "LoggingConfig": "log",
+    "MAX_COUNT": "base",
+    "MAX_SECONDS": "base",
+    "MESH_AXES": "parallel",
+    "ModelConfig": "model",
+    "ONE_OF": "root",
+    "OptimizerConfig": "optimizer",
+    "ParallelConfig": "parallel",
+    "Preset": "parallel",
+    "SoundConfig": "sound",
+    "TrainConfig": "train",
 }
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "MAX_COUNT",
@@ -104,8 +91,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'fields')}")
     value = globals()[name] = getattr(module, name)
     return value
