@@ -124,7 +124,7 @@ def evaluate(
 
 
 def _known(kept: Any, known: Any) -> tuple[Any, Any]:
-    """Return what is kept of a batch, and its numbers, on the host, without padding."""
+    """Return the kept arrays of a batch, and its numbers, on the host, unpadded."""
     if not known:
         return kept, np.zeros(0, np.int32)
     kept, known = jax.device_get((kept, known))

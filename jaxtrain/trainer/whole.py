@@ -23,52 +23,11 @@ from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step
 
-# What the programs are for that make the first state, and what takes less memory.
+# Purpose of the programs that make the first state, and what takes less memory.
 FIRST_STATE = (
     "the first state of the run",
     "set parallel.fsdp or a smaller model",
 )
-
-
-def _whole(
-    setup: Setup,
-    augmenting: Sequence[Preprocess],
-    plain: Preprocess,
-    normalization: Normalization,
-) -> Four:
-    states, create, config = setup.state_formats, setup.create, setup.config
-    weights = (states.params, states.model_state)
-    train = tuple(
-        compiled_step(
-            setup,
-            make_train_step(
-                setup.task,
-                setup.graphdef,
-                phase,
-                preprocess,
-                setup.layout,
-                mixes=config.data.augment.mixes,
-                method=setup.method,
-                normalization=normalization,
-            ),
-        )
-        for phase, preprocess in zip(setup.phases, augmenting, strict=True)
-    )
-    apply = make_apply(
-        setup.task,
-        setup.graphdef,
-        plain,
-        setup.layout,
-        view_of(config),
-        setup.splits.input_shape[:2],
-    )
-    compiled = compiler(apply, setup.mesh, *EVALUATION)
-    return (
-        Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
-        Compiled(create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0),
-        train,
-        compiled((TaskMetrics(setup.task),)),
-    )
 
 
 @dataclass(frozen=True)
@@ -108,4 +67,38 @@ class Whole(Execution):
         plain: Preprocess,
         normalization: Normalization,
     ) -> Four:
-        return _whole(setup, augmenting, plain, normalization)
+        states, create, config = setup.state_formats, setup.create, setup.config
+        weights = (states.params, states.model_state)
+        train = tuple(
+            compiled_step(
+                setup,
+                make_train_step(
+                    setup.task,
+                    setup.graphdef,
+                    phase,
+                    preprocess,
+                    setup.layout,
+                    mixes=config.data.augment.mixes,
+                    method=setup.method,
+                    normalization=normalization,
+                ),
+            )
+            for phase, preprocess in zip(setup.phases, augmenting, strict=True)
+        )
+        apply = make_apply(
+            setup.task,
+            setup.graphdef,
+            plain,
+            setup.layout,
+            view_of(config),
+            setup.splits.input_shape[:2],
+        )
+        compiled = compiler(apply, setup.mesh, *EVALUATION)
+        return (
+            Compiled(create.weights, *FIRST_STATE, out_shardings=weights),
+            Compiled(
+                create.begin, *FIRST_STATE, out_shardings=states, donate_argnums=0
+            ),
+            train,
+            compiled((TaskMetrics(setup.task),)),
+        )

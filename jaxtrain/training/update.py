@@ -118,7 +118,7 @@ def optimize(
 
 
 def checked(phase: Phase, params: Any, model_state: Any) -> Any:
-    """Return what of a new state may not be finite though the gradients are."""
+    """Select the arrays of a new state that may not be finite though gradients are."""
     params, model_state = (phase.frozen.part(t)[0] for t in (params, model_state))
     others = {
         path: x
