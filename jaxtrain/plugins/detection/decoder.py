@@ -110,7 +110,7 @@ class BoxDecoder(OutputDecoder):
         self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
     ) -> Prediction:
         seen = self.facts.image_shape[:2] if size is None else size
-        found = boxes_of(decoded, i, self.facts, seen)
+        found = boxes_of(decoded, i, self.facts, size)
         return BoxPrediction(self.finder.names, found, seen)
 
     def answer_parts(self) -> AnswerParts:

@@ -56,18 +56,25 @@ class FoundBoxes(NamedTuple):
 
 
 def boxes_of(
-    found: Mapping[str, np.ndarray], i: int, facts: OutputFacts, size: tuple[int, int]
+    found: Mapping[str, np.ndarray],
+    i: int,
+    facts: OutputFacts,
+    size: tuple[int, int] | None,
 ) -> FoundBoxes:
-    """Return the boxes of one image, in its own pixels.
+    """Return the boxes of one image, in pixels of its file.
 
     Args:
       found: What `Finder.of` returned for several images.
       i: Which of them.
       facts: Facts of the run: how the image got the size that the model takes.
-      size: Height and width of the image.
+      size: Height and width of the image in its file; None: boxes stay in pixels of the
+        image that the model sees.
     """
     there = found["classes"][i] >= 0
-    boxes = found["boxes"][i][there].astype(np.float64)
-    moved = facts.in_file(boxes.reshape(-1, 2, 2), size)
-    cut = moved.clip(0, size[::-1]).reshape(-1, 4)
+    points = found["boxes"][i][there].astype(np.float64).reshape(-1, 2, 2)
+    if size is None:
+        size = facts.image_shape[:2]
+    else:
+        points = facts.in_file(points, size)
+    cut = points.clip(0, size[::-1]).reshape(-1, 4)
     return FoundBoxes(cut, found["scores"][i][there], found["classes"][i][there])

@@ -16,7 +16,7 @@ from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
 from jaxtrain.plugins.detection.decoder import BoxDecoder
-from jaxtrain.plugins.detection.found_boxes import SHOWN_SCORE, Finder
+from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.detection.options import DetectionOptions
 from jaxtrain.tasks.base import Advice, Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
@@ -154,21 +154,6 @@ class Detection(Task):
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         true = np.asarray(target["classes"]) >= 0
         return outlines(image, np.asarray(target["boxes"])[true])
-
-    def draw_example(
-        self, image: np.ndarray, target: Any, outputs: Any
-    ) -> Mapping[str, np.ndarray | str]:
-        found = jax.device_get(
-            self._finder.of(jax.tree.map(lambda x: jnp.asarray(x)[None], outputs))
-        )
-        sure = found["scores"][0] >= SHOWN_SCORE
-        kinds = found["classes"][0][sure]
-        return {
-            "true": self.draw_target(image, target),
-            "found": outlines(image, found["boxes"][0][sure]),
-            "boxes": self._named(np.asarray(target["classes"])),
-            "found boxes": self._named(kinds),
-        }
 
     def _losses(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         places = _places_of(self._options, outputs)

@@ -28,6 +28,8 @@ from jaxtrain.plugins.report.sample import (
     find_worst,
     predict_some,
 )
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.decoder import Prediction
 from jaxtrain.trainer.setup import Setup, build_setup
 
 # Training images that are shown.
@@ -166,12 +168,16 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
-    """Draw examples as their task does; of many parts or long texts, the first."""
+    """Draw examples as their decoder or task does; of many parts, the first."""
     names = example_names(setup.splits.named()[found.sample.split], found.index)
     task, drawn = setup.task.with_chosen(found.chosen), []
     for n, image in enumerate(found.image):
-        own = jax.tree.map(lambda x, n=n: x[n], (found.target, found.outputs))
-        parts = list(task.draw_example(image, *own).items())[:MAX_PARTS]
+        if found.drawable:
+            shown = _drawn(task, image, *found.drawable[n])
+        else:
+            own = jax.tree.map(lambda x, n=n: x[n], (found.target, found.outputs))
+            shown = task.draw_example(image, *own)
+        parts = list(shown.items())[:MAX_PARTS]
         drawn.append(
             DrawnExample(
                 picture=to_address(image, LARGE_SIDE),
@@ -183,6 +189,18 @@ def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
             )
         )
     return drawn
+
+
+def _drawn(
+    task: Task, image: np.ndarray, target: Any, predicted: Prediction
+) -> dict[str, np.ndarray | str]:
+    """Return an image with its target, and with its prediction, and the label."""
+    label = task.label(target)
+    pictures = {
+        "true": task.draw_target(image, target),
+        "predicted": predicted.draw(image),
+    }
+    return {**pictures, "target": label} if label else {**pictures}
 
 
 def _address(picture: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
+from jaxtrain.tasks.decoder import Prediction
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.eval_step import prepare_plain
@@ -70,6 +71,7 @@ class WorstExamples:
       target: What the task makes of their stored targets, any tree.
       outputs: Outputs of the model, any tree.
       chosen: What validation chose for the model (`Task.choose`).
+      drawable: Stored target and prediction of each, of a decoder that draws; else ().
     """
 
     sample: Sample
@@ -79,6 +81,7 @@ class WorstExamples:
     target: Any
     outputs: Any
     chosen: Mapping[str, Any]
+    drawable: Sequence[tuple[Any, Prediction]]
 
 
 def predict_some(
@@ -123,14 +126,15 @@ def find_worst(
       CheckpointError: The checkpoint is damaged.
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)
-    about, task = model.description, setup.task
+    about, task, decoder = model.description, setup.task, model.decoder
 
     def losses(outputs: Any, batch: Batch) -> Any:
         target = task.target(batch)
         return task.checked_loss(outputs, target, training=False)
 
     def seen(outputs: Any, batch: Batch) -> Any:
-        return batch["image"], task.target(batch), outputs
+        own = (batch["target"], decoder.decode(outputs)) if decoder.draws else ()
+        return batch["image"], task.target(batch), outputs, own
 
     size = min(model.in_windows(BATCH), len(source))
     found = over_sample(setup, model, source, limits, losses, size)
@@ -140,7 +144,11 @@ def find_worst(
     # Whole batches of outputs may be large: those of a few examples are made again.
     worst = index[order]
     again = over_examples(setup, model, source, worst, seen, size)
-    image, target, outputs = again.values
+    image, target, outputs, own = again.values
+    drawable = []
+    for i in range(len(worst)) if decoder.draws else ():
+        stored = jax.tree.map(lambda x, i=i: x[i], own[0])
+        drawable.append((stored, decoder.prediction(own[1], i)))
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
     return WorstExamples(
         sample=sample,
@@ -150,6 +158,7 @@ def find_worst(
         target=target,
         outputs=outputs,
         chosen=about.chosen,
+        drawable=drawable,
     )
 
 

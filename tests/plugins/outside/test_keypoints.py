@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from jaxtrain.tasks.pictures import COLOURS
 from tests.helpers.forked import ROOT
 from tests.helpers.processes import free_port
 from tests.helpers.recipes import recipe, write_recipe
@@ -109,10 +110,16 @@ def true_points() -> np.ndarray:
 
 
 def predicted(trained: Trained) -> np.ndarray:
-    """Return the rows of a table of predictions, (NUM, 6)."""
-    table = trained.folder / "points.csv"
+    """Return the rows of a table of predictions, (NUM, 6); pictures are beside it."""
+    return predict(trained, "photos")
+
+
+def predict(trained: Trained, images: str) -> np.ndarray:
+    """Write `IMAGES.csv` and the folder `IMAGES-drawn` once; return the rows."""
+    table = trained.folder / f"{images}.csv"
     if not table.exists():
-        trained.done("predict", "--workdir", "run", "--out", str(table), "photos")
+        words = "--out", str(table), "--pictures", f"{images}-drawn"
+        trained.done("predict", "--workdir", "run", *words, images)
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["filename", *COLUMNS, "error"]
@@ -221,6 +228,32 @@ def test_a_server_answers_with_the_points(trained: Trained):
     assert np.abs(near).max() < 1
     row = predicted(trained)[0]
     np.testing.assert_allclose([*found["values"].values()], row, rtol=1e-5)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_pictures_have_dots_at_the_points(trained: Trained, times: int):
+    """Also on images of another size than that which the model sees."""
+    images = {1: "photos", 3: "large"}[times]
+    (trained.folder / images).mkdir(exist_ok=True)
+    pixels = trained.pixels.repeat(times, 1).repeat(times, 2)
+    for i, image in enumerate(pixels if times > 1 else ()):
+        Image.fromarray(image).save(trained.folder / images / f"{i}.png")
+    points = predict(trained, images).reshape(NUM, 2, 3)[..., :2]
+    if times > 1:
+        # The middle of an image that is made smaller: 7 of 8 pixels of its sides.
+        points = (points / 24 * 7 / 8 + 1 / 16) * 24 * times
+    assert np.median(np.linalg.norm(points - times * true_points(), axis=-1)) < times
+    for i, image in enumerate(pixels):
+        file = trained.folder / f"{images}-drawn" / f"{i}.png.png"
+        drawn = np.asarray(Image.open(file))
+        near = np.zeros(image.shape[:2], bool)
+        for number, (x, y) in enumerate(points[i]):
+            column, row = int(x), int(y)
+            near[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3] = True
+            coloured = image[row, column] // 2 + COLOURS // 2
+            # Of dots on one another the last is on top.
+            assert any((drawn[row, column] == x).all() for x in coloured[number:2])
+        np.testing.assert_array_equal(drawn[~near], image[~near])
 
 
 def test_the_report_draws_the_points(trained: Trained):
