@@ -166,6 +166,7 @@ def _check_out(arguments: EvaluateArguments) -> Path:
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     """Return the rows of an evaluation that a person wants to see."""
     from jaxtrain.data.hold_out import describe_absent
+    from jaxtrain.tasks.metrics import lowest_class
 
     names, metrics = result["class_names"], result["metrics"]
     data, intervals = result["data"], result["intervals"]["metrics"]
@@ -181,11 +182,12 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     for name, value in metrics.items():
         if isinstance(value, float):
             rows[name] = with_interval(value, intervals.get(name))
-    for told, (name, i) in task.highlights(metrics).items():
-        if names:
-            pairs = intervals.get(name)
-            value = with_interval(metrics[name][i], pairs and pairs[i])
-            rows[told] = f"{value}  {names[i]}"
+    name, told = task.lowest
+    lowest = lowest_class(metrics, name)
+    if names and lowest is not None:
+        pairs = intervals.get(name)
+        value = with_interval(metrics[name][lowest], pairs and pairs[lowest])
+        rows[told] = f"{value}  {names[lowest]}"
     rows |= _describe_calibration(result)
     for key, part in PARTS.items():
         if found := result.get(key):

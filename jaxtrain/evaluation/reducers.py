@@ -13,6 +13,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.evaluation.finite import NOT_FINITE, finite_rows
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tasks.evaluation_sums import kept_of, sums_of
 
 
 class Reducer:
@@ -70,8 +71,8 @@ class TaskMetrics(Reducer):
 
     def update(self, outputs: Any, batch: Batch) -> tuple[Sums, dict[str, Any]]:
         target = batch["target"]
-        sums = self.task.sums(outputs, target, batch["mask"])
-        return sums, self.task.kept(outputs, target)
+        sums = sums_of(self.task, outputs, target, batch["mask"])
+        return sums, kept_of(self.task, outputs, target)
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
         return self.task.values(jax.device_get(sums), kept)

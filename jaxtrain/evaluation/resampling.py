@@ -22,6 +22,7 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.tasks.base import Sums, Task, Values
+from jaxtrain.tasks.evaluation_sums import kept_of, sums_of
 from jaxtrain.tasks.metrics import found_names
 
 NUM_RESAMPLES = 1000
@@ -54,9 +55,9 @@ class Intervals(Reducer):
         resampled = resampled_sums(self.task, outputs, target, mask, counts)
         names = found_names(self.task.all_metrics())
         wanted = {names[n] for n, m in self.task.all_metrics().items() if m.resampled}
-        kept = self.task.kept(outputs, target)
+        kept = kept_of(self.task, outputs, target)
         # The sums of the batch are there for their dtypes.
-        sums = self.task.sums(outputs, target, mask)
+        sums = sums_of(self.task, outputs, target, mask)
         return (sums, resampled), {n: x for n, x in kept.items() if n in wanted}
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
@@ -102,7 +103,7 @@ def resampled_sums(
 
     def one(output: Any, target: Any, mask: jax.Array) -> Sums:
         row = jax.tree.map(lambda x: x[None], (output, target, mask))
-        return _with_intervals(task, task.sums(*row))
+        return _with_intervals(task, sums_of(task, *row))
 
     def add(summands: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(summands.dtype, jnp.float32)

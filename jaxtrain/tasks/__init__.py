@@ -57,8 +57,12 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
       facts: What the data set says of itself (`Store.facts`).
       groups: Groups of the training examples (`Store.strata`).
     """
-    suited = (name for name, row in TASKS.items() if row.suits(facts, groups))
-    return next(suited, None)
+    from jaxtrain.tasks.proposals import Proposable
+
+    for name, row in TASKS.items():
+        if isinstance(row, Proposable) and row.suits(facts, groups):
+            return name
+    return None
 
 
 def title(metric: str) -> str:

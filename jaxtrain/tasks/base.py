@@ -24,15 +24,13 @@ from jaxtrain.tasks.array_decoder import RowDecoder
 from jaxtrain.tasks.auxiliary_loss import auxiliary_losses
 from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
-from jaxtrain.tasks.metrics import Goal, Metric, first_names, goal_of, values_of
+from jaxtrain.tasks.metrics import Goal, Metric, goal_of, values_of
 from jaxtrain.tasks.outputs import in_numbers, is_shape
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
 Forward = Callable[..., tuple[Any, Any]]
 Values = dict[str, Any]
-# Section of the config -> its fields -> value, and why it is what it is.
-Advice = dict[str, dict[str, tuple[Any, str]]]
 
 
 class Required(NamedTuple):
@@ -98,6 +96,7 @@ class Task:
         calibration, averaged views and the check of labels ask for.
       best_metric: Main metric, which makes a checkpoint the best, unless the config
         names another, and which attacks and corruptions are judged by.
+      lowest: Metric of the classes whose lowest an evaluation shows, and its title.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
         loss.
@@ -124,6 +123,7 @@ class Task:
     finds_boxes: ClassVar[bool] = False
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
+    lowest: ClassVar[tuple[str, str]] = "recall", "lowest recall"
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -222,6 +222,15 @@ class Task:
         """
         raise NotImplementedError
 
+    def labelled(self, target: Any) -> jax.Array | None:
+        """Return which examples an evaluation counts, bool (B,); None: all.
+
+        Args:
+          target: What `target` returned.
+        """
+        del target
+        return None
+
     def objective(
         self, forward: Forward, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
@@ -292,27 +301,6 @@ class Task:
         """Return all metrics that tasks of this class may have, to show records of."""
         return {}
 
-    @classmethod
-    def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
-        """Whether to propose this task for a data set.
-
-        Args:
-          facts: What the data set says of itself (`Store.facts`).
-          groups: Groups of the training examples (`Store.strata`).
-        """
-        del facts, groups
-        return False
-
-    @classmethod
-    def advice(cls, class_counts: np.ndarray) -> Advice:
-        """Return what a recipe for a data set that nobody has trained on yet sets.
-
-        Args:
-          class_counts: Training examples of each class, or label, that has any, (C,).
-        """
-        del class_counts
-        return {}
-
     @staticmethod
     def probabilities(outputs: jax.Array) -> jax.Array:
         """Return the probability of each class, (B, classes), of outputs that name any.
@@ -330,29 +318,6 @@ class Task:
         if facts.class_names is None:
             return RowDecoder(facts)
         return ClassDecoder(facts, cls.probabilities)
-
-    def nearest(self, embedding: np.ndarray) -> np.ndarray:
-        """Return the nearest neighbours among examples, of a task that `embeds`.
-
-        Args:
-          embedding: features of each example, (N, size).
-
-        Returns:
-          Numbers of other examples, the nearest first, (N, K); K is at most N - 1.
-        """
-        raise NotImplementedError
-
-    @staticmethod
-    def highlights(values: Values) -> dict[str, tuple[str, int]]:
-        """Return which values of the classes an evaluation shows: metric and class.
-
-        By default, by its title, the class that is recognised worst.
-        """
-        recall = values.get("recall")
-        # None: the class has no examples. One that is never recognised has 0.
-        known = enumerate(recall if isinstance(recall, list) else [])
-        rated = [(value, i) for i, value in known if value is not None]
-        return {"lowest recall": ("recall", min(rated)[1])} if rated else {}
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         """Return an image with its target on it, for a preview of the data.
@@ -386,11 +351,6 @@ class Task:
           Pictures, uint8 (H, W, C), and texts, of which a page has the beginning.
         """
         return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
-
-    def pictures(self, values: Values) -> dict[str, np.ndarray]:
-        """Return pictures of an evaluation, uint8 (H, W, 3), by name."""
-        del values
-        return {}
 
     # What follows is the same for every task.
 
@@ -461,35 +421,6 @@ class Task:
         loss = partial(self.checked_loss, target=target, training=True)
         added = auxiliary_losses(outputs, loss, jnp.zeros_like(losses))
         return losses + added, {**metrics, "auxiliary_loss": added.mean()}
-
-    def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Sums:
-        """Sum the loss and the metrics over the examples of a batch.
-
-        Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
-          target: what `target` returned.
-          mask: (B,) of 0 and 1; 0 marks padding.
-        """
-        mask = mask.astype(jnp.int32)
-        loss = self.checked_loss(outputs, target, training=False)
-        adds = first_names(self.all_metrics(), "add")
-        return {
-            "loss": jnp.sum(jnp.where(mask > 0, loss, 0.0)),
-            **{name: add(outputs, target, mask) for add, name in adds.items()},
-            "num_examples": jnp.sum(mask, dtype=jnp.int32),
-        }
-
-    def kept(self, outputs: Any, target: Any) -> dict[str, Any]:
-        """Return what metrics keep of each example of a batch, (B, ...) each.
-
-        It is named as what is summed: after the first metric that it is for.
-
-        Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
-          target: What `target` returned.
-        """
-        keeps = first_names(self.all_metrics(), "keep")
-        return {name: keep(outputs, target) for keep, name in keeps.items()}
 
     def values(
         self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})

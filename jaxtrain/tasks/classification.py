@@ -16,12 +16,13 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import losses
 from jaxtrain.tasks.balance import class_weights, log_shares
-from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
+from jaxtrain.tasks.proposals import Advice
 
 # Of more classes than this no confusion matrix is counted: nobody could read it.
 MAX_MATRIX_CLASSES = 100
@@ -183,8 +184,8 @@ class Classification(Task):
             return loss * _shared(target, lambda label: weights[label])
         return loss * weights[target]
 
-    def sums(self, outputs: Any, target: jax.Array, mask: jax.Array) -> Any:
-        return super().sums(outputs, target, jnp.where(_is_known(target), mask, 0))
+    def labelled(self, target: jax.Array) -> jax.Array:
+        return _is_known(target)
 
     def train_metrics(
         self, outputs: jax.Array, target: jax.Array | MixedLabels

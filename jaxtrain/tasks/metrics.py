@@ -85,6 +85,15 @@ def scalars(values: dict[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in values.items() if not isinstance(v, list | dict)}
 
 
+def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
+    """Return the class with the lowest value of a metric; None: no class has any."""
+    found = values.get(metric)
+    # None: the class has no examples. One that is never recognised has 0.
+    known = enumerate(found if isinstance(found, list) else [])
+    rated = [(value, i) for i, value in known if value is not None]
+    return min(rated)[1] if rated else None
+
+
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:

@@ -12,13 +12,14 @@ from jaxtrain.config.multilabel import MultilabelOptions
 from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
-from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.class_decoder import LabelDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.mean_outputs import mean_sigmoid
 from jaxtrain.tasks.metrics import Metric
+from jaxtrain.tasks.proposals import Advice
 
 # What `Task.chosen` has.
 THRESHOLDS = "thresholds"
@@ -44,6 +45,7 @@ class Multilabel(Task):
 
     Options = MultilabelOptions
     best_metric = "mean_average_precision"
+    lowest = "average_precision", "lowest average precision"
     shown = ("mean_average_precision",)
 
     def __init__(
@@ -155,10 +157,9 @@ class Multilabel(Task):
     def mean_outputs(outputs: jax.Array) -> jax.Array:
         return mean_sigmoid(outputs)
 
-    def sums(self, outputs: jax.Array, target: jax.Array, mask: jax.Array) -> Any:
+    def labelled(self, target: jax.Array) -> jax.Array:
         """Leave out images without known labels, which would thin out the loss."""
-        is_known = jnp.any(~jnp.isnan(target), axis=-1)
-        return super().sums(outputs, target, jnp.where(is_known, mask, 0))
+        return jnp.any(~jnp.isnan(target), axis=-1)
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
@@ -198,14 +199,6 @@ class Multilabel(Task):
             return super().decoder(facts)
         least = thresholds(facts.chosen, len(names))
         return LabelDecoder(facts, cls.probabilities, least)
-
-    @staticmethod
-    def highlights(values: Values) -> dict[str, tuple[str, int]]:
-        found = values.get("average_precision")
-        known = enumerate(found if isinstance(found, list) else [])
-        rated = [(value, i) for i, value in known if value is not None]
-        title = "lowest average precision"
-        return {title: ("average_precision", min(rated)[1])} if rated else {}
 
     def draw_example(
         self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray

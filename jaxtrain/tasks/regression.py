@@ -14,7 +14,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.number_columns import (
@@ -45,6 +45,7 @@ from jaxtrain.tasks.number_metrics import (
 )
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 from jaxtrain.tasks.outputs import Readout, check_columns
+from jaxtrain.tasks.proposals import Advice
 
 # What ordinal numbers are not used with.
 UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
@@ -217,10 +218,9 @@ class Regression(Task):
             )
         return None
 
-    def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
+    def labelled(self, target: Any) -> jax.Array:
         """Leave out the examples that have no number, which would thin out the loss."""
-        has_number = jnp.any(~jnp.isnan(target), -1)
-        return super().sums(outputs, target, jnp.where(has_number, mask, 0))
+        return jnp.any(~jnp.isnan(target), -1)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))

@@ -1,6 +1,7 @@
 """Intervals: the weights, the sums of resamples, and what comes of them."""
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jaxtrain.config import Config
 from jaxtrain.evaluation import resampling
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
+from jaxtrain.tasks.evaluation_sums import sums_of
 
 NUM, CLASSES = 300, 4
 RNG = np.random.default_rng(1)
@@ -39,7 +41,7 @@ def counts() -> np.ndarray:
 @pytest.fixture(scope="module")
 def sums(task: Task, counts: np.ndarray) -> tuple[Any, Any]:
     """The sums of the split, and those of the resamples."""
-    whole = jax.device_get(jax.jit(task.sums)(LOGITS, LABELS, MASK))
+    whole = jax.device_get(jax.jit(partial(sums_of, task))(LOGITS, LABELS, MASK))
     add = jax.jit(resampling.resampled_sums, static_argnums=0)
     return whole, jax.device_get(add(task, LOGITS, LABELS, MASK, counts))
 

@@ -13,6 +13,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
+from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.losses import binary_cross_entropy
 from jaxtrain.trainer.training_facts import class_counts
 from tests.helpers.rows import each_row
@@ -110,9 +111,9 @@ def test_labels_may_be_unknown_within_a_split():
         build().check_targets(np.array([-1, -1, -1]), "split 'test' of own:x")
 
 
-def sums_of(task: Any, logits: np.ndarray, labels: np.ndarray) -> Any:
-    ones = np.ones(len(labels), np.int32)
-    return task.values(jax.device_get(task.sums(logits, labels, ones)))
+def values_of(task: Any, logits: np.ndarray, labels: np.ndarray) -> Any:
+    ones = jnp.ones(len(labels), jnp.int32)
+    return task.values(jax.device_get(sums_of(task, logits, labels, ones)))
 
 
 @each_row("loss", ["cross_entropy", "binary_cross_entropy"])
@@ -134,8 +135,8 @@ def test_examples_of_unknown_class_do_not_count(loss: str):
         given = [jnp.asarray(x) for x in (labels, partners, np.full(6, weight))]
         mixed = task.loss(LOGITS, MixedLabels(*given), training=True)
         assert ((np.asarray(mixed) > 0) == counts).all()
-    values = sums_of(task, LOGITS, labels)
-    assert values == sums_of(task, LOGITS[known], labels[known])
+    values = values_of(task, LOGITS, labels)
+    assert values == values_of(task, LOGITS[known], labels[known])
     assert values["num_examples"] == 4 == np.sum(values["confusion_matrix"])
 
 

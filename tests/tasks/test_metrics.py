@@ -1,5 +1,7 @@
 """Losses and evaluation metrics against NumPy and scikit-learn."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +10,10 @@ import sklearn.metrics
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.build import build_task
-from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES
+from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES, Classification
+from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.tasks.metrics import Goal
 from tests.helpers.rows import each_row
@@ -20,9 +23,11 @@ LOGITS = RNG.normal(size=(40, 10)).astype(np.float32)
 LABELS = RNG.integers(0, 10, 40).astype(np.int32)
 
 
-def classification(num_classes: int) -> Task:
+def classification(num_classes: int) -> Classification:
     facts = {"num_classes": num_classes}
-    return build_task(Config(), (8, 8, 1), facts)
+    task = build_task(Config(), (8, 8, 1), facts)
+    assert isinstance(task, Classification)
+    return task
 
 
 def evaluate(
@@ -30,7 +35,9 @@ def evaluate(
 ) -> Values:
     mask = np.ones(len(labels), np.int32) if mask is None else mask
     task = classification(logits.shape[-1])
-    return task.values(jax.device_get(jax.jit(task.sums)(logits, labels, mask)))
+    return task.values(
+        jax.device_get(jax.jit(partial(sums_of, task))(logits, labels, mask))
+    )
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from sklearn import metrics as oracle
 
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
+from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.multilabel import Multilabel
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
@@ -126,7 +127,7 @@ def test_labels_that_are_not_known_and_mixtures():
 def test_images_without_known_labels_do_not_thin_out_the_loss():
     """Logits of 0 cost log 2, however many images are not labelled."""
     target = jnp.array([[1.0, 0, 1, 0], [jnp.nan] * 4, [0, 1, jnp.nan, jnp.nan]])
-    sums = task_of().sums(jnp.zeros((3, 4)), target, jnp.ones(3))
+    sums = sums_of(task_of(), jnp.zeros((3, 4)), target, jnp.ones(3))
     assert sums["num_examples"] == 2
     np.testing.assert_allclose(sums["loss"] / 2, math.log(2), rtol=1e-6)
     unknown = np.full((3, 4), -1.0)

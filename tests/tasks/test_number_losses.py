@@ -10,6 +10,7 @@ from sklearn import metrics
 
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.errors import UserError
+from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.number_losses import LEAST_VARIANCE
 from jaxtrain.tasks.regression import Regression, make_loss
 from tests.helpers.facts import facts_of
@@ -136,7 +137,7 @@ def values_of(one: Regression, outputs: np.ndarray, target: np.ndarray) -> dict:
             mask[:16] = 0
         batch = {"target": jnp.asarray(target[part], jnp.float32)}
         rows = jnp.asarray(outputs[part].reshape(40, -1), jnp.float32)
-        found = one.sums(rows, one.target(batch), jnp.asarray(mask))
+        found = sums_of(one, rows, one.target(batch), jnp.asarray(mask))
         found = {name: np.asarray(x) for name, x in found.items()}
         total = found if total is None else {n: total[n] + found[n] for n in found}
     assert total is not None

@@ -18,10 +18,11 @@ from jaxtrain.plugins.detection.box_places import Places, make_places
 from jaxtrain.plugins.detection.decoder import BoxDecoder
 from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.detection.options import DetectionOptions
-from jaxtrain.tasks.base import Advice, Task
+from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
+from jaxtrain.tasks.proposals import Advice
 
 # Boxes of an example that texts name.
 MAX_NAMED = 12

@@ -22,7 +22,7 @@ from jaxtrain.plugins.doctor.image_sizes import (
     sizes,
 )
 from jaxtrain.plugins.doctor.survey import Survey
-from jaxtrain.tasks.base import Advice
+from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
 # Of models that begin with a classifier, where they name none.
@@ -74,6 +74,7 @@ def advise(
     """
     num_train = found.counts["train"]
     task = tasks.kind(suitable_task(found, data))
+    assert isinstance(task, Proposable)
     proposed = task.advice(found.class_counts)
     whole = _keep_whole(found, proposed)
     size = weights.size if weights else image_size(found, num_train, bool(whole))

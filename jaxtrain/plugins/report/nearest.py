@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +37,22 @@ class NearestExamples:
     label: np.ndarray
 
 
+@runtime_checkable
+class FindsNearest(Protocol):
+    """Task that finds the neighbours of embeddings."""
+
+    def nearest(self, embedding: np.ndarray) -> np.ndarray:
+        """Return the nearest neighbours among examples.
+
+        Args:
+          embedding: Features of each example, (N, size).
+
+        Returns:
+          Numbers of other examples, the nearest first, (N, K); K is at most N - 1.
+        """
+        ...
+
+
 def find_nearest(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> NearestExamples:
@@ -58,6 +74,7 @@ def find_nearest(
     index, (label, embedding) = kept.numbers, kept.values
     embedding = embedding.astype(np.float64)
     sample = Sample(split=split, step=step, num_split=len(source), index=index)
+    assert isinstance(setup.task, FindsNearest)
     near = setup.task.nearest(embedding)[:, :NUM_NEAR]
     if not near.size:
         return NearestExamples(sample, index[:0, None], label[:0, None])

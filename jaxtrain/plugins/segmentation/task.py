@@ -26,12 +26,13 @@ from jaxtrain.plugins.segmentation.pixel_metrics import (
     pixel_metrics,
 )
 from jaxtrain.tasks.balance import relative_weights
-from jaxtrain.tasks.base import Advice, Task, Values
+from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.losses import FOCAL_GAMMA
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
+from jaxtrain.tasks.proposals import Advice
 
 # Classes of a mask that are named.
 MAX_NAMED = 8
@@ -61,6 +62,7 @@ class Segmentation(Task):
     Options = SegmentationOptions
     class_maps = True
     best_metric = "mean_iou"
+    lowest = "iou", "lowest IoU"
     shown = ("mean_iou", "pixel_accuracy")
     refused = REFUSED
 
@@ -167,10 +169,9 @@ class Segmentation(Task):
     def mean_outputs(outputs: Any) -> jax.Array:
         return mean_softmax(outputs)
 
-    def sums(self, outputs: Any, target: Any, mask: jax.Array) -> Any:
+    def labelled(self, target: Any) -> jax.Array:
         """Leave out images without a pixel that counts, which thin out the loss."""
-        counts = jnp.any(self._counts(target), (1, 2))
-        return super().sums(outputs, target, jnp.where(counts, mask, 0))
+        return jnp.any(self._counts(target), (1, 2))
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         counts = self._counts(target)
@@ -210,13 +211,6 @@ class Segmentation(Task):
         if facts.class_names is None:
             return super().decoder(facts)
         return MaskDecoder(facts, cls.probabilities)
-
-    @staticmethod
-    def highlights(values: Values) -> dict[str, tuple[str, int]]:
-        found = values.get("iou")
-        known = enumerate(found if isinstance(found, list) else [])
-        rated = [(value, i) for i, value in known if value is not None]
-        return {"lowest IoU": ("iou", min(rated)[1])} if rated else {}
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         return overlay(image, np.where(self._counts(target), target, 0))

@@ -8,8 +8,9 @@ written into a file of our own.
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import image, scalar
@@ -31,11 +32,20 @@ Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
 SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@runtime_checkable
+class DrawsValues(Protocol):
+    """Task that draws values of an evaluation."""
+
+    def pictures(self, values: Values) -> dict[str, np.ndarray]:
+        """Return pictures of an evaluation, uint8 (H, W, 3), by name."""
+        ...
+
+
 class TensorBoardWriter(ConfiguredWriter):
     """Writes the numbers of each record, and the pictures of evaluations."""
 
     def __init__(self, run: LoggedRun):
-        self._pictures = run.task.pictures
+        self._task = run.task
         folder = run.workdir / TENSORBOARD
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}"
         try:
@@ -56,8 +66,8 @@ class TensorBoardWriter(ConfiguredWriter):
     def write(self, kind: str, step: int, values: Values) -> None:
         for name, value in scalars_by_split(kind, values).items():
             self._write(step=step, summary=scalar(name, value))
-        if kind == "eval":
-            for name, picture in self._pictures(values).items():
+        if kind == "eval" and isinstance(self._task, DrawsValues):
+            for name, picture in self._task.pictures(values).items():
                 drawn = image(f"{values['split']}/{name}", picture, dataformats="HWC")
                 self._write(step=step, summary=drawn)
 
