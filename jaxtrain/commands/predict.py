@@ -58,9 +58,6 @@ class ImageArguments:
     # New folder for what the model puts out of each image: .npy, float32; of several
     # heads .npz.
     outputs: Path | None = None
-    # New folder for the classes of the pixels of each image: a mask, .png with a
-    # palette, and .overlay.png, both of the image's size.
-    masks: Path | None = None
     # New folder for the images with the predictions on them, such as boxes.
     pictures: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
@@ -103,8 +100,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         temperature=fitted,
         features=arguments.features is not None,
         maps=arguments.explain is not None,
-        outputs=arguments.outputs is not None,
-        masks=arguments.masks is not None,
+        outputs=arguments.outputs is not None
+        or any(p.needs_outputs(arguments) for p in PREDICTIONS.values()),
         pictures=arguments.pictures is not None,
     )
     predict.check(model, wanted)
@@ -167,7 +164,7 @@ def _check(arguments: PredictArguments) -> None:
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
-    own = "out", "features", "explain", "outputs", "masks", "pictures"
+    own = "out", "features", "explain", "outputs", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
     options = itertools.chain(own, *of_parts)
     paths = (getattr(arguments, option) for option in options)
@@ -196,9 +193,6 @@ def _sinks(
             opened.append(sinks.overlays(arguments.explain, names, model, renames))
         if arguments.outputs is not None:
             opened.append(sinks.outputs(arguments.outputs, names, renames))
-        if arguments.masks is not None:
-            decoder = model.decoder
-            opened.append(sinks.masks(arguments.masks, names, decoder, renames))
         if arguments.pictures is not None:
             opened.append(sinks.pictures(arguments.pictures, names, model, renames))
         opened += [file.open(renames) for file in part_files]

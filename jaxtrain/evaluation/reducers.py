@@ -13,7 +13,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import BadNumbersError
 from jaxtrain.evaluation.finite import NOT_FINITE, finite_rows
 from jaxtrain.tasks.base import Sums, Task, Values
-from jaxtrain.tasks.evaluation_sums import kept_of, sums_of
+from jaxtrain.tasks.task_metrics import kept_of, sums_of
 
 
 class Reducer:

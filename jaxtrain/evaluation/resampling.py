@@ -22,8 +22,8 @@ from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.tasks.base import Sums, Task, Values
-from jaxtrain.tasks.evaluation_sums import kept_of, sums_of
 from jaxtrain.tasks.metrics import found_names
+from jaxtrain.tasks.task_metrics import all_metrics, kept_of, sums_of
 
 NUM_RESAMPLES = 1000
 # Numbers of an example, such as a confusion matrix of pixels, beyond which the sums of
@@ -53,8 +53,8 @@ class Intervals(Reducer):
         target, mask = batch["target"], batch["mask"]
         counts = weights(keys.root_key(SEED), batch["index"], NUM_RESAMPLES)
         resampled = resampled_sums(self.task, outputs, target, mask, counts)
-        names = found_names(self.task.all_metrics())
-        wanted = {names[n] for n, m in self.task.all_metrics().items() if m.resampled}
+        names = found_names(all_metrics(self.task))
+        wanted = {names[n] for n, m in all_metrics(self.task).items() if m.resampled}
         kept = kept_of(self.task, outputs, target)
         # The sums of the batch are there for their dtypes.
         sums = sums_of(self.task, outputs, target, mask)
@@ -120,8 +120,8 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 
     Those of many numbers are left out, too.
     """
-    metrics, wanted = task.all_metrics(), {"loss", "num_examples"}
-    for name, of in found_names(task.all_metrics()).items():
+    metrics, wanted = all_metrics(task), {"loss", "num_examples"}
+    for name, of in found_names(all_metrics(task)).items():
         if metrics[name].add is None or np.size(sums[of]) > MOST_SUMMED:
             continue
         ones = np.ones(sums[of].shape, sums[of].dtype)
@@ -167,8 +167,8 @@ def kept_intervals(
       index: Numbers of the examples, (N,).
       num_outputs: Numbers that are kept of an example, about.
     """
-    names = found_names(task.all_metrics())
-    metrics = {n: m for n, m in task.all_metrics().items() if m.resampled}
+    names = found_names(all_metrics(task))
+    metrics = {n: m for n, m in all_metrics(task).items() if m.resampled}
     if not metrics or len(index) * num_outputs > MOST_KEPT:
         return {}
     counts = np.asarray(weights(keys.root_key(SEED), jnp.asarray(index), NUM_KEPT))

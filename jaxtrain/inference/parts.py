@@ -35,6 +35,12 @@ class PredictionPart:
         """
 
     @staticmethod
+    def needs_outputs(arguments: Any) -> bool:
+        """Whether batches must hold `outputs`, the raw outputs of the model."""
+        del arguments
+        return False
+
+    @staticmethod
     def prepare(
         arguments: Any, model: "TrainedModel", names: "FileNames"
     ) -> "list[PredictionFile]":

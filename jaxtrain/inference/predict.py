@@ -32,7 +32,6 @@ class Wanted:
       features: What the last layer gets.
       maps: Grad-CAM of the likeliest class.
       outputs: All that the model puts out, as arrays.
-      masks: Classes of the pixels of each image.
       pictures: Image files with the predictions on them.
     """
 
@@ -41,7 +40,6 @@ class Wanted:
     features: bool = False
     maps: bool = False
     outputs: bool = False
-    masks: bool = False
     pictures: bool = False
 
 
@@ -63,8 +61,6 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"--explain: the model {about.input.taken}, which are no pictures to draw "
             "on; leave it out"
         )
-    if wanted.masks:
-        decoder.check_masks("--masks")
     if wanted.pictures:
         decoder.check_draws("--pictures")
     if not (decoder.columns() or wanted.outputs):
@@ -122,7 +118,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         outputs = model.forward(*arguments)
         decoded = decoder.decode(outputs, wanted.topk)
         found: dict[str, Any] = {"decoded": decoded}
-        if wanted.outputs or wanted.masks:
+        if wanted.outputs:
             found["outputs"] = outputs
         if wanted.features:
             found["features"] = model.features_of(*arguments)

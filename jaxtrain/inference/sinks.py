@@ -24,7 +24,6 @@ from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.inference.predict import prediction, rows, table_columns
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.records.whole import reported, whole
-from jaxtrain.tasks.decoder import OutputDecoder
 from jaxtrain.trees import by_path
 
 Sink = Callable[[ImageBatch], None]
@@ -103,24 +102,6 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
             np.savez(f"{place}.npz", **heads)
 
     yield of_each("--outputs", path, names, write, renames)
-
-
-@contextlib.contextmanager
-def masks(
-    path: Path, names: FileNames, decoder: OutputDecoder, renames: ExitStack
-) -> Iterator[Sink]:
-    """Write masks into the folder of `--masks`, and the images under their colours."""
-
-    def write(batch: ImageBatch, i: int, place: str) -> None:
-        data = read_unless_large(os.fsencode(batch.images[i]))
-        # It was read a moment ago.
-        if isinstance(data, OSError):
-            raise data
-        drawn = decoder.draw_masks(data, batch.found["outputs"][i])
-        for picture, ending in zip(drawn, (".png", ".overlay.png"), strict=True):
-            picture.save(f"{place}{ending}", compress_level=1)
-
-    yield of_each("--masks", path, names, write, renames)
 
 
 @contextlib.contextmanager

@@ -5,32 +5,40 @@ To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config.base import Section
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
-from jaxtrain.errors import UserError
-from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.array_decoder import RowDecoder
-from jaxtrain.tasks.auxiliary_loss import auxiliary_losses
 from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
-from jaxtrain.tasks.metrics import Goal, Metric, goal_of, values_of
-from jaxtrain.tasks.outputs import in_numbers, is_shape
+from jaxtrain.tasks.metrics import Metric, values_of
+from jaxtrain.tasks.outputs import in_numbers
+from jaxtrain.tasks.training_losses import (
+    losses_and_metrics,
+)
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
 Forward = Callable[..., tuple[Any, Any]]
 Values = dict[str, Any]
+
+
+# Fields of the config without a meaning for most tasks -> the reason.
+UNUSUAL: Mapping[str, str] = MappingProxyType(
+    {
+        "data.hold_out": "it cannot tell classes that it was not trained on",
+        "data.sliding_size": "it has no classes of pixels for windows of an image",
+        "train.tta": "it has no classes whose probabilities could be averaged",
+    }
+)
 
 
 class Required(NamedTuple):
@@ -70,8 +78,7 @@ class Task:
         the run then holds them, and with them it is the same task without these data.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
-      class_maps: Whether outputs are logits of the class of each pixel, (height, width,
-        classes): predictions are then masks, and the share of each class.
+      supports: Fields of `UNUSUAL` that the task has a meaning for.
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
@@ -79,7 +86,8 @@ class Task:
         nor mirror any, but as `advice` says.
       size_multiple: Number of pixels of which the image height and width must be
         multiples under the default options: proposed recipes round sizes up to one.
-      finds_boxes: Whether outputs become boxes of things.
+      classes_fact: Fact of a data set that names the classes of the targets; None: they
+        have none.
       num_centres: Classes whose centres the model learns behind its outputs, which in
         training are then `jaxtrain.models.centres.WithCosines`; 0: none.
       projection: Layers that the model learns behind its outputs, which in training are
@@ -90,7 +98,6 @@ class Task:
         batch, so that a part of a batch has another.
       loss_of_examples: Whether the loss of an evaluation is a mean of losses that
         examples have by themselves; attacks and the report ask for these.
-      embeds: Whether the outputs are features of an image, which `nearest` compares.
       one_class_an_image: Whether an image shows one of these classes, whose number is
         the target: the softmax of the outputs then gives their probabilities, which
         calibration, averaged views and the check of labels ask for.
@@ -115,12 +122,11 @@ class Task:
     reads_average: bool = False
     needs_whole_batch: bool = False
     loss_of_examples: ClassVar[bool] = True
-    embeds: ClassVar[bool] = False
     whole_images: ClassVar[bool] = False
     size_multiple: ClassVar[int] = 1
     one_class_an_image: ClassVar[bool] = False
-    class_maps: ClassVar[bool] = False
-    finds_boxes: ClassVar[bool] = False
+    supports: ClassVar[frozenset[str]] = frozenset()
+    classes_fact: ClassVar[str | None] = None
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     lowest: ClassVar[tuple[str, str]] = "recall", "lowest recall"
@@ -249,7 +255,7 @@ class Task:
           key: Key for what is random in the model.
         """
         outputs, model_state = forward(batch["image"], key)
-        losses, metrics = self.losses_and_metrics(outputs, self.target(batch))
+        losses, metrics = losses_and_metrics(self, outputs, self.target(batch))
         return losses, metrics, model_state
 
     @staticmethod
@@ -352,17 +358,20 @@ class Task:
         """
         return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
 
-    # What follows is the same for every task.
+    def values(
+        self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
+    ) -> Values:
+        """Turn the sums of an evaluation, on the host, into metrics.
 
-    @property
-    def main_goal(self) -> Goal:
-        """The main metric, and which of its values are better."""
-        return self.goal("best_metric", self.best_metric)
+        Metrics whose sums are missing are left out. Where the loss is NaN, as outputs
+        were, so are all numbers, and lists are left out: an `argmax` of NaN would be a
+        hit of class 0.
 
-    @property
-    def can_paste(self) -> bool:
-        """Whether the task has `paste`."""
-        return type(self).paste is not Task.paste
+        Args:
+          sums: Sums over all examples.
+          kept: What metrics keep of each example, (N, ...) each.
+        """
+        return values_of({**self.metrics(), **self.own_metrics}, sums, kept)
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
         """Return the task with what validation has chosen; {} if nothing."""
@@ -370,77 +379,8 @@ class Task:
         task.chosen = chosen
         return task
 
-    def all_metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of the task, and the user's own."""
-        return {**self.metrics(), **self.own_metrics}
 
-    def abstract_outputs(self, batch: tuple[int, ...], dtype: Any) -> Any:
-        """Return the shapes of the outputs for a batch, jax.ShapeDtypeStruct each."""
-
-        def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((*batch, *shape), dtype)
-
-        spec = (self.num_outputs,) if self.output_spec is None else self.output_spec
-        return jax.tree.map(shaped, spec, is_leaf=is_shape)
-
-    def checked_loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return what `loss` does.
-
-        Raises:
-          UserError: it is not one value an example: its mean would be of other things.
-        """
-        loss = self.loss(outputs, target, training=training)
-        shapes = jax.tree.map(lambda x: x.shape, outputs)
-        batch = jax.tree.leaves(outputs)[0].shape[:1]
-        if loss.shape != batch:
-            raise UserError(
-                f"the loss of {type(self).__name__} has the shape {loss.shape} for "
-                f"outputs {shapes}: expected one value an example, {batch}"
-            )
-        return loss
-
-    def losses_and_metrics(
-        self, outputs: Any, target: Any
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Return the training loss of each example, (B,), and metrics of the batch.
-
-        Auxiliary outputs add their losses, times their weight; what they add on average
-        is a metric, too. The metrics of the task are those of the main outputs.
-
-        Args:
-          outputs: Outputs of the model in training mode.
-          target: What `target` returned.
-
-        Raises:
-          UserError: Auxiliary outputs have another shape than the main ones.
-        """
-        if not isinstance(outputs, WithAuxiliary):
-            losses = self.checked_loss(outputs, target, training=True)
-            return losses, self.train_metrics(outputs, target)
-        losses, metrics = self.losses_and_metrics(outputs.outputs, target)
-        loss = partial(self.checked_loss, target=target, training=True)
-        added = auxiliary_losses(outputs, loss, jnp.zeros_like(losses))
-        return losses + added, {**metrics, "auxiliary_loss": added.mean()}
-
-    def values(
-        self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
-    ) -> Values:
-        """Turn what an evaluation has found, on the host, into metrics.
-
-        Metrics whose part of it is left out are left out. Where the loss is NaN, as
-        outputs were, so are all numbers, and lists are left out: an `argmax` of NaN
-        would be a hit of class 0.
-
-        Args:
-          sums: Sums over all examples.
-          kept: What metrics keep of each example, (N, ...) each (`kept`).
-        """
-        return values_of(self.all_metrics(), sums, kept)
-
-    def goal(self, field: str, metric: str) -> Goal:
-        """Return the goal of the metric that a field of the config names.
-
-        Raises:
-          UserError: it is not known, or ranks nothing.
-        """
-        return goal_of(self.all_metrics(), field, metric)
+def defines(task: Task | type[Task], method: str) -> bool:
+    """Whether a task has a method of its own in place of that of `Task`."""
+    kind = task if isinstance(task, type) else type(task)
+    return getattr(kind, method) is not getattr(Task, method)

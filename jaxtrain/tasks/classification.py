@@ -71,6 +71,8 @@ class Classification(Task):
 
     Options = ClassificationOptions
     one_class_an_image = True
+    supports = frozenset({"train.tta"})
+    classes_fact = "class_names"
     best_metric = "accuracy"
     shown = ("accuracy",)
 

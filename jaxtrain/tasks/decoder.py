@@ -11,10 +11,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.exported import ExportedArray
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
     from jaxtrain.data.images import Fit
-    from jaxtrain.data.read_files import FileData
 
 # Between the labels of an image in one cell of a table.
 SEPARATOR = ";"
@@ -212,13 +209,6 @@ class OutputDecoder:
         """Return which labels images are said to have, bool (N, labels)."""
         raise UserError(f"task = {self.facts.task!r} tells no labels")
 
-    def check_masks(self, option: str) -> None:
-        """Raise UserError for an option if there are no classes of pixels."""
-        raise UserError(
-            f"{option}: task = {self.facts.task!r} tells no classes of pixels; leave "
-            "it out"
-        )
-
     def check_draws(self, option: str) -> None:
         """Raise UserError for an option if predictions are not drawn on images."""
         if not self.draws:
@@ -226,15 +216,6 @@ class OutputDecoder:
                 f"{option}: task = {self.facts.task!r} draws no predictions on images; "
                 "leave it out"
             )
-
-    def draw_masks(self, data: "FileData", outputs: Any) -> "tuple[Picture, Picture]":
-        """Return the mask of an image file, with a palette, and the image under it.
-
-        Args:
-          data: File of the image.
-          outputs: Outputs for the image, on the host.
-        """
-        raise NotImplementedError
 
     def calibrated(self, temperature: float | None) -> "OutputDecoder":
         """Return the decoder of logits that are divided by a temperature.

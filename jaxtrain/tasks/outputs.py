@@ -1,7 +1,7 @@
 """Readable forms of the outputs of a model, and the shapes of these."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,9 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.trees import by_path
+
+if TYPE_CHECKING:
+    from jaxtrain.tasks.base import Task
 
 # What a table of predictions has beside numbers of the task.
 TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
@@ -77,3 +80,13 @@ def in_numbers(tree: Any) -> str:
 def is_shape(spec: Any) -> bool:
     """Whether an output spec is one shape, and no tree of several."""
     return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
+
+
+def abstract_outputs(task: "Task", batch: tuple[int, ...], dtype: Any) -> Any:
+    """Return the shapes of the outputs for a batch, jax.ShapeDtypeStruct each."""
+
+    def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*batch, *shape), dtype)
+
+    spec = (task.num_outputs,) if task.output_spec is None else task.output_spec
+    return jax.tree.map(shaped, spec, is_leaf=is_shape)

@@ -11,7 +11,7 @@ from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import UNUSUAL, Task, defines
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
@@ -26,8 +26,6 @@ def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
 def check_task(config: Config, task: Task, mesh: Mesh) -> None:
     """Check what a config does with examples, for the task."""
     check_whole_batch(config, task)
-    check_hold_out(config, task)
-    check_views(config, task)
     check_refused(config, task)
     check_required(config, task)
     check_mixing(config, mesh, task)
@@ -86,15 +84,15 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
     augment = config.data.augment
     if not augment.mixes:
         return
-    if augment.mosaic and type(task).mosaic is Task.mosaic:
+    if augment.mosaic and not defines(task, "mosaic"):
         raise UserError(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
             "of a mosaic of four images is; leave it out, or give the task a method "
             "mosaic (docs/tasks.md)"
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
-    pastes = task.can_paste and not augment.mixup
-    if augment.mixes_pairs and type(task).mix is Task.mix and not pastes:
+    pastes = defines(task, "paste") and not augment.mixup
+    if augment.mixes_pairs and not defines(task, "mix") and not pastes:
         raise UserError(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or give the task a method "
@@ -112,14 +110,15 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
 
 def check_refused(config: Config, task: Task) -> None:
     """Refuse fields that have no meaning for the task."""
-    for path, reason in task.refused.items():
+    unusual = {p: why for p, why in UNUSUAL.items() if p not in task.supports}
+    for path, reason in {**unusual, **task.refused}.items():
         section, _, name = path.rpartition(".")
         part = config_lib.get(config, section)
         value = getattr(part, name)
         if value != default_of(part, name):
             raise UserError(
                 f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
-                "out"
+                "out" + hints_on(path, before=", or ")
             )
 
 
@@ -171,28 +170,3 @@ def check_whole_batch(config: Config, task: Task) -> None:
                 "example with others of its batch, and a micro-batch has only some "
                 f"of them: set {path} to 1, and data.batch_size to what fits"
             )
-
-
-def check_hold_out(config: Config, task: Task) -> None:
-    """Refuse to hold out classes from a task that only knows those it has learnt."""
-    if config.data.hold_out == "classes" and not task.embeds:
-        raise UserError(
-            f"data.hold_out = 'classes': task = {config.task!r} cannot tell classes "
-            "that it was not trained on; hold out examples"
-            + hints_on("held-out classes", before=", or ")
-        )
-
-
-def check_views(config: Config, task: Task) -> None:
-    """Refuse to average the probabilities of a task that has none."""
-    if config.train.tta is not None and not task.one_class_an_image:
-        raise UserError(
-            f"train.tta = {config.train.tta!r}: task = {config.task!r} has no classes "
-            "whose probabilities could be averaged; leave it out"
-        )
-    if config.data.sliding_size is not None and not task.class_maps:
-        raise UserError(
-            f"data.sliding_size = {config.data.sliding_size}: task = {config.task!r} "
-            "has no classes of pixels, which windows of an image could tell; leave it "
-            "out"
-        )

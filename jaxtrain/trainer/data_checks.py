@@ -13,9 +13,10 @@ from jaxtrain.config import Config, replace
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.loader import check_sampling
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError, counted
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.periods import check_split_sizes
 from jaxtrain.trainer.training_facts import training_facts
@@ -62,12 +63,12 @@ def check_targets(config: Config, splits: Splits, task: Task) -> None:
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = data.image_size is not None and not on_device
-    if resized and not splits.train.is_placed and type(task).follow is not Task.follow:
+    if resized and not splits.train.is_placed and defines(task, "follow"):
         raise UserError(
             f"data.image_size = {data.image_size} resizes the images, which the "
             "targets of this task would have to follow: prepare the data in that size"
         )
-    if data.augment.augmix and type(task).follow is not Task.follow:
+    if data.augment.augmix and defines(task, "follow"):
         raise UserError(
             f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
             "image that move apart: the targets of this task cannot follow all; leave "
@@ -92,7 +93,7 @@ def check_several_classes(config: Config, splits: Splits, task: Task) -> None:
     """
     train = splits.train
     has_several = getattr(train.store, "has_several_classes", None)
-    if task.class_maps and has_several is not None:
+    if task.classes_fact == PIXEL_CLASSES and has_several is not None:
         several = has_several(train.indices)
         fewer = "the masks of the training split have pixels of fewer than two classes"
         fix = "give masks of two or more"

@@ -17,7 +17,7 @@ from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
 from jaxtrain.trainer import kept
 from jaxtrain.trainer.programs import Programs, augmented, compiled_step
 from jaxtrain.trainer.setup import Setup
@@ -84,7 +84,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
         **kept.changes_of_images(config.data, setup.splits.train.input),
         "the task makes its targets of the images": kind.target is not Task.target,
         "train.method may look at the images": config.train.method != "plain",
-        "the task may look at the images": kind.objective is not Task.objective,
+        "the task may look at the images": defines(kind, "objective"),
         setup.execution.obstacle: setup.execution.obstacle is not None,
         "devices share images (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES

@@ -12,6 +12,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
 
@@ -75,7 +76,7 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> Non
     """Check that an abstract model puts out what the task says, for some images."""
     graphdef, params, model_state = split_model(model)
     found = jax.eval_shape(partial(predict, graphdef), params, model_state, images)
-    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
+    wanted = abstract_outputs(task, images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
     if shapes != expected:
         raise UserError(

@@ -3,10 +3,9 @@
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from jaxtrain.config import Config, own_references
 from jaxtrain.console import printable
@@ -32,12 +31,6 @@ class FinishedRun(NamedTuple):
     words: str
     config: Config
     task: Task
-
-    @property
-    def output_shape(self) -> tuple[int, ...] | None:
-        """Shape of the outputs of one image, (1, ...); None: several arrays."""
-        outputs: Any = self.task.abstract_outputs((1,), np.float32)
-        return getattr(outputs, "shape", None)
 
     @property
     def decoder(self) -> OutputDecoder:

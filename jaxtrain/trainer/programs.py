@@ -21,6 +21,8 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
+from jaxtrain.tasks.base import defines
+from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
@@ -138,7 +140,7 @@ def augmented(
         phase.augment,
         setup.task.follow,
         join=setup.task.mix,
-        paste=setup.task.paste if setup.task.can_paste else None,
+        paste=setup.task.paste if defines(setup.task, "paste") else None,
         join_tiles=setup.task.mosaic,
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
@@ -197,7 +199,7 @@ def _check_metrics(setup: Setup, batch: Any) -> None:
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:
-        shapes = task.abstract_outputs(images.shape[:1], dtype)
+        shapes = abstract_outputs(task, images.shape[:1], dtype)
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def metrics(batch: Any) -> Any:

@@ -23,6 +23,7 @@ from jaxtrain.models.projection import Projection
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tasks.task_metrics import goal
 from jaxtrain.trainer import checks, data_checks
 from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
@@ -206,10 +207,12 @@ def build_setup(
         task=task,
         method=method,
         method_inputs=method_inputs,
-        best=task.goal(
-            "checkpoint.best_metric", config.checkpoint.best_metric or task.best_metric
+        best=goal(
+            task,
+            "checkpoint.best_metric",
+            config.checkpoint.best_metric or task.best_metric,
         ),
-        watched=task.goal("train.early_stop_metric", config.train.early_stop_metric),
+        watched=goal(task, "train.early_stop_metric", config.train.early_stop_metric),
         plateau=_plateau_goal(config, task),
         timetable=timetable,
         phases=phases,
@@ -222,7 +225,7 @@ def build_setup(
 def _plateau_goal(config: Config, task: Task) -> Goal | None:
     if config.optimizer.schedule != "plateau":
         return None
-    return task.goal("optimizer.schedule", "loss")
+    return goal(task, "optimizer.schedule", "loss")
 
 
 def make_blueprint(

@@ -5,6 +5,7 @@ import numpy as np
 from jaxtrain.config import Config
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
+from jaxtrain.tasks.outputs import abstract_outputs
 
 
 def decoder_of(config: Config, task: Task) -> OutputDecoder:
@@ -14,7 +15,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
       config: Resolved config of the run.
       task: Task of the run.
     """
-    outputs = task.abstract_outputs((1,), np.float32)
+    outputs = abstract_outputs(task, (1,), np.float32)
     facts = OutputFacts(
         task=config.task,
         options=config.task_options,

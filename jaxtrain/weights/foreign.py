@@ -8,6 +8,7 @@ from jaxtrain import tasks
 from jaxtrain.config import ModelConfig
 from jaxtrain.config.recipe import CONFIG, WEIGHTS
 from jaxtrain.data.images import FILTERS
+from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.json_files.read import read_object
 from jaxtrain.weights import files
@@ -140,7 +141,7 @@ def _describe(
         # Numbers are those of classes without names.
         known = len(source.labels) == num
         labels = source.labels if known else map(str, range(num))
-    has_maps = tasks.kind(source.task).class_maps
+    has_maps = tasks.kind(source.task).classes_fact == PIXEL_CLASSES
     return Description(
         task=source.task,
         model=found.model,

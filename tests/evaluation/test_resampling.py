@@ -13,7 +13,7 @@ from jaxtrain.config import Config
 from jaxtrain.evaluation import resampling
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
-from jaxtrain.tasks.evaluation_sums import sums_of
+from jaxtrain.tasks.task_metrics import sums_of
 
 NUM, CLASSES = 300, 4
 RNG = np.random.default_rng(1)

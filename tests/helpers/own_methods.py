@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxtrain import own
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Method
 
 HERE = "tests.helpers.own_methods"
@@ -41,6 +42,6 @@ class Consistent(Classification):
         image = batch["image"]
         outputs, model_state = forward(image, key)
         other, _ = forward(image + noise(batch["index"], image.shape), key)
-        losses, metrics = self.losses_and_metrics(outputs, batch["target"])
+        losses, metrics = losses_and_metrics(self, outputs, batch["target"])
         apart = jnp.square(outputs - other).mean(-1)
         return losses + apart, {**metrics, "apart": apart.mean()}, model_state

@@ -18,6 +18,7 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.tasks.build import build_task
+from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.described import describe
@@ -80,7 +81,7 @@ def test_heads_of_another_shape_are_refused():
     task = build_task(Config(), SHAPE, {"num_classes": 4})
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
     with pytest.raises(UserError, match=r"\(2, 3\), the model \(2, 4\)"):
-        task.losses_and_metrics(outputs, jnp.zeros(2, int))
+        losses_and_metrics(task, outputs, jnp.zeros(2, int))
 
 
 @pytest.mark.slow

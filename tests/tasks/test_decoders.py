@@ -64,7 +64,6 @@ def test_what_a_decoder_cannot_do_it_refuses():
     assert plain.columns() == {} and plain.answer_parts() is None
     for refused, told in (
         (lambda: plain.check_topk(2), "--topk: task = 'one' has no classes of whole"),
-        (lambda: plain.check_masks("--masks"), "--masks: .* no classes of pixels"),
         (lambda: plain.mask(LOGITS), "tells no classes of pixels"),
         (plain.check_values, "ask for its logits"),
         (lambda: decoder_of("labels").calibrated(2.0), "and ranks none; leave it out"),

@@ -13,8 +13,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MixedLabels
-from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.losses import binary_cross_entropy
+from jaxtrain.tasks.task_metrics import sums_of
 from jaxtrain.trainer.training_facts import class_counts
 from tests.helpers.rows import each_row
 

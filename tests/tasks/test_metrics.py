@@ -13,9 +13,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.classification import MAX_MATRIX_CLASSES, Classification
-from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.losses import cross_entropy
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tasks.task_metrics import goal, sums_of
 from tests.helpers.rows import each_row
 
 RNG = np.random.default_rng(0)
@@ -147,12 +147,12 @@ def test_better():
 
 def test_goals_are_metrics_that_rank():
     task = classification(10)
-    assert task.goal("f", "loss") == Goal("loss", higher=False)
-    assert task.goal("f", "macro_f1") == Goal("macro_f1", higher=True)
+    assert goal(task, "f", "loss") == Goal("loss", higher=False)
+    assert goal(task, "f", "macro_f1") == Goal("macro_f1", higher=True)
     known = "loss, accuracy, top5_accuracy, balanced_accuracy, macro_f1"
     for name in ("f1", "recall"):
         with pytest.raises(UserError, match=f"f = '{name}': expected {known}"):
-            task.goal("f", name)
+            goal(task, "f", name)
 
 
 def test_a_set_without_classes_cannot_be_classified():

@@ -11,8 +11,8 @@ from sklearn import metrics as oracle
 
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
-from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.multilabel import Multilabel
+from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 

@@ -10,9 +10,9 @@ from sklearn import metrics
 
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.number_losses import LEAST_VARIANCE
 from jaxtrain.tasks.regression import Regression, make_loss
+from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.facts import facts_of
 from tests.helpers.rows import each_row
 

@@ -15,8 +15,9 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
 from jaxtrain.plugins.adversarial.options import TradesOptions
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.losses import kl_divergence
+from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
@@ -44,7 +45,7 @@ class Trades(Plain):
         self._beta = options.beta
 
     def check(self, task: Task, name: str) -> None:
-        if type(task).objective is not Task.objective or not task.one_class_an_image:
+        if defines(task, "objective") or not task.one_class_an_image:
             raise UserError(
                 f"train.method = 'trades' with task = {name!r}: it compares the "
                 "probabilities of the classes of an image, and the task has none; use "
@@ -61,7 +62,7 @@ class Trades(Plain):
             given = params, model_state
             outputs, after = objective.forward(*given, batch["image"], key)
             other, _ = objective.forward(*given, images, key)
-            clean, metrics = task.losses_and_metrics(outputs, task.target(batch))
+            clean, metrics = losses_and_metrics(task, outputs, task.target(batch))
             apart = kl_divergence(main_outputs(outputs), main_outputs(other))
             metrics = {
                 **metrics,

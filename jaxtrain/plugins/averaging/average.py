@@ -29,6 +29,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.batch_norm import momenta
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.passes import Pass, Subject
 from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.tools.joinable import check_alike
@@ -109,7 +110,7 @@ def average(
     return Averaged(
         dataclasses.replace(model, description=about),
         tuple(sorted(used)),
-        found.task.main_goal,
+        main_goal(found.task),
         tuple(one.number for one in judged),
         found.number,
     )
@@ -166,13 +167,13 @@ class Judged(NamedTuple):
     @property
     def number(self) -> float:
         """The main metric; NaN where it is not defined."""
-        value = self.values.get(self.task.main_goal.metric)
+        value = self.values.get(main_goal(self.task).metric)
         return float(value) if isinstance(value, int | float) else math.nan
 
     @property
     def loss(self) -> float:
         """The main metric, or its negative, so that less is better; last NaN."""
-        sign = -1 if self.task.main_goal.higher else 1
+        sign = -1 if main_goal(self.task).higher else 1
         return math.inf if math.isnan(self.number) else sign * self.number
 
 

@@ -45,7 +45,7 @@ class Detection(Task):
     """
 
     Options = DetectionOptions
-    finds_boxes = True
+    classes_fact = NAMES
     whole_images = True
     size_multiple = DetectionOptions.strides[-1]
     best_metric = "map"

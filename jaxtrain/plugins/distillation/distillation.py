@@ -18,7 +18,8 @@ from jaxtrain.plugins.distillation.imitations import find_imitation
 from jaxtrain.plugins.distillation.options import DistillationOptions
 from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
+from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
@@ -60,7 +61,7 @@ class Distillation(TeacherMethod, Plain):
                 "use classification, multilabel, segmentation or regression, or give "
                 "the task a method imitation (docs/distillation.md)"
             )
-        if type(task).objective is not Task.objective:
+        if defines(task, "objective"):
             raise UserError(
                 f"{method}: the task has an objective of its own, which a teacher "
                 "would take the place of; leave train.method out"
@@ -89,7 +90,7 @@ class Distillation(TeacherMethod, Plain):
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
             outputs, model_state = objective.forward(params, model_state, images, key)
-            own, metrics = task.losses_and_metrics(outputs, task.target(batch))
+            own, metrics = losses_and_metrics(task, outputs, task.target(batch))
             apart = imitation(main_outputs(outputs), said)
             metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
             total = (1 - self._share) * own + self._share * apart

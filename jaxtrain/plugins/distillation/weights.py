@@ -26,6 +26,7 @@ from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.trainer import kept
 from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
@@ -240,7 +241,7 @@ def _seen(input: InputKind) -> str:
 def _check_outputs(
     task: Task, said: Any, images: jax.ShapeDtypeStruct, named: str
 ) -> None:
-    wanted = task.abstract_outputs(images.shape[:1], images.dtype)
+    wanted = abstract_outputs(task, images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
     if shapes != expected:
         raise UserError(

@@ -6,5 +6,5 @@ PLUGIN = Plugin(
     name="embedding",
     subject="tasks",
     tasks={"embedding": "jaxtrain.plugins.embedding.task:Embedding"},
-    hints={"held-out classes": "set task to embedding"},
+    hints={"data.hold_out": "set task to embedding"},
 )

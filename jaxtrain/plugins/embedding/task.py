@@ -12,7 +12,6 @@ import numpy as np
 from jaxtrain.config.base import typed_options
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
-from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.centres import CENTRES, WithCosines
 from jaxtrain.plugins.embedding.decoder import NAME, EmbeddingDecoder, of_length_one
 from jaxtrain.plugins.embedding.losses import arcface_losses, contrastive_losses
@@ -53,7 +52,7 @@ class Embedding(Task):
     best_metric = "recall_at_1"
     shown = ("recall_at_1",)
     loss_of_examples = False
-    embeds = True
+    supports = frozenset({"data.hold_out"})
     refused: Mapping[str, str] = {
         f"data.augment.{name}": "a mixture of two classes is to be near to neither"
         for name in ("mixup", "cutmix")
@@ -101,38 +100,28 @@ class Embedding(Task):
         check_labels(targets, split, num_classes=None)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return the loss of training; that of an evaluation is in `values`."""
+        """Return the loss of training; evaluations have none.
+
+        Raises:
+          UserError: The outputs of training are not compared with centres of classes.
+        """
         options = self._options
         if not training:
             return jnp.zeros(len(target), wide(outputs.dtype))
         if options.loss == "contrastive":
             return contrastive_losses(outputs, target, temperature=options.temperature)
+        if not isinstance(outputs, WithCosines):
+            raise UserError(
+                f"task = 'embedding' with loss = 'arcface': the layer {CENTRES!r} is "
+                "what arcface learns by, and these outputs did not go through it: "
+                "leave it out of train.freeze, and set model.aux_weight to 0"
+            )
         return arcface_losses(
             outputs.cosines,
             target,
             margin=MARGIN if options.margin is None else options.margin,
             scale=SCALE if options.scale is None else options.scale,
         )
-
-    def losses_and_metrics(
-        self, outputs: Any, target: Any
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Return what that of every task does.
-
-        Raises:
-          UserError: the outputs are not compared with the centres of classes.
-        """
-        if self.num_centres and isinstance(outputs, WithAuxiliary):
-            raise UserError(
-                "task = 'embedding' with loss = 'arcface': outputs of auxiliary heads "
-                "have no centres; set model.aux_weight to 0, or loss to contrastive"
-            )
-        if self.num_centres and not isinstance(outputs, WithCosines):
-            raise UserError(
-                f"train.freeze: the layer {CENTRES!r} is what arcface learns by: leave "
-                "it out"
-            )
-        return super().losses_and_metrics(outputs, target)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         if not self.num_centres:

@@ -2,12 +2,15 @@
 
 import shlex
 
+from jaxtrain.errors import UserError
 from jaxtrain.trainer.next_commands import FinishedRun
 
 
 def export(run: FinishedRun) -> str | None:
     """Suggest an ONNX file; None for outputs that none can hold."""
-    if run.output_shape is None and not run.task.finds_boxes:
+    try:
+        run.decoder.exported(probabilities=False, nms=False)
+    except UserError:
         return None
     file = shlex.quote(f"{run.workdir.resolve().name}.onnx")
     return f"export {run.words} --format onnx --out {file}"

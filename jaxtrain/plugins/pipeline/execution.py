@@ -19,7 +19,7 @@ from jaxtrain.plugins.pipeline.steps import (
     make_eval_step,
     make_train_step,
 )
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
 from jaxtrain.trainer.execution import Execution, Four
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.state import TrainState
@@ -52,7 +52,7 @@ class Pipeline(Execution):
     def check_task(cls, config: Config, task: Task) -> None:
         """Refuse an objective of the task's own: each stage has a part of the model."""
         stages = config.parallel.pipeline_stages
-        if type(task).objective is not Task.objective:
+        if defines(task, "objective"):
             raise UserError(
                 f"task = {config.task!r}, which has an objective of its own, needs "
                 "passes of the whole model, of which each of parallel.pipeline_stages "

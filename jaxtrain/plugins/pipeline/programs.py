@@ -9,6 +9,7 @@ from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.pipeline.cut import Stage
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import merge
@@ -100,7 +101,7 @@ def make_programs(
             if not is_last:
                 return layout.images(y), (new, {})
             scales, learnt = target
-            losses, metrics = task.losses_and_metrics(y, learnt)
+            losses, metrics = losses_and_metrics(task, y, learnt)
             loss = losses.mean()
             return loss * loss_factor(phase, scales), (new, {**metrics, "loss": loss})
 

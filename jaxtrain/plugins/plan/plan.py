@@ -24,6 +24,7 @@ from jaxtrain.plugins.plan.facts import Facts, facts_of
 from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.tasks.build import build_task
+from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.settle import settle
 from jaxtrain.trainer.timetable import Timetable
@@ -214,7 +215,7 @@ def make_planner(
     task = build_task(config, shape, facts)
     stored = train_spec(config.data, splits.train).stored()
     lengths = [len(source) for source in splits.named().values()]
-    outputs = task.abstract_outputs((1,), np.float32)
+    outputs = abstract_outputs(task, (1,), np.float32)
     shapes = (stored, shape, outputs, lengths)
     planner = Planner(target=target, source=source, splits=splits, shapes=shapes)
     return planner, config

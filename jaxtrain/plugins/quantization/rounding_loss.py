@@ -10,6 +10,7 @@ from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.export.images import spread
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.quantization.quantize import Rounded
+from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.passes import Pass
 from jaxtrain.tools.evaluation.subject import open_subject
 
@@ -106,7 +107,7 @@ def _on_labels(
         except (OSError, ValueError):  # There is no such split, or it is gone.
             continue
         source = source.subset(spread(len(source), most))
-        goal, values = subject.task.main_goal, []
+        goal, values = main_goal(subject.task), []
         for one in (model, rounded):
             one_pass = Pass(subject=dataclasses.replace(subject, model=one))
             values.append(one_pass(source, split).values.get(goal.metric))

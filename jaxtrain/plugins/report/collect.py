@@ -18,7 +18,12 @@ from jaxtrain.plugins.report.examples import (
     Shown,
 )
 from jaxtrain.plugins.report.history import History
-from jaxtrain.plugins.report.nearest import NearestExamples, find_nearest, show_nearest
+from jaxtrain.plugins.report.nearest import (
+    FindsNearest,
+    NearestExamples,
+    find_nearest,
+    show_nearest,
+)
 from jaxtrain.plugins.report.pages.pictures import LARGE_SIDE, TINY, to_address
 from jaxtrain.plugins.report.preview import first_images
 from jaxtrain.plugins.report.sample import (
@@ -88,7 +93,7 @@ def collect_examples(
     if found is not None:
         classes = setup.task.one_class_an_image
         look = predict_some if classes else find_worst
-        if setup.task.embeds:
+        if isinstance(setup.task, FindsNearest):
             look = find_nearest
         seen = attempt("Predictions", look, history.workdir, *found, limits)
         if seen is not None and not len(seen.index):

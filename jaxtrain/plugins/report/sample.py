@@ -29,6 +29,7 @@ from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.tasks.decoder import Prediction
+from jaxtrain.tasks.training_losses import checked_loss
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.eval_step import prepare_plain
@@ -130,7 +131,7 @@ def find_worst(
 
     def losses(outputs: Any, batch: Batch) -> Any:
         target = task.target(batch)
-        return task.checked_loss(outputs, target, training=False)
+        return checked_loss(task, outputs, target, training=False)
 
     def seen(outputs: Any, batch: Batch) -> Any:
         own = (batch["target"], decoder.decode(outputs)) if decoder.draws else ()

@@ -27,6 +27,7 @@ from jaxtrain.plugins.robustness.apgd import (
     targeted_dlr,
 )
 from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.training_losses import checked_loss
 from jaxtrain.tools.evaluation.passes import SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
@@ -260,7 +261,7 @@ class Attacker:
 
     def _judged(self, outputs: Any, target: Any) -> tuple[jax.Array, jax.Array]:
         """Return the loss of each example, and whether its class is wrong."""
-        loss = self._task.checked_loss(outputs, target, training=False)
+        loss = checked_loss(self._task, outputs, target, training=False)
         if not self._task.one_class_an_image:
             return loss, jnp.zeros(loss.shape, bool)
         return loss, outputs.argmax(-1) != target

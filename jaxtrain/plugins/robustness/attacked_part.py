@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jaxtrain.errors import UserError
+from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.parts import (
     Evaluated,
     EvaluationPart,
@@ -104,7 +105,7 @@ class Attacked(EvaluationPart):
         source, split = evaluated.source, evaluated.split
         with progress("attacking", len(source)) as advance:
             attacked = one(source, split, advance).checked(split)
-        metric = subject.task.main_goal.metric
+        metric = main_goal(subject.task).metric
         by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from jaxtrain.errors import UserError
+from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_pictures
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class Corrupted(EvaluationPart):
         from jaxtrain.plugins.robustness import corruption_errors
         from jaxtrain.plugins.robustness.corruptions.corrupt import check_shape
         from jaxtrain.plugins.robustness.corruptions.levels import levels
-        from jaxtrain.tasks.base import Task
+        from jaxtrain.tasks.base import defines
 
         check_pictures("--corruptions", subject)
         check_shape(subject.model.image_shape)
-        moves = type(subject.task).follow is not Task.follow
+        moves = defines(subject.task, "follow")
         if moves and not subject.task.one_class_an_image:
             raise UserError(
                 "--corruptions: some of them move pixels, which the targets of task = "
@@ -57,13 +58,13 @@ class Corrupted(EvaluationPart):
             )
         if self._baseline is not None:
             table, _ = levels(*subject.model.image_shape[:2])
-            metric = subject.task.main_goal.metric
+            metric = main_goal(subject.task).metric
             corruption_errors.read_baseline(self._baseline, table, metric)
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
         from jaxtrain.plugins.robustness import corruption_errors
 
-        corruption_errors.error(subject.task.main_goal, values)
+        corruption_errors.error(main_goal(subject.task), values)
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
         import numpy as np
@@ -82,7 +83,7 @@ class Corrupted(EvaluationPart):
             on_host=True,
         )
         one, task = Pass(subject=subject, view=evaluated.whole.view), subject.task
-        goal = task.main_goal
+        goal = main_goal(task)
         clean_error = corruption_errors.error(goal, evaluated.found.values)
 
         def error_of(corruption: "Corruption") -> float:

@@ -13,6 +13,7 @@ from jaxtrain.plugins.robustness.corruptions.corrupt import CORRUPTIONS, Corrupt
 from jaxtrain.plugins.robustness.corruptions.levels import SEVERITIES
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
+from jaxtrain.tasks.task_metrics import main_goal
 
 # Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
 # `CORRUPTIONS`: what the authors divide by (github.com/hendrycks/robustness).
@@ -77,7 +78,7 @@ def compared(
       UserError: the other evaluation has none, or of images of another size.
     """
     if path is not None:
-        baseline = read_baseline(path, table, task.main_goal.metric)
+        baseline = read_baseline(path, table, main_goal(task).metric)
     else:
         num_classes = task.num_outputs if task.one_class_an_image else None
         baseline = alexnet(num_classes, table)

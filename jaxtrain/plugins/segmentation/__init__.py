@@ -8,6 +8,7 @@ PLUGIN = Plugin(
     name="segmentation",
     requires=("distillation",),
     subject="tasks",
+    predictions={"masks": "jaxtrain.plugins.segmentation.mask_part:MaskFiles"},
     models={
         "unet": "jaxtrain.plugins.segmentation.unet:UNet",
         "deeplabv3_resnet50": f"{_DEEPLAB}:DeepLabV3",

@@ -7,9 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from PIL.Image import Image as Picture
 
-from jaxtrain.data.read_files import FileData
 from jaxtrain.plugins.segmentation import class_maps
 from jaxtrain.plugins.segmentation.class_maps import SHARE
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
@@ -102,13 +100,6 @@ class MaskDecoder(RowDecoder):
 
     def mask(self, outputs: Any) -> jax.Array:
         return outputs.argmax(-1).astype(np.uint8)
-
-    def check_masks(self, option: str) -> None:
-        del option
-
-    def draw_masks(self, data: FileData, outputs: Any) -> tuple[Picture, Picture]:
-        assert self.facts.fit is not None
-        return class_maps.draw_masks(data, outputs, self.facts.fit)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
         """Return `pixel_agreement`: most pixels may be of one class, others lost."""

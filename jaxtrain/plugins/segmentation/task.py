@@ -60,7 +60,8 @@ class Segmentation(Task):
     """
 
     Options = SegmentationOptions
-    class_maps = True
+    supports = frozenset({"data.sliding_size"})
+    classes_fact = PIXEL_CLASSES
     best_metric = "mean_iou"
     lowest = "iou", "lowest IoU"
     shown = ("mean_iou", "pixel_accuracy")

@@ -194,10 +194,8 @@ def _key(
 ) -> tuple[str, tuple[str, ...] | None]:
     """Return the fact that names the classes of a set, and those of the model."""
     about = model.description
-    if model.task.finds_boxes:
-        return boxes.NAMES, about.column_names
-    if model.task.one_class_an_image:
-        return CLASSES, about.class_names
+    if model.task.classes_fact is not None:
+        return model.task.classes_fact, about.class_names or about.column_names
     if PIXEL_CLASSES in facts:
         return PIXEL_CLASSES, about.class_names
     # Columns of numbers are no classes: `data.targets` names them in their order.

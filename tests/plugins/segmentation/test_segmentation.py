@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation import resampling
 from jaxtrain.plugins.segmentation import pixel_metrics
 from jaxtrain.plugins.segmentation.task import Segmentation
-from jaxtrain.tasks.evaluation_sums import sums_of
 from jaxtrain.tasks.metrics import lowest_class
+from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 

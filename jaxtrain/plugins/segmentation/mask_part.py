@@ -1,0 +1,50 @@
+"""`main.py predict --masks`: a mask for each image."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxtrain.errors import UserError
+from jaxtrain.inference.parts import PredictionPart
+
+if TYPE_CHECKING:
+    from jaxtrain.data.image_files import FileNames
+    from jaxtrain.inference.model import TrainedModel
+    from jaxtrain.inference.sinks import PredictionFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskArguments:
+    """Options of `predict` on classes of pixels."""
+
+    # New folder for the classes of the pixels of each image: a mask, .png with a
+    # palette, and .overlay.png, both of the image's size.
+    masks: Path | None = None
+
+
+class MaskFiles(PredictionPart):
+    """A folder of masks."""
+
+    Options = MaskArguments
+    paths = ("masks",)
+
+    @staticmethod
+    def needs_outputs(arguments: MaskArguments) -> bool:
+        return arguments.masks is not None
+
+    @staticmethod
+    def prepare(
+        arguments: Any, model: "TrainedModel", names: "FileNames"
+    ) -> "list[PredictionFile]":
+        if arguments.masks is None:
+            return []
+        from jaxtrain.plugins.segmentation.decoder import MaskDecoder
+        from jaxtrain.plugins.segmentation.mask_sink import mask_files
+
+        if not isinstance(model.decoder, MaskDecoder):
+            raise UserError(
+                f"--masks: task = {model.description.task!r} tells no classes of "
+                "pixels; leave it out"
+            )
+        assert model.decoder.facts.fit is not None
+        return [mask_files(arguments.masks, names, model.decoder.facts.fit)]

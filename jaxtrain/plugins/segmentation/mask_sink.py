@@ -1,0 +1,39 @@
+"""Folder of the masks that a model predicts."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from jaxtrain.data.image_files import FileNames
+from jaxtrain.data.images import Fit
+from jaxtrain.data.read_files import read_unless_large
+from jaxtrain.inference.sinks import PredictionFile, Sink, of_each
+from jaxtrain.inference.stream import ImageBatch
+from jaxtrain.plugins.segmentation.class_maps import draw_masks
+
+
+def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
+    """Write masks into the folder of `--masks`, and the images under their colours.
+
+    Args:
+      path: Folder to make.
+      names: Names of the image files.
+      fit: How images got the size of the model.
+    """
+
+    def write(batch: ImageBatch, i: int, place: str) -> None:
+        data = read_unless_large(os.fsencode(batch.images[i]))
+        # It was read a moment ago.
+        if isinstance(data, OSError):
+            raise data
+        drawn = draw_masks(data, batch.found["outputs"][i], fit)
+        for picture, ending in zip(drawn, (".png", ".overlay.png"), strict=True):
+            picture.save(f"{place}{ending}", compress_level=1)
+
+    @contextlib.contextmanager
+    def opened(renames: ExitStack) -> Iterator[Sink]:
+        yield of_each("--masks", path, names, write, renames)
+
+    return PredictionFile(opened)
