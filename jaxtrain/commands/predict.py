@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_files import FileNames
     from jaxtrain.inference.model import TrainedModel
     from jaxtrain.inference.sinks import PredictionFile, Sink
-    from jaxtrain.tasks.decoder import OutputDecoder, Prediction
+    from jaxtrain.tasks.decoder import OutputDecoder
+    from jaxtrain.tasks.prediction import Prediction
 
     # Name of a file, and its prediction, or why it has none.
     ShownRow = tuple[Any, Prediction | None, str | None]

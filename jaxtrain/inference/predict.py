@@ -15,8 +15,8 @@ from jaxtrain.inference import gradcam, stream
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.stream import Batches, ImageBatch
 from jaxtrain.inference.tables import Columns, Row
-from jaxtrain.tasks.decoder import Prediction
 from jaxtrain.tasks.outputs import TABLE_COLUMNS
+from jaxtrain.tasks.prediction import Prediction
 
 NAME, ERROR = TABLE_COLUMNS
 

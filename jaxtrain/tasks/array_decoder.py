@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.tasks.decoder import Columns, OutputDecoder, Prediction, Row, plain
+from jaxtrain.tasks.decoder import Columns, OutputDecoder
+from jaxtrain.tasks.prediction import Prediction, Row, plain
 
 # Numbers of an image on the screen.
 NUM_SHOWN = 6

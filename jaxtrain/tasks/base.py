@@ -1,19 +1,17 @@
 """What is learnt: a task says what the model puts out, and how good that is.
 
-To add one: write a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
+To add one: a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxtrain.config.base import Section
-from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.array_decoder import RowDecoder
@@ -21,41 +19,17 @@ from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric, values_of
 from jaxtrain.tasks.outputs import in_numbers
-from jaxtrain.tasks.training_losses import (
-    losses_and_metrics,
-)
+from jaxtrain.tasks.requirements import Required
+from jaxtrain.tasks.target_transforms import TargetTransforms
+from jaxtrain.tasks.training_losses import losses_and_metrics
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
 Forward = Callable[..., tuple[Any, Any]]
-Values = dict[str, Any]
+Values = Sums
 
 
-# Fields of the config without a meaning for most tasks -> the reason.
-UNUSUAL: Mapping[str, str] = MappingProxyType(
-    {
-        "data.hold_out": "it cannot tell classes that it was not trained on",
-        "data.sliding_size": "it has no classes of pixels for windows of an image",
-        "train.tta": "it has no classes whose probabilities could be averaged",
-    }
-)
-
-
-class Required(NamedTuple):
-    """What a task asks of a field of the config.
-
-    Attributes:
-      holds: Whether a value of the field is what is asked for.
-      reason: Why it is.
-      fix: What to do otherwise, as a message ends.
-    """
-
-    holds: Callable[[Any], bool]
-    reason: str
-    fix: str
-
-
-class Task:
+class Task(TargetTransforms):
     """What is learnt from a data set.
 
     A subclass is created with the shape of the images (H, W, C) and the facts of the
@@ -74,8 +48,7 @@ class Task:
       class_names: of the outputs, where each stands for a class; else None.
       column_names: of the numbers of a target, where it has several columns, or one
         with a name; of the classes of boxes; else None.
-      settled: Options that the task has taken from the training targets. The config of
-        the run then holds them, and with them it is the same task without these data.
+      settled: Options taken from the training targets, which the config then holds.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
       supports: Fields of `UNUSUAL` that the task has a meaning for.
@@ -169,54 +142,6 @@ class Task:
         """
         return batch["target"]
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        """Return the stored target of an image that is cropped, mirrored or turned.
-
-        Args:
-          target: Target of one example.
-          geometry: Where the image is taken: `geometry.pixels` moves an array of its
-            height and width, `geometry.points` coordinates.
-        """
-        del geometry
-        return target
-
-    def mix(self, target: Any, partner: Any, weight: jax.Array) -> Any:
-        """Return the stored targets of examples that are mixed with their partners.
-
-        A task that does not say so cannot be learnt with mixup and cutmix. One whose
-        target comes from the image alone returns its own.
-
-        Args:
-          target: of a batch.
-          partner: of the partners.
-          weight: share of the former in the images, (B,), float32.
-        """
-        raise NotImplementedError
-
-    def paste(self, target: Any, partner: Any, own: jax.Array) -> Any:
-        """Return the stored targets of images with a rectangle of their partners.
-
-        A task whose targets have pixels may say so in place of `mix`, for cutmix alone.
-
-        Args:
-          target: Targets of a batch.
-          partner: Targets of the partners.
-          own: One where the pixel of an image is its own, else 0, (H, W).
-        """
-        raise NotImplementedError
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
-        """Return the stored target of a mosaic of four images.
-
-        A task that does not say so cannot be learnt with mosaics.
-
-        Args:
-          targets: Targets of the images, an example each.
-          tiles: Where each image is taken: as `geometry` of `follow`. Beyond their
-            image, `pixels` has the border.
-        """
-        raise NotImplementedError
-
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.
 
@@ -292,15 +217,12 @@ class Task:
         return self.known_metrics()
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        """Return what metrics of the validation split choose for the model, by name.
+        """Return values that the validation split chooses, by name, one per output.
 
-        It is saved with the weights, and later evaluations and predictions have it as
-        `chosen`: lists of a number for each output.
+        They are saved with the weights as `chosen`.
         """
         del validation
         return {}
-
-    # What is known of a class of tasks, to show the records of a run without its data.
 
     @classmethod
     def known_metrics(cls) -> Mapping[str, Metric]:
@@ -309,10 +231,9 @@ class Task:
 
     @staticmethod
     def probabilities(outputs: jax.Array) -> jax.Array:
-        """Return the probability of each class, (B, classes), of outputs that name any.
+        """Return the probability of each class, (B, classes); by default the softmax.
 
-        By default the softmax. Predictions, exports and the server, which import no
-        task of a user's own, have those of the tasks of the table.
+        Predictions, exports and the server import no task of a user's own.
         """
         return jax.nn.softmax(outputs, axis=-1)
 
@@ -326,16 +247,11 @@ class Task:
         return ClassDecoder(facts, cls.probabilities)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
-        """Return an image with its target on it, for a preview of the data.
-
-        By default the image alone.
+        """Draw a target on its image for a preview; by default return the image alone.
 
         Args:
           image: Prepared image, uint8 (H, W, C).
-          target: Its stored target, which has gone along with it, on the host.
-
-        Returns:
-          uint8 (H, W, C).
+          target: Stored target of the prepared image, on the host.
         """
         del target
         return image
@@ -345,8 +261,7 @@ class Task:
     ) -> Mapping[str, np.ndarray | str]:
         """Return what the report shows of an example, by what it is called.
 
-        By default the numbers of its target and of the outputs. `tasks/pictures.py` has
-        what draws masks and boxes.
+        By default the numbers of both. `tasks/pictures.py` draws masks and boxes.
 
         Args:
           image: Image as the model saw it, uint8 (H, W, C).
@@ -363,9 +278,8 @@ class Task:
     ) -> Values:
         """Turn the sums of an evaluation, on the host, into metrics.
 
-        Metrics whose sums are missing are left out. Where the loss is NaN, as outputs
-        were, so are all numbers, and lists are left out: an `argmax` of NaN would be a
-        hit of class 0.
+        Metrics whose sums are missing are left out. A loss of NaN makes all numbers NaN
+        and leaves out lists: an `argmax` of NaN would be a hit of class 0.
 
         Args:
           sums: Sums over all examples.

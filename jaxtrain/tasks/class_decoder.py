@@ -8,16 +8,8 @@ import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.decoder import (
-    SEPARATOR,
-    AnswerParts,
-    Columns,
-    OutputDecoder,
-    OutputFacts,
-    Prediction,
-    Row,
-    plain,
-)
+from jaxtrain.tasks.decoder import Columns, OutputDecoder, OutputFacts
+from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row, plain
 
 
 class ClassPrediction(Prediction):

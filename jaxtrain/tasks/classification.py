@@ -1,7 +1,4 @@
-"""The task of telling which one of several classes an image shows.
-
-To add a metric: write its function, and its row in `METRICS`.
-"""
+"""The task of telling which one of several classes an image shows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +15,7 @@ from jaxtrain.tasks import losses
 from jaxtrain.tasks.balance import class_weights, log_shares
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.class_labels import check_labels
+from jaxtrain.tasks.class_metrics import METRICS, confusion, mean_known
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
@@ -30,8 +28,6 @@ MAX_MATRIX_CLASSES = 100
 UNBALANCED = 3
 # From so many on, recipes smooth labels.
 MANY_CLASSES = 10
-
-
 # Losses of the probability of the true class.
 LOSSES = {
     "focal": losses.focal,
@@ -267,20 +263,6 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
     )
 
 
-def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Return the mean of the values whose class is known, float32 (); 0 of none.
-
-    Args:
-      values: Value of each example, (B,).
-      known: Whether its class is known, (B,). None: that of all is.
-    """
-    if known is None:
-        return jnp.mean(values, dtype=jnp.float32)
-    # One reduction, and between devices one sum, for both.
-    total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
-    return total / jnp.maximum(num, 1)
-
-
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
     """Return whether the class of each example is known; of a mixture both, bool (B,).
 
@@ -297,96 +279,3 @@ def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Ar
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
     return share * one + (1 - share) * other
-
-
-# --- sums, on the device -------------------------------------------------------------
-
-
-def top1_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples whose class is ranked first, int32 ()."""
-    return jnp.sum(_top5(logits, labels)[:, 0] * mask, dtype=jnp.int32)
-
-
-def top5_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples whose class is among the first five, int32 ()."""
-    hits = jnp.max(_top5(logits, labels), axis=-1)
-    return jnp.sum(hits * mask, dtype=jnp.int32)
-
-
-def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return 1 at the rank of the true class, int32 (batch, 5), or fewer classes."""
-    _, top = jax.lax.top_k(logits, min(5, logits.shape[-1]))
-    return (top == labels[:, None]).astype(jnp.int32)
-
-
-def class_counts(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the hits, the examples and the predictions of each class, (3, classes)."""
-    true, predicted = _one_hots(logits, labels, mask)
-    return jnp.stack([jnp.sum(x, 0) for x in (true * predicted, true, predicted)])
-
-
-def confusion(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples of each true class (rows) by the predicted one (columns)."""
-    true, predicted = _one_hots(logits, labels, mask)
-    return jnp.einsum("bt,bp->tp", true, predicted)
-
-
-def _one_hots(
-    logits: jax.Array, labels: jax.Array, mask: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Return the true and the predicted classes, int32 (batch, classes), 0 if masked.
-
-    Dense, so that each device counts its own examples: a scatter would gather them.
-    """
-    num, mask = logits.shape[-1], mask[:, None]
-    true = jax.nn.one_hot(labels, num, dtype=jnp.int32)
-    predicted = jax.nn.one_hot(jnp.argmax(logits, -1), num, dtype=jnp.int32)
-    return true * mask, predicted * mask
-
-
-# --- values, on the host -------------------------------------------------------------
-
-
-def recall(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Return for each class the part of its examples that is recognised."""
-    hits, examples, _ = counts.tolist()
-    return [h / n if n else None for h, n in zip(hits, examples, strict=True)]
-
-
-def precision(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Return for each class the part of its predictions that is right."""
-    hits, _, predictions = counts.tolist()
-    return [h / n if n else None for h, n in zip(hits, predictions, strict=True)]
-
-
-def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
-    """Return the mean recall of the classes that have examples."""
-    return float(np.mean([r for r in recall(counts, num_examples) if r is not None]))
-
-
-def macro_f1(counts: np.ndarray, num_examples: int) -> float:
-    """Return the mean F1 score of the classes that have examples or predictions.
-
-    F1 is the harmonic mean of precision and recall; 0 for a class without a hit.
-    """
-    hits, examples, predictions = counts.tolist()
-    rows = zip(hits, examples, predictions, strict=True)
-    return float(np.mean([2 * h / (n + p) for h, n, p in rows if n + p]))
-
-
-def whole(total: np.ndarray, num_examples: int) -> list[Any]:
-    """Return the sum itself."""
-    return total.tolist()
-
-
-METRICS = {
-    "accuracy": Metric(top1_hits, better="higher"),
-    "top5_accuracy": Metric(
-        top5_hits, better="higher", title="top-5 accuracy", min_classes=6
-    ),
-    "balanced_accuracy": Metric(class_counts, balanced_accuracy, "higher"),
-    "macro_f1": Metric(class_counts, macro_f1, "higher", title="macro F1"),
-    "recall": Metric(class_counts, recall),
-    "precision": Metric(class_counts, precision),
-    "confusion_matrix": Metric(confusion, whole),
-}

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.exported import ExportedArray
+from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 if TYPE_CHECKING:
     from jaxtrain.data.images import Fit
-
-# Between the labels of an image in one cell of a table.
-SEPARATOR = ";"
 Columns = Mapping[str, type]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,62 +60,6 @@ class OutputFacts:
     def is_row(self) -> bool:
         """Whether the outputs of an image are one row of numbers."""
         return len(getattr(self.outputs, "shape", ())) == 2
-
-
-class AnswerParts(NamedTuple):
-    """Parts of the answers of a server.
-
-    Attributes:
-      kind: Plural noun of the parts, such as "classes".
-      names: Names of the parts; () where they have none.
-      health: JSON values of `GET /health`.
-      num_ranked: Number of classes of which a request may ask for the first; 0 where
-        none are ranked.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    health: dict[str, Any]
-    num_ranked: int = 0
-
-
-class Prediction:
-    """Prediction for one image, on the host. By default it has no row and no answer.
-
-    Attributes:
-      boxes: Boxes in the image, of a decoder that finds any; else None.
-    """
-
-    boxes: Any = None
-
-    def row(self) -> Row:
-        """Return the values of the decoder's `columns`."""
-        return {}
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the texts below the decoder's `heads`."""
-        return ()
-
-    def json(self, topk: int) -> dict[str, Any]:
-        """Return the server's answer as JSON values.
-
-        Args:
-          topk: Number of classes, where the prediction ranks any.
-        """
-        raise NotImplementedError
-
-    def draw(self, image: np.ndarray) -> np.ndarray | None:
-        """Return the image with the prediction on it; None: it has no place there.
-
-        Args:
-          image: Image in its own size, uint8 (H, W, 3).
-        """
-        del image
-        return None
-
-    def caption(self) -> str:
-        """Return one line below a Grad-CAM of the likeliest class."""
-        raise NotImplementedError
 
 
 class OutputDecoder:
@@ -297,8 +238,3 @@ class OutputDecoder:
 def class_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
     """Return the share of examples that get the same class by the largest outputs."""
     return float((ours.argmax(-1) == theirs.argmax(-1)).mean())
-
-
-def plain(x: Any) -> float:
-    """Return the shortest number that is a NumPy scalar in its own dtype."""
-    return float(str(x))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config.regression import MAX_LEVELS
-from jaxtrain.data.columns import NAMES, ORIGIN, is_rounded, original
+from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
 # What a column is called that has no name.
@@ -128,3 +128,39 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
 def as_text(values: Sequence[float]) -> str:
     """Return numbers as an option of a task holds them."""
     return ",".join(map(repr, map(float, values)))
+
+
+def check_levels(
+    columns: np.ndarray,
+    names: Sequence[str],
+    origin: np.ndarray,
+    std: np.ndarray,
+    levels: Sequence[float],
+    split: str,
+) -> None:
+    """Check that numbers are levels.
+
+    Args:
+      columns: Numbers less `origin`, (N, columns); NaN is missing.
+      names: Names of the columns.
+      origin: Origin of each column, (columns,).
+      std: Deviation of each column, (columns,).
+      levels: Levels in ascending order.
+      split: Name of the split in messages.
+
+    Raises:
+      UserError: A number is none of the levels.
+    """
+    for name, numbers, zero, scale in zip(names, columns.T, origin, std, strict=True):
+        near = np.array(levels) - zero
+        nearest = near[np.searchsorted((near[1:] + near[:-1]) / 2, numbers)]
+        # Within the rounding to float32.
+        same = np.abs(numbers - nearest) <= ROUNDING * scale
+        for row in np.flatnonzero(~(same | np.isnan(numbers)))[:1]:
+            shown = ", ".join(as_number(x, scale) for x in levels)
+            raise UserError(
+                f"{split}: the column {name!r} is "
+                f"{as_number(numbers[row] + zero, scale)} for image {row}, which is "
+                f"none of the levels {shown}: add it to the levels of task_options, or "
+                "mend the number"
+            )

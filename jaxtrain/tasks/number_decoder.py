@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
-from jaxtrain.tasks.decoder import AnswerParts, OutputFacts
+from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
+from jaxtrain.tasks.prediction import AnswerParts
 
 # Of a column, over its largest: 1e-5 of it is three roundings of float32.
 LEAST_SPREAD = 0.02

@@ -1,7 +1,7 @@
 """The task of predicting one or several numbers of an image."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain.config.base import typed_options
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING
+from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Task
@@ -21,6 +21,7 @@ from jaxtrain.tasks.number_columns import (
     as_number,
     as_text,
     check_finite,
+    check_levels,
     check_numbers,
     check_rounding,
     in_columns,
@@ -31,11 +32,7 @@ from jaxtrain.tasks.number_columns import (
 )
 from jaxtrain.tasks.number_decoder import NumberDecoder
 from jaxtrain.tasks.number_losses import (
-    STD,
-    GaussianLoss,
-    NumberLoss,
     PointLoss,
-    QuantileLoss,
 )
 from jaxtrain.tasks.number_metrics import (
     OF_COLUMNS,
@@ -43,8 +40,8 @@ from jaxtrain.tasks.number_metrics import (
     error_sums,
     number_metrics,
 )
-from jaxtrain.tasks.ordinal_loss import OrdinalLoss
-from jaxtrain.tasks.outputs import Readout, check_columns
+from jaxtrain.tasks.number_readout import make_loss, make_readout
+from jaxtrain.tasks.outputs import check_columns
 from jaxtrain.tasks.proposals import Advice
 
 # What ordinal numbers are not used with.
@@ -53,11 +50,6 @@ UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
 FEW = 2
-
-# Deviations off 0 from which on numbers are told in float64: float32 would round them
-# by a ten thousandth of a deviation.
-FAR = 1e-4 * 2**24
-
 # Losses of a number alone, of which several models have a mean.
 POINT_LOSSES = ("mse", "l1", "huber")
 
@@ -129,7 +121,7 @@ class Regression(Task):
         self._mean, self._std = np.array(mean) - self._origin, np.array(std)
         self._levels = levels
         self._loss = make_loss(options, mean, std, levels)
-        self._readout = _make_readout(self._loss, mean, std, self._names)
+        self._readout = make_readout(self._loss, mean, std, self._names)
         check_columns(self._readout.columns)
         self.num_outputs = num * self._loss.num_outputs
         self._metrics = {
@@ -160,30 +152,12 @@ class Regression(Task):
         check_finite(columns, self._names, split)
         if not jax.config.read("jax_enable_x64"):
             check_rounding(columns, self._names, split)
-        self._check_levels(columns, split)
+        if self._levels is not None:
+            names, off = self._names, self._origin
+            check_levels(columns, names, off, self._std, self._levels, split)
         # Of a few an example may have none.
         if len(columns) > FEW and np.isnan(columns).all():
             raise UserError(f"{split} has no number: choose another split")
-
-    def _check_levels(self, columns: np.ndarray, split: str) -> None:
-        """Raise UserError for a number that is none of the levels, if there are any."""
-        if self._levels is None:
-            return
-        for name, numbers, origin, std in zip(
-            self._names, columns.T, self._origin, self._std, strict=True
-        ):
-            levels = np.array(self._levels) - origin
-            nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, numbers)
-            # What rounding to float32 does.
-            near = np.abs(numbers - levels[nearest]) <= ROUNDING * std
-            for row in np.flatnonzero(~(near | np.isnan(numbers)))[:1]:
-                shown = ", ".join(as_number(x, std) for x in self._levels)
-                raise UserError(
-                    f"{split}: the column {name!r} is "
-                    f"{as_number(numbers[row] + origin, std)} for image {row}, which "
-                    f"is none of the levels {shown}: add it to the levels of "
-                    "task_options, or mend the number"
-                )
 
     def label(self, target: Any) -> str:
         return self._told(np.ravel(target))
@@ -255,7 +229,7 @@ class Regression(Task):
         known = {NAMES: facts.column_names} if facts.column_names else {}
         names = names_of(known, len(chosen.mean))
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
-        readout = _make_readout(loss, chosen.mean, chosen.std, names)
+        readout = make_readout(loss, chosen.mean, chosen.std, names)
         return NumberDecoder(facts, readout)
 
     def draw_example(
@@ -317,65 +291,3 @@ class Regression(Task):
             for name, x, std in shown
         ]
         return ", ".join(texts)
-
-
-def make_loss(
-    options: RegressionOptions,
-    mean: Sequence[float],
-    std: Sequence[float],
-    levels: Sequence[float] | None,
-) -> NumberLoss:
-    """Return the loss that the options of the task name.
-
-    Args:
-      options: Options of the task.
-      mean: Mean of each column.
-      std: Deviation of each column.
-      levels: Levels of the numbers, where they have any.
-    """
-    if options.loss == "gaussian":
-        return GaussianLoss(options.of_loss("level"))
-    if options.loss == "quantiles":
-        return QuantileLoss(options.of_loss("quantiles"))
-    if options.loss == "ordinal":
-        assert levels is not None
-        from_mean = np.array(levels) - np.array(mean)[:, None]
-        return OrdinalLoss(from_mean / np.array(std)[:, None])
-    return PointLoss(options.loss)
-
-
-def _make_readout(
-    loss: NumberLoss, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
-) -> Readout:
-    """Return what people get: numbers in the units of the data.
-
-    Those of a column are its prediction and what the loss puts beside it.
-    """
-    endings = ("", *loss.endings)
-    far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
-
-    def values(outputs: jax.Array) -> jax.Array:
-        outputs = widen(outputs).reshape(-1, len(names), loss.num_outputs)
-        near = [0.0] * len(mean) if far else mean
-        scale, shift = (jnp.asarray(x, outputs.dtype) for x in (std, near))
-        found = []
-        read = loss.prediction(outputs), *loss.beside(outputs)
-        for ending, x in zip(endings, read, strict=True):
-            x = x * scale if ending == STD else x * scale + shift
-            found.append(x[..., None])
-        return jnp.concatenate(found, -1).reshape(-1, len(names) * len(endings))
-
-    columns = tuple(f"{name}{ending}" for name in names for ending in endings)
-    if not far:
-        return Readout("values", columns, values)
-    each = [
-        (x, y, ending) for x, y in zip(mean, std, strict=True) for ending in endings
-    ]
-    return Readout(
-        "values",
-        columns,
-        values,
-        shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # One more than float32 has of a deviation.
-        decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
-    )

@@ -11,7 +11,8 @@ from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
-from jaxtrain.tasks.base import UNUSUAL, Task, defines
+from jaxtrain.tasks.base import Task, defines
+from jaxtrain.tasks.requirements import UNUSUAL
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy

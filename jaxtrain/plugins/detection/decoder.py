@@ -13,17 +13,10 @@ from jaxtrain.plugins.detection.found_boxes import (
     FoundBoxes,
     boxes_of,
 )
-from jaxtrain.tasks.decoder import (
-    SEPARATOR,
-    AnswerParts,
-    Columns,
-    OutputDecoder,
-    OutputFacts,
-    Prediction,
-    Row,
-)
+from jaxtrain.tasks.decoder import Columns, OutputDecoder, OutputFacts
 from jaxtrain.tasks.exported import ExportedArray, Pairing
 from jaxtrain.tasks.pictures import labelled_boxes
+from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row
 
 # What boxes are called: left, top, right and bottom in pixels, then the score of each
 # class, of each place (batch, places, 4 + classes).

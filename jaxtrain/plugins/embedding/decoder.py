@@ -7,9 +7,10 @@ import jax
 from jaxtrain.dtypes import widen
 from jaxtrain.models.centres import unit
 from jaxtrain.tasks.array_decoder import NumbersPrediction
-from jaxtrain.tasks.decoder import AnswerParts, OutputFacts
+from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.number_decoder import NumberDecoder
 from jaxtrain.tasks.outputs import Readout
+from jaxtrain.tasks.prediction import AnswerParts
 
 NAME = "embedding"
 

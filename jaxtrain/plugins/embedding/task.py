@@ -25,7 +25,7 @@ from jaxtrain.plugins.embedding.neighbours import (
 from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingOptions
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
-from jaxtrain.tasks.classification import mean_known
+from jaxtrain.tasks.class_metrics import mean_known
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 

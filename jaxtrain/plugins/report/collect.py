@@ -34,7 +34,7 @@ from jaxtrain.plugins.report.sample import (
     predict_some,
 )
 from jaxtrain.tasks.base import Task
-from jaxtrain.tasks.decoder import Prediction
+from jaxtrain.tasks.prediction import Prediction
 from jaxtrain.trainer.setup import Setup, build_setup
 
 # Training images that are shown.

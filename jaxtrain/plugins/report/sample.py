@@ -28,7 +28,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
-from jaxtrain.tasks.decoder import Prediction
+from jaxtrain.tasks.prediction import Prediction
 from jaxtrain.tasks.training_losses import checked_loss
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup

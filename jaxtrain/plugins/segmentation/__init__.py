@@ -8,7 +8,7 @@ PLUGIN = Plugin(
     name="segmentation",
     requires=("distillation",),
     subject="tasks",
-    predictions={"masks": "jaxtrain.plugins.segmentation.mask_part:MaskFiles"},
+    predictions={"masks": "jaxtrain.plugins.segmentation.mask_part:PredictedMasks"},
     models={
         "unet": "jaxtrain.plugins.segmentation.unet:UNet",
         "deeplabv3_resnet50": f"{_DEEPLAB}:DeepLabV3",

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtrain.plugins.segmentation import class_maps
 from jaxtrain.plugins.segmentation.class_maps import SHARE
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
-from jaxtrain.tasks.decoder import AnswerParts, OutputFacts, Prediction
+from jaxtrain.tasks.decoder import OutputFacts
+from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 # Share of the pixels below which a class of pixels is left out: the last bit may decide
 # over the few that it has.

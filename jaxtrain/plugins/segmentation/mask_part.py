@@ -22,7 +22,7 @@ class MaskArguments:
     masks: Path | None = None
 
 
-class MaskFiles(PredictionPart):
+class PredictedMasks(PredictionPart):
     """A folder of masks."""
 
     Options = MaskArguments

@@ -2,7 +2,7 @@
 
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.pages.templates import render
-from jaxtrain.tasks.decoder import AnswerParts
+from jaxtrain.tasks.prediction import AnswerParts
 
 # Up to so many names are shown unasked.
 NUM_OPEN = 20

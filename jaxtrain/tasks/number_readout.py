@@ -1,0 +1,86 @@
+"""Loss of numbers by its options, and the numbers that people read of outputs."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtrain.config.regression import RegressionOptions
+from jaxtrain.dtypes import widen
+from jaxtrain.tasks.number_losses import (
+    STD,
+    GaussianLoss,
+    NumberLoss,
+    PointLoss,
+    QuantileLoss,
+)
+from jaxtrain.tasks.ordinal_loss import OrdinalLoss
+from jaxtrain.tasks.outputs import Readout
+
+# Deviations off 0 from which on numbers are told in float64: float32 would round them
+# by a ten thousandth of a deviation.
+FAR = 1e-4 * 2**24
+
+
+def make_loss(
+    options: RegressionOptions,
+    mean: Sequence[float],
+    std: Sequence[float],
+    levels: Sequence[float] | None,
+) -> NumberLoss:
+    """Return the loss that the options of the task name.
+
+    Args:
+      options: Options of the task.
+      mean: Mean of each column.
+      std: Deviation of each column.
+      levels: Levels of the numbers, where they have any.
+    """
+    if options.loss == "gaussian":
+        return GaussianLoss(options.of_loss("level"))
+    if options.loss == "quantiles":
+        return QuantileLoss(options.of_loss("quantiles"))
+    if options.loss == "ordinal":
+        assert levels is not None
+        from_mean = np.array(levels) - np.array(mean)[:, None]
+        return OrdinalLoss(from_mean / np.array(std)[:, None])
+    return PointLoss(options.loss)
+
+
+def make_readout(
+    loss: NumberLoss, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
+) -> Readout:
+    """Return what people get: numbers in the units of the data.
+
+    Those of a column are its prediction and what the loss puts beside it.
+    """
+    endings = ("", *loss.endings)
+    far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
+
+    def values(outputs: jax.Array) -> jax.Array:
+        outputs = widen(outputs).reshape(-1, len(names), loss.num_outputs)
+        near = [0.0] * len(mean) if far else mean
+        scale, shift = (jnp.asarray(x, outputs.dtype) for x in (std, near))
+        found = []
+        read = loss.prediction(outputs), *loss.beside(outputs)
+        for ending, x in zip(endings, read, strict=True):
+            x = x * scale if ending == STD else x * scale + shift
+            found.append(x[..., None])
+        return jnp.concatenate(found, -1).reshape(-1, len(names) * len(endings))
+
+    columns = tuple(f"{name}{ending}" for name in names for ending in endings)
+    if not far:
+        return Readout("values", columns, values)
+    each = [
+        (x, y, ending) for x, y in zip(mean, std, strict=True) for ending in endings
+    ]
+    return Readout(
+        "values",
+        columns,
+        values,
+        shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
+        # One more than float32 has of a deviation.
+        decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
+    )
