@@ -1,19 +1,23 @@
-"""Write the pages config.md, combinations.md and models.md, which are generated.
+"""Write the pages api.md, config.md, combinations.md and models.md.
 
 python docs/generate.py
 """
 
 import collections
 import dataclasses
+import inspect
+import re
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import jaxtrain
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
 from jaxtrain.config.help import OPTIONS, meanings, rows_with_options, sections_of
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
+from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.zoo.listing import HEAD, cells, models
 
 INTRODUCTION = """# The config: every field
@@ -26,6 +30,8 @@ fields of a section with the values of a recipe. `None` unsets a field whose def
 `None`.
 """
 HEADER = "| field | default | meaning |\n|---|---|---|"
+# Methods of `Trainer` that docs/python.md shows.
+TRAINER = "init", "batches", "step", "evaluate", "prepare", "put"
 # More names than these are listed by the help alone.
 MOST_NAMES = 20
 
@@ -61,6 +67,25 @@ these are known: see [several devices](parallelism.md), [pipeline stages](pipeli
 [data](data.md) and [tasks](tasks.md). So is an option that a model, an optimizer or a
 schedule does not take ([training](training.md)).
 """
+
+API = """# The Python API
+
+This page is generated: `python docs/generate.py` writes it from the docstrings.
+
+The names below are those of `jaxtrain.__all__`, and the whole public API: `import jaxtrain`
+loads none of them before it is used. Versions follow [semantic versioning](https://semver.org):
+as long as the first number is 0, a new second number may change a name or its meaning, which the
+[changelog](../CHANGELOG.md) says first; a new third number only mends. So it is with the command
+line, the fields of the [config](config.md), and the keys of `summary.json`, `metrics.jsonl` and
+`evaluation.json`. All other modules are private: they move without notice. A
+[package of yours](extending.md) may import the modules that its page shows.
+
+Errors are those of `jaxtrain.errors`: `UserError` and its kinds `CheckpointError` and
+`BadNumbersError`, with the message of the command line. Examples: [Python](python.md),
+[extending](extending.md).
+
+{parts}
+"""  # noqa: E501
 
 MODELS = """# Models
 
@@ -128,6 +153,86 @@ def models_page() -> str:
     return MODELS.format(table="\n".join(lines), sources="\n".join(_sources()))
 
 
+def api_page() -> str:
+    """Return docs/api.md: the public names, by their docstrings."""
+    sections = [x for x in jaxtrain.__all__ if x.endswith("Config") and x != "Config"]
+    names = [name for name in jaxtrain.__all__ if name not in sections]
+    parts = [_api_part(name, getattr(jaxtrain, name)) for name in names]
+    at = names.index("Trainer")
+    methods = (_method_row(name, getattr(Trainer, name)) for name in TRAINER)
+    parts[at] += f"\n{_table(('method', ''), methods)}\n"
+    listed = ", ".join(f"`{name}`" for name in sections)
+    told = _filled(f"{listed}: [all fields](config.md).")
+    parts.append(f"## Sections of a config\n\n{told}\n")
+    return API.format(parts="\n".join(parts)).rstrip() + "\n"
+
+
+def _api_part(name: str, thing: Any) -> str:
+    """Return a section of the API page: signature, docstring, methods of a class."""
+    is_class = inspect.isclass(thing)
+    parts = [f"## `{name}`", _in_markdown(inspect.getdoc(thing) or "")]
+    if not is_class:
+        call = f"{name}({', '.join(_arguments(thing))})"
+        parts.insert(
+            1, f"```\n{textwrap.fill(call, 88, subsequent_indent='    ')}\n```"
+        )
+    if is_class and not dataclasses.is_dataclass(thing):
+        parts.append(_methods(thing))
+    return "\n\n".join(parts) + "\n"
+
+
+def _methods(kind: type) -> str:
+    """Return the table of the public methods of a class."""
+    public = [(n, getattr(kind, n)) for n in dir(kind) if n[0] != "_"]
+    are = inspect.isfunction, inspect.ismethod
+    rows = [_method_row(n, x) for n, x in public if any(is_one(x) for is_one in are)]
+    return _table(("method", ""), rows)
+
+
+def _method_row(name: str, method: Any) -> tuple[str, ...]:
+    arguments = [x for x in _arguments(method) if x != "self"]
+    about = (inspect.getdoc(method) or "").partition("\n\n")[0].replace("\n", " ")
+    return f"`{name}({', '.join(arguments)})`", about.replace("|", r"\|")
+
+
+def _arguments(function: Any) -> list[str]:
+    """Return the arguments of a function without their types."""
+    signature = inspect.signature(function)
+    empty, bare = inspect.Parameter.empty, list[inspect.Parameter]()
+    for x in signature.parameters.values():
+        # Functions and mappings have no short form.
+        plain = x.default is empty or isinstance(x.default, bool | int | str | None)
+        bare.append(x.replace(annotation=empty, default=x.default if plain else ...))
+    text = str(signature.replace(parameters=bare, return_annotation=empty))
+    return [x.replace("Ellipsis", "...") for x in text[1:-1].split(", ") if x]
+
+
+def _in_markdown(docstring: str) -> str:
+    """Turn the sections of a docstring in Google's style into lists."""
+    about, *sections = re.split(r"^(\w+):\n", docstring, flags=re.M)
+    parts = [about.strip()]
+    for title, text in zip(sections[::2], sections[1::2], strict=True):
+        text = textwrap.dedent(text.strip("\n"))
+        items = re.split(r"^(?=\S)", text, flags=re.M)[1:] if title != "Returns" else []
+        named = [
+            _filled(re.sub(r"^([*\w]+):", r"- `\1`:", _joined(item))) for item in items
+        ]
+        parts.append(_filled(f"**{title}.** " + ("" if named else _joined(text))))
+        parts += ["\n".join(named)] if named else []
+    return "\n\n".join(x.strip() for x in parts)
+
+
+def _filled(item: str) -> str:
+    """Wrap a list item or a paragraph."""
+    indent = "  " * item.startswith("- ")
+    return textwrap.fill(item, 99, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _joined(text: str) -> str:
+    """Join the lines of a paragraph."""
+    return " ".join(text.split())
+
+
 def _fields(path: str, section: Section) -> str:
     rows = (_row(path, section, field) for field in _leaves(section))
     return "\n".join([HEADER, *rows])
@@ -185,13 +290,11 @@ def _sources() -> list[str]:
             figure = f"`{model.name}` {result.figure.partition(' ')[0]}"
             found[result.of, result.source].append(figure)
     items = (f"- [{of}]({at}): {', '.join(told)}" for (of, at), told in found.items())
-    return [
-        textwrap.fill(item, 99, subsequent_indent="  ", break_on_hyphens=False)
-        for item in items
-    ]
+    return [_filled(item) for item in items]
 
 
 PAGES = {
+    "api.md": api_page,
     "config.md": config_page,
     "combinations.md": combinations_page,
     "models.md": models_page,

@@ -7,17 +7,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxtrain import starting
+from jaxtrain import own, starting
 from jaxtrain.checkpoints.folder import newest_step
-from jaxtrain.config import Config, allow_own
+from jaxtrain.config import Config, allow_own, check_own, replace
+from jaxtrain.config.recipe import is_run, read_run
 from jaxtrain.console import guarded
-from jaxtrain.errors import Interrupted
+from jaxtrain.errors import Interrupted, UserError
+from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.records.workdir import CHECKPOINTS
+from jaxtrain.tools.evaluation.result import Asked
+from jaxtrain.tools.evaluation.result import evaluate as evaluate_model
+from jaxtrain.tools.evaluation.subject import config_of
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
 from jaxtrain.trainer.trainer import Trainer
+from jaxtrain.weights.trust import trust as trust_folder
 from jaxtrain.weights.trust import trust_recipe
 
 
@@ -82,6 +88,62 @@ def train(
         if stopped.signum != signal.SIGINT:
             raise
         raise KeyboardInterrupt(str(stopped)) from None
+
+
+def evaluate(
+    workdir: str | os.PathLike[str],
+    *,
+    split: str = "test",
+    source: str | None = None,
+    checkpoint: str | int = "best",
+    tta: str | None = None,
+    calibrate: bool = False,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Evaluate a trained model: metrics with their intervals. Nothing is written.
+
+    Args:
+      workdir: Folder of a run; with `source` also of an exported model, or weights of
+        others, as `load_model` takes.
+      split: `test`, `validation` or `train` as the run had it; `all` of the set.
+      source: Images to evaluate on, as `data.source`. Defaults to those of the run.
+      checkpoint: Weights of a run: `best`, `latest` or a step.
+      tta: Views of an image whose probabilities are averaged: `flip`, `five_crop` or
+        `ten_crop`. Defaults to the image alone.
+      calibrate: Whether to fit a temperature on the validation split of the run.
+      trust: Whether to run the code of parts of your own that the folder names, after
+        their files were shown and compared with the recorded digests.
+
+    Returns:
+      The result, as in `evaluation.json`: `metrics`, `intervals`, `calibration`, `data`
+      and others.
+
+    Raises:
+      UserError: The images do not fit the model, or the task has no such evaluation.
+      CheckpointError: The weights are damaged.
+      BadNumbersError: Outputs of the model are not finite.
+    """
+    folder = Path(workdir)
+    run = is_run(folder)
+    if not run and (source is None or calibrate):
+        raise UserError(
+            f"{folder} is no folder of a run, and so has no data of its own: give "
+            "source, and leave calibrate out"
+        )
+    config = read_run(folder) if run else Config()
+    if trust:
+        trust_folder(folder)
+    if source is not None:
+        own.allow([source])
+        config = replace(config, "data.source", source)
+    check_own(config, "model", "task", "train.metrics", "data.source")
+    devices.start("auto")
+    model = load_model(workdir, checkpoint)
+    data = config.data
+    if not run:
+        config, data = config_of(model, data)
+    asked = Asked(split=split, tta=tta, calibrate=calibrate)
+    return evaluate_model(model, config, data, asked, tell=lambda line: None)
 
 
 def open_trainer(config: Config) -> Trainer:

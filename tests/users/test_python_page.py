@@ -46,7 +46,7 @@ def test_examples_give_what_the_page_says(
     examples = [
         x for text in BLOCKS for x in doctest.DocTestParser().get_examples(text)
     ]
-    assert len(BLOCKS) == 10 and sum(bool(x.want) for x in examples) >= 10
+    assert len(BLOCKS) == 11 and sum(bool(x.want) for x in examples) >= 10
     for example in examples:
         found = run(example, names)
         expected = example.exc_msg or example.want
