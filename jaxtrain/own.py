@@ -122,6 +122,16 @@ def no_exit() -> Iterator[None]:
         ) from None
 
 
+def told(error: BaseException) -> str:
+    """Return an error of a user's own code in one line, with its file and line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = Path(__file__).parent
+    theirs = [f for f in frames if ours not in Path(f.filename).parents] or frames
+    theirs = [f for f in theirs if "site-packages" not in f.filename] or theirs
+    text = str(error).partition("\n")[0] or "no message"
+    return f"{type(error).__name__}: {text} ({theirs[-1].filename}:{theirs[-1].lineno})"
+
+
 def reference(part: Any) -> str:
     """Return the reference of an object of a recipe: configs are written as JSON.
 

@@ -75,9 +75,13 @@ NO_OPTIONS = (
     *("name", "pretrained", "pretrained_digest", "options"),
     *("channels", "transform", "quantize"),
 )
-# What every constructor takes (see `Model`), and what models of maps alone ask of a
-# classifier.
-FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")
+# Arguments of constructors that are no options (see `Model`); `max_stride` is for a
+# backbone of maps, the others of the second row for plain Flax modules.
+FIXED = (
+    *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),
+    *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
+    *("parent", "name"),
+)
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
@@ -87,9 +91,9 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
     has it as `base_NAME`.
     """
     # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
-    parameters = inspect.signature(model.__init__).parameters
+    parameters = inspect.signature(model.constructor()).parameters
     return {
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default
         for name, p in parameters.items()
-        if name not in FIXED
+        if name not in FIXED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }

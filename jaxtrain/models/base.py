@@ -54,6 +54,8 @@ class Model(nnx.Module):
     stride: int = 1
     # Least rows of that layer, and columns, on each device, where devices share images.
     min_share: int = 1
+    # Whether the model is cut into pieces, between layers of known splits.
+    has_pieces: ClassVar[bool] = True
     # Layers whose kernels a new run computes from training images before the first
     # step: name -> (normalised images [N, H, W, C], shape of the kernel) -> kernel.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
@@ -78,6 +80,28 @@ class Model(nnx.Module):
         image, or a tree of shapes; `num_outputs` are the features of the last layer.
         """
         raise NotImplementedError
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether some layers may compute as they are evaluated, and others not."""
+        return True
+
+    @classmethod
+    def constructor(cls) -> Callable[..., Any]:
+        """Return the function whose keywords are the options of the model."""
+        return cls.__init__
+
+    @classmethod
+    def create(
+        cls,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        **options: Any,
+    ) -> "Model":
+        """Create the model: see `__init__`."""
+        return cls(image_shape, num_outputs, layers=layers, **options)
 
     @classmethod
     def variant(cls, **attributes: Any) -> type[Self]:
@@ -141,12 +165,16 @@ class Model(nnx.Module):
         whole = join(
             remat,
             [
-                Part(piece.names, partial(_apply, index, piece))
+                self.make_part(index, piece)
                 for index, piece in list(enumerate(self.pieces))[part]
             ],
             tied=tied,
         )
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
+
+    def make_part(self, index: int, piece: Piece) -> Part:
+        """Return the forward pass of a piece."""
+        return Part(piece.names, partial(_apply, index, piece))
 
 
 def _apply(

@@ -16,6 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, NO_OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
+from jaxtrain.models.flax_module import model_class
 from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
@@ -98,9 +99,10 @@ class Blueprint:
         options = _options(self.config, model)
         _check_image_shape(self.image_shape, name, model.min_size)
         layers = Layers(policy=self.policy, rngs=rngs, norm_groups=self.norm_groups)
-        if "output_spec" in inspect.signature(model.__init__).parameters:
+        if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
-        made = model(self.image_shape, self.num_outputs, layers=layers, **options)
+        shape = self.image_shape
+        made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
             centres = ClassCentres(self.num_outputs, self.num_centres, layers=layers)
             made.add_piece(beside_cosines, **{CENTRES: centres})
@@ -161,13 +163,15 @@ def backbone_config(config: ModelConfig) -> ModelConfig | None:
 
 
 def _model_class(name: str) -> type[Model]:
-    model = find_row(MODELS, "model.name", name)
-    if not (inspect.isclass(model) and issubclass(model, Model)):
+    model: Any = find_row(MODELS, "model.name", name)
+    if inspect.isclass(model) and issubclass(model, Model):
+        return model
+    if not callable(model):
         raise UserError(
-            f"model.name = {name!r} is {model!r}, expected a subclass of "
-            "jaxtrain.models.base.Model; see docs/extending.md"
+            f"model.name = {name!r} is {model!r}, expected a class of Flax modules, or "
+            "a function that returns one; see docs/extending.md"
         )
-    return model
+    return model_class(model)
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:

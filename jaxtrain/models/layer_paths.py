@@ -18,8 +18,11 @@ def layer_paths(model: Model) -> list[str]:
     In the order of the pieces, each layer before those that it consists of.
     """
     place = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
-    paths = [tuple(map(str, path)) for path, _ in nnx.iter_modules(model)]
-    paths = [path for path in paths if path and path[0] in place]
+    modules = {tuple(map(str, path)) for path, _ in nnx.iter_modules(model)}
+    # Modules of Linen are dicts of parameters here.
+    params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    dicts = {tuple(map(str, path[:n])) for path, _ in params for n in range(len(path))}
+    paths = [path for path in modules | dicts if path and path[0] in place]
     return ["/".join(path) for path in sorted(paths, key=lambda p: (place[p[0]], p))]
 
 
@@ -42,10 +45,11 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     if not any("/".join(map(str, path[:-1])) in found for path, _ in params):
         tops = [path for path in paths if "/" not in path]
+        tops += [BACKBONE] if model.has_pieces else []
         raise UserError(
             f"{field}: {pattern!r} matches no layer with parameters; there are "
-            f"{', '.join(tops)}, their parts, such as {_example(paths)}, and "
-            f"{BACKBONE}{nearest(pattern, [BACKBONE, *paths], num=3)}"
+            f"{', '.join(tops)}, and parts of layers, such as {_example(paths)}"
+            f"{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
 

@@ -7,10 +7,12 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
+from jaxtrain import own
+from jaxtrain.config import Config, DataConfig, get
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
+from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.training.forward import predict
@@ -29,6 +31,32 @@ def check_model(
     check_outputs(model, images, task)
     check_groups(model, mesh)
     check_training_sizes(config, model, images, mesh)
+
+
+def check_pieces(config: Config, model: Model, mesh: Mesh) -> None:
+    """Refuse options that need a model of pieces to a plain Flax module."""
+    if model.has_pieces:
+        return
+    name = config.model.name
+    needs = {
+        **{f"parallel.{x}": mesh.shape[x] != 1 for x in (*SPATIAL_AXES, "model")},
+        "parallel.pipeline_stages": config.parallel.pipeline_stages != 1,
+        "parallel.batch_norm": config.norm_groups != 1,
+        "optimizer.layer_decay": config.optimizer.layer_decay is not None,
+    }
+    for path, is_used in needs.items():
+        if is_used:
+            raise UserError(
+                f"{path} = {get(config, path)!r} needs a model of pieces "
+                f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
+                "Flax module: leave it out"
+            )
+    if config.train.first_frozen and not model.can_freeze:
+        raise UserError(
+            f"train.freeze = {config.train.first_frozen}: frozen layers compute as "
+            f"they are evaluated, and model.name = {name!r} is a Linen module, which "
+            "is told as a whole that it is trained: leave it out, or write it in NNX"
+        )
 
 
 def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
@@ -75,7 +103,14 @@ def check_groups(model: Model, mesh: Mesh) -> None:
 def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
     """Check that an abstract model puts out what the task says, for some images."""
     graphdef, params, model_state = split_model(model)
-    found = jax.eval_shape(partial(predict, graphdef), params, model_state, images)
+    forward = partial(predict, graphdef)
+    try:
+        found = jax.eval_shape(forward, params, model_state, images)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{type(model).__name__} does not take images {images.shape}: "
+            f"{own.told(error)}"
+        ) from error
     wanted = abstract_outputs(task, images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
     if shapes != expected:

@@ -27,7 +27,7 @@ from jaxtrain.tasks.task_metrics import goal
 from jaxtrain.trainer import checks, data_checks
 from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
-from jaxtrain.trainer.model_checks import check_model
+from jaxtrain.trainer.model_checks import check_model, check_pieces
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.phases import build_phases
 from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
@@ -174,6 +174,7 @@ def build_setup(
     create = CreateState(blueprint, phases[-1].tx, transforms)
     ranked_from = max(one.settled_after for one in transforms)
     timetable = replace(timetable, ranked_from=ranked_from)
+    check_pieces(config, model, meshes[0])
     check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [

@@ -1,0 +1,256 @@
+"""Models of plain Flax modules, NNX or Linen, which know nothing of jaxtrain."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+from flax.core import DenyList
+
+from jaxtrain import own
+from jaxtrain.errors import UserError
+from jaxtrain.models.base import Model, Piece
+from jaxtrain.models.layers import Layers
+from jaxtrain.models.remat import Part
+from jaxtrain.models.streams import drawing_from
+
+# Keywords of `__call__` by which a module is told that it is trained, or evaluated.
+TRAINING = ("train", "training", "is_training")
+EVALUATED = ("deterministic",)
+# Attributes of an instance that are the model's.
+OURS = frozenset({"pieces", "deterministic"})
+# Collections of a Linen module that training changes.
+CHANGING = DenyList(("params", "intermediates"))
+# Attributes of models that a module must not have. Those of sides of images and of
+# constructors are read before there is a module.
+OF_MODELS = frozenset(
+    {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
+) | {"variant", "min_size", "kernels_from_images"}
+
+
+class FlaxModel(Model):
+    """Model of one piece: the forward pass of a user's module.
+
+    Its instances are those of the module's class, which they keep as a base: parameters
+    have the paths that the module gives them. `model_class` makes subclasses.
+
+    Attributes:
+      module: Constructor of the module: a class, or a function.
+      keywords: Keywords of the module's `__call__`.
+      deterministic: Whether the module computes as it is evaluated.
+    """
+
+    module: ClassVar[Callable[..., Any]]
+    has_pieces = False
+    keywords: ClassVar[frozenset[str]] = frozenset()
+    deterministic: bool = False
+
+    @property
+    def can_freeze(self) -> bool:
+        # A Linen module is told as a whole that it is trained.
+        return not isinstance(self, nnx.bridge.ToNNX)
+
+    @classmethod
+    def constructor(cls) -> Callable[..., Any]:
+        # The signature of a class of NNX modules itself is (*args, **kwargs).
+        return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
+
+    @classmethod
+    def create(
+        cls,
+        image_shape: tuple[int, int, int],
+        num_outputs: int,
+        *,
+        layers: Layers,
+        **options: Any,
+    ) -> "FlaxModel":
+        """Build the module, with those of the arguments that its constructor names.
+
+        Raises:
+          UserError: The constructor asks for others, or returns no Flax module.
+        """
+        channels, policy = image_shape[-1], layers.policy
+        known = {
+            "num_outputs": num_outputs,
+            "num_classes": num_outputs,
+            "image_shape": image_shape,
+            "in_channels": channels,
+            "in_features": channels,
+            "rngs": layers.rngs,
+            "dtype": policy.compute_dtype,
+            "param_dtype": policy.param_dtype,
+        }
+        name = getattr(cls.module, "__name__", "module")
+        parameters = inspect.signature(cls.constructor()).parameters
+        given = {n: x for n, x in known.items() if n in parameters} | options
+        missing = [
+            n
+            for n, p in parameters.items()
+            if n not in given
+            and n != "self"
+            and p.default is p.empty
+            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        if missing:
+            raise UserError(
+                f"model {name}: its constructor asks for {', '.join(missing)}: give "
+                f"a default, or a value in model.options; {', '.join(known)} are "
+                "passed where it names them"
+            )
+        try:
+            made: Any = cls.module(**given)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"model {name}: its constructor failed: {own.told(error)}; it was "
+                f"given {', '.join(given)}"
+            ) from error
+        if isinstance(made, linen.Module):
+            made = _from_linen(made, image_shape, layers)
+        if not isinstance(made, nnx.Module):
+            raise UserError(
+                f"model {name} returned {type(made).__name__}, expected an nnx.Module "
+                "or a Linen module; see docs/extending.md"
+            )
+        return _as_model(made, layers)
+
+    def make_part(self, index: int, piece: Piece) -> Part:
+        if index:
+            return super().make_part(index, piece)
+        return Part(piece.names, partial(_apply, self))
+
+
+@functools.cache
+def model_class(module: Callable[..., Any]) -> type[Model]:
+    """Return the model class of a constructor of modules."""
+    name = getattr(module, "__name__", type(module).__name__)
+    kind: Any = type(FlaxModel)
+    return kind(name, (FlaxModel,), {"module": staticmethod(module)})
+
+
+@functools.cache
+def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
+    """Return the class of a module that is a model, too."""
+    hidden = sorted(
+        name
+        for base in kind.__mro__[: kind.__mro__.index(nnx.Module)]
+        for name in vars(base)
+        if name in OF_MODELS
+    )
+    if hidden:
+        raise UserError(
+            f"model {kind.__name__}: {', '.join(hidden)} of the class is an attribute "
+            "of every model here: give it a name of its own"
+        )
+    keywords = frozenset(inspect.signature(kind.__call__).parameters)
+    attributes = {"__call__": Model.__call__, "keywords": keywords}
+    metaclass: Any = type(kind)
+    return metaclass(kind.__name__, (kind, FlaxModel), attributes)
+
+
+def _as_model(module: Any, layers: Layers) -> FlaxModel:
+    """Make a module a model of one piece, in place."""
+    _check_callable(module)
+    kind = _joined_class(type(module))
+    hidden = sorted(OF_MODELS & vars(module).keys())
+    if hidden:
+        raise UserError(
+            f"model {kind.__name__}: the attribute {', '.join(hidden)} is one of every "
+            "model here: give it a name of its own"
+        )
+    _use_dtypes(module, layers)
+    paths = [path for path, _ in nnx.to_flat_state(nnx.state(module))]
+    names = tuple(dict.fromkeys(str(path[0]) for path in paths))
+    object.__setattr__(module, "__class__", kind)
+    module.pieces = (Piece(names, _never),)
+    module.deterministic = False
+    return module
+
+
+def _use_dtypes(module: Any, layers: Layers) -> None:
+    """Let layers without a dtype compute in the policy's; cast the parameters."""
+    policy = layers.policy
+    for _, layer in nnx.iter_modules(module):
+        if vars(layer).get("dtype", ...) is None:
+            setattr(layer, "dtype", policy.compute_dtype)  # noqa: B010
+    for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
+        value = variable[...]
+        if jnp.issubdtype(value.dtype, jnp.floating):
+            variable[...] = value.astype(policy.param_dtype)
+
+
+def _from_linen(
+    module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
+) -> Any:
+    """Initialise a Linen module with a batch of one image."""
+    keywords = inspect.signature(type(module).__call__).parameters
+    images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
+    mode = _mode(frozenset(keywords), training=False)
+    _check_callable(module)
+    made: Any = nnx.bridge.ToNNX(module)
+    rngs = nnx.Rngs(params=layers.rngs.params(), dropout=layers.rngs.params())
+    return nnx.bridge.lazy_init(made, images, rngs=rngs, **mode)
+
+
+def _check_callable(module: Any) -> None:
+    if not callable(module):
+        raise UserError(
+            f"model {type(module).__name__} has no __call__(x), which is the forward "
+            "pass"
+        )
+
+
+def _mode(keywords: frozenset[str], *, training: bool) -> dict[str, bool]:
+    """Return the keywords that tell a module whether it is trained."""
+    told = {name: training for name in TRAINING if name in keywords}
+    return told | {name: not training for name in EVALUATED if name in keywords}
+
+
+def _never(*arguments: Any) -> Any:
+    raise AssertionError("the piece of a plain Flax module is not applied by itself")
+
+
+def _apply(
+    model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
+) -> Any:
+    """Apply the module with some layers in the place of its own."""
+    if any(vars(model)[name] is not layer for name, layer in layers.items()):
+        other = object.__new__(type(model))
+        vars(other).update({**vars(model), **layers})
+        model = other
+    rngs = None if key is None else nnx.Rngs(dropout=jax.random.fold_in(key, 0))
+    training = not model.deterministic
+    if isinstance(model, nnx.bridge.ToNNX):
+        return _apply_linen(model, x, rngs, training=training)
+    options = {"rngs": rngs} if "rngs" in model.keywords else {}
+    call = next(k for k in type(model).__mro__[1:] if "__call__" in vars(k)).__call__
+    with drawing_from(rngs):
+        y = call(model, x, **options, **_mode(model.keywords, training=training))
+    nnx.pop(model, nnx.Intermediate)
+    return y
+
+
+def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -> Any:
+    """Apply a Linen module; training changes its collections in place."""
+    linen_module = model.to_nnx__module
+    bare: Any = nnx.bridge.ToNNX(linen_module)
+    # All of its other attributes are taken for variables.
+    variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
+    vars(bare).update(variables)
+    keywords = frozenset(inspect.signature(type(linen_module).__call__).parameters)
+    mode = _mode(keywords, training=training)
+    y = bare(x, rngs=rngs, mutable=CHANGING if training else False, **mode)
+    for name, old in variables.items():
+        if vars(bare)[name] is not old:
+            nnx.update(old, nnx.state(vars(bare)[name]))
+    return y
+
+
+def _is_collection(name: str) -> bool:
+    """Whether an attribute of a bridged module holds its variables."""
+    return name not in OURS and not name.startswith(("to_nnx__", "_pytree__"))
