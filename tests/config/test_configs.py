@@ -243,7 +243,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
         }
     if config.task == "segmentation":
         facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
-    if tasks.kind(config.task).finds_boxes:
+    if tasks.kind(config.task).classes_fact == "box_names":
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
     task = build_task(config, image_shape, facts)
