@@ -30,7 +30,8 @@ COMBINATIONS = (
 class ModelConfig(Section):
     """The network."""
 
-    # The model, or one of your own: path/to/file.py:name or package.module:name.
+    # The model, or any Flax module of your own, NNX or Linen: path/to/file.py:Net or
+    # package.module:Net.
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = "convnet"
     # Of a model of maps or boxes: the classifier whose features it looks at.
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = None

@@ -178,10 +178,14 @@ def _use_dtypes(module: Any, layers: Layers) -> None:
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
             setattr(layer, "dtype", policy.compute_dtype)  # noqa: B010
-    for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
-        value = variable[...]
-        if jnp.issubdtype(value.dtype, jnp.floating):
-            variable[...] = value.astype(policy.param_dtype)
+    wide = jnp.promote_types(policy.param_dtype, jnp.float32)
+    for _, node in nnx.iter_graph(module):
+        if isinstance(node, nnx.Variable):
+            value = node.get_value()
+            dtype = policy.param_dtype if isinstance(node, nnx.Param) else wide
+            kind = getattr(value, "dtype", jnp.int32)
+            if jnp.issubdtype(kind, jnp.floating):
+                node.set_value(value.astype(dtype))
 
 
 def _from_linen(
@@ -247,7 +251,9 @@ def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -
     y = bare(x, rngs=rngs, mutable=CHANGING if training else False, **mode)
     for name, old in variables.items():
         if vars(bare)[name] is not old:
-            nnx.update(old, nnx.state(vars(bare)[name]))
+            new = nnx.state(vars(bare)[name])
+            dtypes = jax.tree.map(lambda x: x.dtype, nnx.state(old))
+            nnx.update(old, jax.tree.map(lambda x, d: x.astype(d), new, dtypes))
     return y
 
 

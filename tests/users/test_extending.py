@@ -327,7 +327,7 @@ def get_config():
 WRONG = {
     "--model.name none.py:Small": "there is no file none.py",
     "--model.name my_model.py:Large": "has no 'Large'; it has",
-    "--model.name my_model.py:first": "expected a subclass of jaxtrain.models.base",
+    "--model.name my_model.py:first --model.dropout None": "asks for conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is called 'json'",
     "--model.name my_model.py:Small --model.options depth 3": "takes channels",

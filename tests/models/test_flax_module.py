@@ -1,0 +1,255 @@
+"""Plain Flax modules as models, written as Flax's documentation writes them."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import jaxtrain
+from jaxtrain.config import Config, replace
+from jaxtrain.errors import UserError
+from tests.helpers.digits import read_test
+from tests.helpers.numerics import FP64, TOLERANCE, close, same
+from tests.helpers.processes import ROOT, Cli
+from tests.helpers.rows import each_row
+
+MODULES = ROOT / "tests" / "helpers" / "flax_modules.py"
+NAMES = ("CNN", "ResNet")
+
+
+def config_of(name: str, place: str = str(MODULES), **changes: Any) -> Config:
+    config = Config(
+        data=jaxtrain.DataConfig(source="digits", batch_size=64),
+        model=jaxtrain.ModelConfig(name=f"{place}:{name}"),
+        optimizer=jaxtrain.OptimizerConfig(name="adamw", learning_rate=2e-3),
+        train=jaxtrain.TrainConfig(steps=4),
+        logging=jaxtrain.LoggingConfig(report=False),
+    )
+    for path, value in changes.items():
+        config = replace(config, path.replace("__", "."), value)
+    return config
+
+
+def weights_of(workdir: Path) -> list[np.ndarray]:
+    model = jaxtrain.load_model(workdir, "latest", trust=True)
+    return jax.tree.leaves(jax.device_get((model.params, model.model_state)))
+
+
+@each_row(
+    ("name", "path"), [("CNN", ("conv1", "kernel")), ("ResNet", ("Dense_0", "kernel"))]
+)
+def test_parameters_have_the_paths_of_the_module(name: str, path: tuple[str, str]):
+    state = jaxtrain.Trainer(config_of(name)).abstract_state
+    assert path[1] in state.params[path[0]]
+    kinds = {x.dtype.kind for x in jax.tree.leaves(state.model_state)}
+    assert kinds == {"f"}  # No key, and no count of keys.
+
+
+def test_a_step_trains_and_draws_by_its_place():
+    trainer = jaxtrain.Trainer(config_of("CNN"))
+    (first, *_) = trainer.batches(stop=1)
+    one, _ = trainer.step(trainer.init(), first)
+    two, _ = trainer.step(trainer.init(), first)
+    assert same(one, two)
+    begun = trainer.init()
+    changed = jax.tree.map(lambda x, y: bool((x != y).any()), one.params, begun.params)
+    assert all(jax.tree.leaves(changed))
+    norm = one.model_state["batch_norm1"]["mean"]
+    assert (
+        np.asarray(norm) != np.asarray(begun.model_state["batch_norm1"]["mean"])
+    ).any()
+
+
+class Asks(nnx.Module):
+    """Asks for something unknown."""
+
+    def __init__(self, depth: int, *, rngs: nnx.Rngs):
+        self.linear = nnx.Linear(64, depth, rngs=rngs)
+
+
+class Five(nnx.Module):
+    """Puts out five numbers."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.linear = nnx.Linear(64, 5, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.linear(x.reshape(x.shape[0], -1))
+
+
+class Fails(Five):
+    """Takes other images."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.linear = nnx.Linear(7, 10, rngs=rngs)
+
+
+class Keeps(Five):
+    """Keeps a key, which no checkpoint holds."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        super().__init__(rngs=rngs)
+        self.noise = nnx.Variable(jax.random.key(0))
+
+
+class Uncalled(linen.Module):
+    """Has no forward pass."""
+
+    num_classes: int
+
+
+class Breaks(nnx.Module):
+    """Fails while it is made."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        raise ValueError("no layers here")
+
+
+class Hides(Five):
+    """Hides an attribute of models."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        super().__init__(rngs=rngs)
+        self.pieces = 3
+
+
+@each_row(
+    ("name", "message"),
+    [
+        ("Asks", "asks for depth: give a default, or a value in model.options"),
+        ("Five", r"puts out \(2, 5\) .* expected \(2, 10\)"),
+        (
+            "Fails",
+            r"does not take images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
+        ),
+        ("Keeps", "noise is a random key, which no checkpoint holds"),
+        ("Uncalled", "has no __call__"),
+        ("Breaks", "its constructor failed: ValueError: no layers here"),
+        ("Hides", "the attribute pieces is one of every model"),
+        ("NAMES", "expected a class of Flax modules, or a function that returns one"),
+        ("weights_of", "asks for workdir"),
+    ],
+)
+def test_a_module_that_cannot_be_trained_is_refused(name: str, message: str):
+    with pytest.raises(UserError, match=message):
+        jaxtrain.Trainer(config_of(name, __file__))
+
+
+@each_row(
+    ("path", "value"),
+    [
+        ("optimizer.layer_decay", 0.5),
+        ("parallel.batch_norm", 16),
+        ("train.freeze", ("backbone",)),
+        ("model.options", {"depth": 3}),
+    ],
+)
+def test_options_that_need_more_are_refused(path: str, value: Any):
+    with pytest.raises(UserError, match=path.replace(".", r"\.")):
+        jaxtrain.Trainer(replace(config_of("CNN"), path, value))
+
+
+def test_nothing_of_a_linen_module_is_frozen():
+    with pytest.raises(UserError, match="is told as a whole that it is trained"):
+        jaxtrain.Trainer(config_of("ResNet", train__freeze=("Dense_0",)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, name: str):
+    config = config_of(name)
+    jaxtrain.train(config, tmp_path / "whole")
+    jaxtrain.train(replace(config, "train.stop_after_steps", 2), tmp_path / "run")
+    jaxtrain.train(config, tmp_path / "run")
+    pairs = zip(
+        weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"), strict=True
+    )
+    assert all(np.array_equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("CNN", "--parallel.preset fsdp"),
+        ("ResNet", "--parallel.data 2 --parallel.fsdp 2 --train.remat full"),
+    ],
+)
+def test_numbers_do_not_depend_on_the_devices(tmp_path: Path, name: str, options: str):
+    """In float64."""
+    (tmp_path / "recipe.py").write_text(
+        "from tests.models.test_flax_module import config_of\n\n\n"
+        "def get_config():\n"
+        f"    return config_of({name!r}, train__ema_decay=0.5)\n"
+    )
+    cli, words = Cli(tmp_path), ("--config", "recipe.py", "--precision", "fp64")
+    for num, more in {1: [], 4: options.split()}.items():
+        env = {**FP64, "JAX_NUM_CPU_DEVICES": str(num)}
+        result = cli.process(*words, "--workdir", num, *more, **env)
+        assert result.code == 0, result.stderr
+    with jax.enable_x64(True):
+        one, four = (weights_of(tmp_path / place) for place in "14")
+    close(one, four, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train__accumulate_steps": 2},
+        {"train__ema_decay": 0.9},
+        {"train__freeze": ("conv1", "batch_norm1")},
+        {"precision": "bf16"},
+        {"train__remat": "block"},
+    ],
+    ids=str,
+)
+def test_options_of_training_work(tmp_path: Path, changes: dict[str, Any]):
+    config = config_of("CNN", **changes)
+    summary = jaxtrain.train(config, tmp_path / "run")
+    assert summary["skipped_steps"] == 0
+    if "train__freeze" in changes:
+        begun = jaxtrain.Trainer(config).init().params
+        model = jaxtrain.load_model(tmp_path / "run", trust=True)
+        names = "conv1", "linear1"
+        equal = [same(model.params[name], begun[name]) for name in names]
+        assert equal == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.plugins
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trained_module_is_used_as_any_model(tmp_path: Path, name: str):
+    """Evaluated, predicted, exported, reported, and taken up by another run."""
+    run = tmp_path / "run"
+    summary = jaxtrain.train(config_of(name, train__steps=40), run)
+    images, _ = read_test()
+    model = jaxtrain.load_model(run, trust=True)
+    probabilities = model.predict(images[:8])
+    assert probabilities.shape == (8, 10)
+    result = jaxtrain.evaluate(run, trust=True)
+    assert result["metrics"]["accuracy"] == summary["eval"]["accuracy"]
+    cli = Cli(tmp_path)
+    for words in (
+        "export --workdir run --trust --format onnx --out model.onnx",
+        "export --workdir run --trust --format stablehlo --out model.hlo",
+        "report --workdir run --trust",
+    ):
+        done = cli(*words.split())
+        assert done.code == 0, done.stderr
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(str(tmp_path / "model.onnx"))
+    (given,) = session.get_inputs()
+    about = model.description
+    normalised = (images[:8] / 255 - np.array(about.mean)) / np.array(about.std)
+    (found,) = session.run(None, {given.name: normalised.astype(np.float32)})
+    np.testing.assert_allclose(
+        np.asarray(found), model.logits(images[:8]), rtol=1e-3, atol=1e-4
+    )
+    again = config_of(name, model__pretrained=str(run))
+    begun = jaxtrain.Trainer(again)
+    assert same(begun.begin()[0].params, model.params)
