@@ -16,7 +16,6 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.finite import Checked
 from jaxtrain.models import folding
-from jaxtrain.models.head import Head
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.training import forward, precision
@@ -128,21 +127,18 @@ class PlacedModel:
         """Return what the last layer gets of normalised images. May be traced.
 
         Raises:
-          UserError: the last layer is no `Head`.
+          UserError: The model has no last linear layer.
         """
 
         def bare(weights: Any, images: jax.Array) -> Any:
             model = nnx.merge(self.graphdef, *weights, copy=True)
             model.eval()
-            # In the order of the pieces: auxiliary heads come before.
-            layers = [getattr(model, n) for piece in model.pieces for n in piece.names]
-            heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
-            if not heads:
+            if not model.drop_head():
                 raise UserError(
-                    f"model.name = {self.description.model.name!r} has no "
-                    "jaxtrain.models.head.Head, whose inputs would be the features"
+                    f"model.name = {self.description.model.name!r} has no last linear "
+                    "layer (jaxtrain.models.head.Head, or of a plain Flax module "
+                    "nnx.Linear or nn.Dense), whose inputs would be the features"
                 )
-            heads[-1].bare = True
             return model(images)
 
         weights = params, model_state

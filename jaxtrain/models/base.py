@@ -14,6 +14,7 @@ from jaxtrain.config.train import Remat
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import apply_beside
 from jaxtrain.models.centres import CENTRES
+from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
 from jaxtrain.models.projection import PROJECTION
@@ -171,6 +172,15 @@ class Model(nnx.Module):
             tied=tied,
         )
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
+
+    def drop_head(self) -> bool:
+        """Return features from now on, the input of the last layer; False: has none."""
+        # In the order of the pieces: auxiliary heads come before.
+        layers = [getattr(self, n) for piece in self.pieces for n in piece.names]
+        heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
+        if heads:
+            heads[-1].bare = True
+        return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Part:
         """Return the forward pass of a piece."""

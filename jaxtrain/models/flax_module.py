@@ -14,6 +14,7 @@ from flax.core import DenyList
 from jaxtrain import own
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model, Piece
+from jaxtrain.models.last_inputs import record_dense, recorded_class, recording
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.remat import Part
 from jaxtrain.models.streams import drawing_from
@@ -22,7 +23,7 @@ from jaxtrain.models.streams import drawing_from
 TRAINING = ("train", "training", "is_training")
 EVALUATED = ("deterministic",)
 # Attributes of an instance that are the model's.
-OURS = frozenset({"pieces", "deterministic"})
+OURS = frozenset({"pieces", "deterministic", "bare"})
 # Collections of a Linen module that training changes.
 CHANGING = DenyList(("params", "intermediates"))
 # Attributes of models that a module must not have. Those of sides of images and of
@@ -42,12 +43,14 @@ class FlaxModel(Model):
       module: Constructor of the module: a class, or a function.
       keywords: Keywords of the module's `__call__`.
       deterministic: Whether the module computes as it is evaluated.
+      bare: Whether it returns the input of the linear layer that is called last.
     """
 
     module: ClassVar[Callable[..., Any]]
     has_pieces = False
     keywords: ClassVar[frozenset[str]] = frozenset()
     deterministic: bool = False
+    bare: bool = False
 
     @property
     def can_freeze(self) -> bool:
@@ -118,6 +121,17 @@ class FlaxModel(Model):
                 "or a Linen module; see docs/extending.md"
             )
         return _as_model(made, layers)
+
+    def drop_head(self) -> bool:
+        if isinstance(self, nnx.bridge.ToNNX):
+            self.bare = True
+            return True
+        layers = [x for _, x in nnx.iter_modules(self) if isinstance(x, nnx.Linear)]
+        for layer in layers:
+            kind = recorded_class(type(layer))
+            object.__setattr__(layer, "__class__", kind)
+        self.bare = bool(layers)
+        return self.bare
 
     def make_part(self, index: int, piece: Piece) -> Part:
         if index:
@@ -233,10 +247,10 @@ def _apply(
         return _apply_linen(model, x, rngs, training=training)
     options = {"rngs": rngs} if "rngs" in model.keywords else {}
     call = next(k for k in type(model).__mro__[1:] if "__call__" in vars(k)).__call__
-    with drawing_from(rngs):
+    with drawing_from(rngs), recording(model) as inputs:
         y = call(model, x, **options, **_mode(model.keywords, training=training))
     nnx.pop(model, nnx.Intermediate)
-    return y
+    return inputs[-1] if model.bare else y
 
 
 def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -> Any:
@@ -248,13 +262,15 @@ def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -
     vars(bare).update(variables)
     keywords = frozenset(inspect.signature(type(linen_module).__call__).parameters)
     mode = _mode(keywords, training=training)
-    y = bare(x, rngs=rngs, mutable=CHANGING if training else False, **mode)
+    changing = CHANGING if training else False
+    with recording(model) as inputs, linen.intercept_methods(record_dense):
+        y = bare(x, rngs=rngs, mutable=changing, **mode)
     for name, old in variables.items():
         if vars(bare)[name] is not old:
             new = nnx.state(vars(bare)[name])
             dtypes = jax.tree.map(lambda x: x.dtype, nnx.state(old))
             nnx.update(old, jax.tree.map(lambda x, d: x.astype(d), new, dtypes))
-    return y
+    return inputs[-1] if model.bare else y
 
 
 def _is_collection(name: str) -> bool:

@@ -230,6 +230,9 @@ def test_a_trained_module_is_used_as_any_model(tmp_path: Path, name: str):
     model = jaxtrain.load_model(run, trust=True)
     probabilities = model.predict(images[:8])
     assert probabilities.shape == (8, 10)
+    head = model.params[{"CNN": "linear2", "ResNet": "Dense_0"}[name]]
+    logits = model.features(images[:8]) @ head["kernel"] + head["bias"]
+    close(logits, model.logits(images[:8]), rtol=1e-4, atol=1e-4)
     result = jaxtrain.evaluate(run, trust=True)
     assert result["metrics"]["accuracy"] == summary["eval"]["accuracy"]
     cli = Cli(tmp_path)
