@@ -30,8 +30,8 @@ RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
-    # The recipe: a Python file that defines get_config() -> Config, or the config.json
-    # of a run; left out: that of the run in --workdir.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config,
+    # or the config.json of a run; left out: that of the run in --workdir.
     config: Path
     # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
     workdir: Path | None = None

@@ -15,6 +15,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
+from jaxtrain.config.shipped import with_paths
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
@@ -47,15 +48,16 @@ def parse(
     `--section.field=VALUE`.
 
     Args:
-      kind: a dataclass with the fields `config`, a path or None, and `overrides`, a
-        Config; its `starting_config`, if it has one, is the config without a file.
+      kind: a dataclass with the fields `config`, a path (on the command line also the
+        name of a recipe) or None, and `overrides`, a Config; its `starting_config`, if
+        it has one, is the config without a file.
       prog: what --help shows as the command.
       description: what --help says of it; None: the docstring of `kind`.
 
     Raises:
       UserError: the config file is missing or wrong, or a value is.
     """
-    words = [re.sub(r"^--config\.", "--", word) for word in words]
+    words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
     given = given_values(words)
     path = Path(given["config"]) if given.get("config") else None
     if path is None and "config" in _required(kind):
@@ -92,7 +94,7 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
     if not (is_run(Path(workdir)) and path.is_file()):
         raise UserError(
             f"--workdir {workdir} holds no run to go on with: give the folder of one, "
-            "or the recipe with --config FILE"
+            "or the recipe with --config FILE or NAME"
         )
     return path
 
