@@ -60,12 +60,16 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if own.is_own(name):
         return own.load(field, name)
     if name not in table:
-        known = ", ".join(table)
-        raise UserError(
-            f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
-            f"{known}, or {own.FORMS}"
-        )
+        raise UserError(unknown(table, field, name))
     return table[name]
+
+
+def unknown(table: Iterable[str], field: str, name: str) -> str:
+    """Return the message on a name that is not in a table."""
+    return (
+        f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
+        f"{', '.join(table)}, or {own.FORMS}"
+    )
 
 
 def given_options(

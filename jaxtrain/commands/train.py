@@ -14,6 +14,7 @@ from jaxtrain import starting
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -77,6 +78,22 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
             signals=signals,
             began=began,
         )
+
+
+def problems(arguments: TrainArguments) -> list[Problem]:
+    """Return what a start would refuse; of one of several processes nothing."""
+    from jaxtrain.parallel import devices
+    from jaxtrain.processes import distributed
+    from jaxtrain.trainer.setup import build_setup
+
+    found, config = ProblemList(), arguments.overrides
+    ids = arguments.coordinator, arguments.num_processes, arguments.process_id
+    if distributed.find(*ids) is None:
+        parallel = config.parallel
+        flags, cpus = parallel.xla_flags, parallel.cpu_devices
+        devices.start(arguments.platform, flags=flags, profiles=False, cpus=cpus)
+        found.build(build_setup, config)
+    return found.found
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":

@@ -1,16 +1,30 @@
 """Sections of the schema: checked, frozen dataclasses."""
 
+import contextlib
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 
 from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
+from jaxtrain.problems import Problem, ProblemsError
+from jaxtrain.registry import unknown
 
 # Options of a user's own part, by name.
 # On the command line a value is what it can first be read as.
@@ -26,6 +40,38 @@ MAX_SEED = 2**32 - 1
 MAX_FLOAT = 3.4e38
 # A year: clocks and timers of the system take no more than some hundred of them.
 MAX_SECONDS = 365 * 24 * 3600
+
+
+# Problems of the section that is checked, and what its paths begin with.
+_checked: ContextVar[tuple[list[Problem], str]] = ContextVar("checked")
+# Whether new sections are left to `problems_of`.
+_unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Make sections without any check, which `problems_of` then does."""
+    token = _unchecked.set(True)
+    try:
+        yield
+    finally:
+        _unchecked.reset(token)
+
+
+def report(text: str, *fields: str) -> None:
+    """Report a problem of the section that is checked.
+
+    Args:
+      text: Message: the value and the fix.
+      *fields: Paths of the fields whose values are wrong.
+
+    Raises:
+      UserError: No section is being checked.
+    """
+    found = _checked.get(None)
+    if found is None:
+        raise UserError(text)
+    found[0].append(Problem(text, fields))
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -71,18 +117,46 @@ def shown_type(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
 
 
-def row_of(table: str) -> Any:
+def row_of(table: str, *, exact: bool = True) -> Any:
     """Return the annotation of a field that names a row of a table, for its help.
 
     Args:
       table: MODULE:NAME of a mapping in a module that imports no JAX: help would have
         to wait a second for it.
+      exact: Whether every value is a row: see `check_names`.
     """
 
-    def hint(default: str) -> str:
-        return f"(one of: {', '.join(resolve(table))}; default: {default})"
+    return tyro.conf.arg(help_behavior_hint=_RowHint(table, exact))
 
-    return tyro.conf.arg(help_behavior_hint=hint)
+
+class _RowHint(NamedTuple):
+    table: str
+    exact: bool
+
+    def __call__(self, default: str) -> str:
+        return f"(one of: {', '.join(resolve(self.table))}; default: {default})"
+
+
+def check_names(section: Any, path: str = "") -> Iterator[Problem]:
+    """Check that the names in a section, and in those inside, are rows of tables.
+
+    Args:
+      section: A whole config, or a section.
+      path: Its path; "" for a whole config.
+    """
+    before = f"{path}." if path else ""
+    for name, hint in get_type_hints(type(section), include_extras=True).items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from check_names(value, before + name)
+        if not isinstance(value, str) or own.is_own(value):
+            continue
+        for extra in getattr(hint, "__metadata__", ()):
+            row = getattr(extra, "help_behavior_hint", None)
+            if not (isinstance(row, _RowHint) and row.exact):
+                continue
+            if value not in (table := resolve(row.table)):
+                yield Problem(unknown(table, before + name, value), (before + name,))
 
 
 def default_of(section: Any, name: str) -> Any:
@@ -100,8 +174,34 @@ class Section:
             value = getattr(self, name)
             if callable(value) and str in (hint, *get_args(hint)):
                 # A recipe may hold its own part; what is written is where it lies.
-                value = own.reference(value)
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, own.reference(value))
+        if not _unchecked.get() and (found := self.problems()):
+            raise ProblemsError(found)
+
+    def problems(self, path: str = "") -> list[Problem]:
+        """Return all problems of the values, without those of sections inside.
+
+        Args:
+          path: Path of the section in its config, for messages.
+        """
+        found: list[Problem] = []
+        token = _checked.set((found, f"{path}." if path else ""))
+        try:
+            self._check_types()
+            if not found:
+                self.validate()
+        except UserError as error:
+            found.append(Problem(str(error)))
+        except Exception:
+            if not found:  # Else of a value that is refused.
+                raise
+        finally:
+            _checked.reset(token)
+        return found
+
+    def _check_types(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
             largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
@@ -119,12 +219,13 @@ class Section:
         return ()
 
     def validate(self) -> None:
-        """Raise UserError for values out of range."""
+        """Report values out of range: see `report`."""
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:
+            path = _checked.get(([], ""))[1] + name
             value = _show_value(getattr(self, name))
-            raise UserError(f"{name} = {value}: expected {expected}")
+            report(f"{path} = {value}: expected {expected}", path)
 
     def _all(
         self, names: Iterable[str], good: Callable[[Any], bool], expected: str
@@ -159,6 +260,51 @@ class Section:
         self._positive(*names)
         expected = f"at most a year, {MAX_SECONDS} seconds"
         self._all(names, lambda value: value <= MAX_SECONDS, expected)
+
+
+def problems_of(section: Any, path: str = "") -> list[Problem]:
+    """Return the problems of a section and, first, of the sections inside.
+
+    A section is checked once those inside are right.
+    """
+    found: list[Problem] = []
+    for name, value in vars(section).items():
+        if isinstance(value, Section):
+            found += problems_of(value, f"{path}.{name}" if path else name)
+    return found or section.problems(path)
+
+
+def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
+    """Check a section that was made `unchecked`.
+
+    Args:
+      section: A whole config, or a section.
+      default: The same without the values of the command line.
+
+    Returns:
+      All problems, and the section with other values in the place of the wrong ones, so
+      that later checks can go on: those of `default`. None if not all are right then.
+    """
+    found: list[Problem] = []
+    with unchecked():
+        for _ in range(3):
+            more = problems_of(section)
+            if not more:
+                return found, section
+            found += more
+            for path in dict.fromkeys(p for problem in more for p in problem.fields):
+                section = _reset(section, default, path)
+    return found, None
+
+
+def _reset(section: Any, default: Any, path: str) -> Any:
+    name, _, rest = path.partition(".")
+    old, value = getattr(section, name), getattr(default, name)
+    if rest:
+        value = _reset(old, value, rest)
+    elif value == old:
+        value = default_of(section, name)
+    return dataclasses.replace(section, **{name: value})
 
 
 Typed = TypeVar("Typed", bound=Section)

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from jaxtrain.config.augment import AugmentConfig
-from jaxtrain.config.base import DATA_PLACE, PER_PROCESS, Options, Section, row_of
+from jaxtrain.config.base import (
+    DATA_PLACE,
+    PER_PROCESS,
+    Options,
+    Section,
+    report,
+    row_of,
+)
 from jaxtrain.config.combinations import (
     check,
 )
@@ -15,7 +22,6 @@ from jaxtrain.config.data_combinations import (
     INTERPOLATION,
 )
 from jaxtrain.config.sound import SoundConfig
-from jaxtrain.errors import UserError
 
 Interpolation = Literal["bilinear", "bicubic"]
 CropMode = Literal["center", "squash", "border"]
@@ -27,7 +33,7 @@ class DataConfig(Section):
 
     # Where the images come from: a kind and what it takes, such as folder:photos or
     # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
-    source: Annotated[str, row_of("jaxtrain.data:SOURCES")] = field(
+    source: Annotated[str, row_of("jaxtrain.data:SOURCES", exact=False)] = field(
         default="digits", metadata=DATA_PLACE
     )
     # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
@@ -147,7 +153,9 @@ class DataConfig(Section):
         self._check("channels", self.channels in (None, 1, 3), "1 or 3")
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
-            raise UserError("mean and std: give both or neither")
+            report(
+                "data.mean and data.std: give both or neither", "data.mean", "data.std"
+            )
         in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
@@ -180,25 +188,28 @@ class DataConfig(Section):
     def _check_sliding(self) -> None:
         whole, size = self.sliding_size, self.image_size
         if whole is not None and size is not None and whole <= size:
-            raise UserError(
+            report(
                 f"data.sliding_size = {whole}: a window of data.image_size = {size} "
-                "sees all of such images: leave it out, or set a larger one"
+                "sees all of such images: leave it out, or set a larger one",
+                "data.sliding_size",
             )
 
     def _check_training_sizes(self) -> None:
         smaller, size = self.train_image_size, self.image_size
         if smaller is not None and (size is None or smaller >= size):
-            raise UserError(
-                f"train_image_size = {smaller} is for training on smaller images than "
-                f"data.image_size = {size}, which evaluations have: leave it out, or "
-                "set that to a larger size"
+            report(
+                f"data.train_image_size = {smaller} is for training on smaller images "
+                f"than data.image_size = {size}, which evaluations have: leave it out, "
+                "or set that to a larger size",
+                "data.train_image_size",
             )
         sizes, last = self.progressive_sizes, smaller or size
         rising = list(sizes) == sorted(set(sizes)) and all(size > 0 for size in sizes)
         self._check("progressive_sizes", rising and len(sizes) != 1, "rising sizes")
         if sizes and sizes[-1] != last:
             field = "train_image_size" if smaller else "image_size"
-            raise UserError(
-                f"progressive_sizes = {sizes} ends with another size than "
-                f"data.{field} = {last}, that of the last epochs"
+            report(
+                f"data.progressive_sizes = {sizes} ends with another size than "
+                f"data.{field} = {last}, that of the last epochs",
+                "data.progressive_sizes",
             )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
 from jaxtrain.config.optimizer import (
     DISTANCE,
@@ -12,7 +12,6 @@ from jaxtrain.config.optimizer import (
     OWN_OPTIMIZER,
     SCHEDULE_FREE,
 )
-from jaxtrain.errors import UserError
 
 MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
@@ -106,9 +105,10 @@ class ParallelConfig(Section):
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
         rest = [name for name in MESH_AXES if getattr(self, name) == -1]
         if len(rest) > 1:
-            raise UserError(
+            report(
                 f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
-                "may take the rest of the devices"
+                "may take the rest of the devices",
+                *(f"parallel.{name}" for name in rest[1:]),
             )
         self._check(
             "cpu_devices",

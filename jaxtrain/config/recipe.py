@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import tyro
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
+from jaxtrain.config.base import checked, unchecked
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
@@ -20,8 +21,23 @@ from jaxtrain.config.user_code import load_function, running
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG
+from jaxtrain.problems import Problem, ProblemsError
 
 Arguments = TypeVar("Arguments")
+
+
+class WrongValuesError(ProblemsError):
+    """The values of a command line are wrong (exit 2).
+
+    Attributes:
+      arguments: Those of the command with other values in their place, with which a
+        start can be checked for more; None if there are none.
+    """
+
+    def __init__(self, problems: Iterable[Problem], arguments: Any) -> None:
+        super().__init__(problems)
+        self.arguments = arguments
+
 
 # Of a model alone, beside its config; the first that is there counts.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -73,11 +89,17 @@ def parse(
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
     default = kind(**fields | ({"config": path} if path else {}))
-    arguments: Any = _read_words(kind, words, default, prog, description)
+    with unchecked():
+        arguments: Any = _read_words(kind, words, default, prog, description)
+    problems, overrides = checked(arguments.overrides, fields["overrides"])
+    if overrides is not None:
+        arguments = dataclasses.replace(arguments, overrides=overrides)
     named = config_lib.own_references(arguments.overrides)
     # What a saved config names is not allowed by that.
     saved = path is not None and is_saved(path)
     own.allow(name for field, name in named if not saved or field in given)
+    if problems:
+        raise WrongValuesError(problems, None if overrides is None else arguments)
     return arguments
 
 

@@ -13,7 +13,7 @@ from jaxtrain.config import (
     parallel,
     train,
 )
-from jaxtrain.config.base import Options, Section, row_of
+from jaxtrain.config.base import Options, Section, report, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
@@ -45,7 +45,9 @@ class CoreConfig(Section):
     # Root of all randomness: initial weights, data order, augmentation, dropout.
     seed: int = 0
     # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
-    precision: Annotated[str, row_of("jaxtrain.training:POLICIES")] = "fp32"
+    precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
+        "fp32"
+    )
     # What is learnt.
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
     # Options of the task, by name; those of classification are fields of train.
@@ -71,18 +73,20 @@ class CoreConfig(Section):
                 shown = " and ".join(
                     f"{path} = {value}" for path, value in given.items()
                 )
-                raise UserError(f"{shown}: give one of {', '.join(group)}")
+                report(f"{shown}: give one of {', '.join(group)}", *[*given][1:])
         if self.data.batch_size % self.train.accumulate_steps:
-            raise UserError(
+            report(
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
-                f"train.accumulate_steps = {self.train.accumulate_steps}"
+                f"train.accumulate_steps = {self.train.accumulate_steps}",
+                "train.accumulate_steps",
             )
         group = self.parallel.batch_norm
         if group != "global" and self.micro_batch_size % group:
-            raise UserError(
+            report(
                 f"parallel.batch_norm = {group} does not divide the "
                 f"{self.micro_batch_size} examples of data.batch_size / "
-                "train.accumulate_steps"
+                "train.accumulate_steps",
+                "parallel.batch_norm",
             )
         check(self, COMBINATIONS)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from jaxtrain.config import classification
-from jaxtrain.config.base import Options, row_of
+from jaxtrain.config.base import Options, report, row_of
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.optimizer import (
@@ -17,7 +17,6 @@ from jaxtrain.config.optimizer import (
     WARMUPS,
 )
 from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
-from jaxtrain.errors import UserError
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
 
@@ -207,7 +206,7 @@ class TrainConfig(ClassificationOptions):
         self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
-            raise UserError("give the run's length: epochs or steps")
+            report("give the run's length: epochs or steps", "train.epochs")
 
     @property
     def classification_options(self) -> dict[str, Any]:

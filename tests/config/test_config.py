@@ -44,7 +44,7 @@ def test_json_that_is_no_config_is_refused(text: str):
         (lambda: DataConfig(batch_size=0), "batch_size = 0"),
         (lambda: DataConfig(batch_size=1.5), "batch_size = 1.5"),  # pyright: ignore
         (lambda: DataConfig(channels=2), "channels = 2"),
-        (lambda: DataConfig(mean=(0.5,)), "mean and std"),
+        (lambda: DataConfig(mean=(0.5,)), "data.mean and data.std"),
         (lambda: DataConfig(mean=(0.5, 123.7), std=(1.0,)), "divided by 255"),
         (lambda: DataConfig(mean=(0.5, "x"), std=(1.0,)), "mean = (0.5, 'x')"),  # pyright: ignore
         (lambda: OptimizerConfig(step_factor=10.0), "step_factor = 10.0"),
