@@ -34,6 +34,29 @@ Options = dict[str, bool | int | float | str]
 # says where the data lie, which may differ if all have the same data.
 PER_PROCESS, DATA_PLACE = {"shared": "never"}, {"shared": "unless same data"}
 
+
+def field(
+    default: Any = MISSING, *, default_factory: Any = MISSING, **known: Any
+) -> Any:
+    """Return a field of a dataclass with what else is known of it.
+
+    Args:
+      default: Default value.
+      default_factory: Function that makes it, where it is no constant.
+      **known: Metadata; see `with_metadata`. `part_option`: whether it is an option of
+        the part that the field `name` of the section names.
+    """
+    return dataclasses.field(
+        default=default, default_factory=default_factory, metadata=known
+    )
+
+
+def with_metadata(section: Any, key: str) -> dict[str, Any]:
+    """Return the fields of a section that have some metadata: name -> value."""
+    fields = dataclasses.fields(section)
+    return {f.name: f.metadata[key] for f in fields if key in f.metadata}
+
+
 # JAX counts in 32 bits and computes in them; seeds are unsigned.
 MAX_COUNT = 2**31 - 1
 MAX_SEED = 2**32 - 1

@@ -1,9 +1,9 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
-from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
+from jaxtrain.config.base import MAX_COUNT, Options, Section, field, row_of
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -83,19 +83,19 @@ class OptimizerConfig(Section):
     clip_ratio: float | None = None
     # Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, the part of
     # the average in the weights at which gradients are computed.
-    momentum: float | None = None
+    momentum: float | None = field(None, part_option=True)
     # Nesterov momentum, of the same, and of adam and adamw.
-    nesterov: bool | None = None
+    nesterov: bool | None = field(None, part_option=True)
     # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt,
     # prodigy, dadapt_adamw); of schedule_free_adamw as momentum of schedule_free_sgd.
-    b1: float | None = None
+    b1: float | None = field(None, part_option=True)
     # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt,
     # schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the differences of
     # gradients.
-    b2: float | None = None
+    b2: float | None = field(None, part_option=True)
     # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
     # adopt, schedule_free_adamw, prodigy, dadapt_adamw).
-    eps: float | None = None
+    eps: float | None = field(None, part_option=True)
     # Steps after which the slow weights of Lookahead (Zhang et al. 2019) move, and the
     # weights begin anew from there; the slow ones move half of the way to the weights,
     # and are evaluated. None: no slow weights.
@@ -132,7 +132,7 @@ class OptimizerConfig(Section):
     plateau_patience: int | None = None
 
     # Of an optimizer of your own, or of a plug-in: what its function takes.
-    options: Options = field(default_factory=dict)
+    options: Options = field(default_factory=dict, part_option=True)
 
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection
 
+from jaxtrain.config.base import default_of, with_metadata
 from jaxtrain.config.fields import get, replace
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.root import ONE_OF, Config
@@ -15,7 +16,7 @@ OURS = {
     "optimizer.learning_rate": "lr learning_rate lr0",
     "optimizer.weight_decay": "wd weight_decay",
     "optimizer.momentum": "momentum",
-    "optimizer.name": "opt optimizer optim",
+    "optimizer.name": "opt optim",
     "optimizer.schedule": "sched scheduler lr_scheduler",
     "optimizer.warmup_epochs": "warmup warmup_epochs",
     "optimizer.clip_norm": "clip_grad gradient_clip_val",
@@ -33,7 +34,7 @@ OURS = {
     "train.early_stop_patience": "patience",
     "train.freeze": "freeze",
     "train.accumulate_steps": "accumulate_grad_batches grad_accum_steps",
-    "model.name": "model arch",
+    "model.name": "arch",
     "model.pretrained": "pretrained",
     "model.dropout": "dropout drop",
     "model.drop_path": "drop_path",
@@ -55,6 +56,49 @@ def given_values(words: list[str]) -> dict[str, str]:
             path = name.removeprefix("--").replace("-", "_")
             values[path] = value if equals else following
     return values
+
+
+def part_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return words with `--optimizer NAME` as `--optimizer.name NAME`, likewise models.
+
+    Returns:
+      The words, and the sections whose part is named so: see `switch_part`.
+    """
+    parts = [
+        name for name, section in vars(Config()).items() if hasattr(section, "name")
+    ]
+    found, switched = list[str](), list[str]()
+    for word in words:
+        option, equals, value = word.partition("=")
+        if (section := option.removeprefix("--")) in parts and option[:2] == "--":
+            switched.append(section)
+            word = f"{option}.name{equals}{value}"
+        found.append(word)
+    return found, switched
+
+
+def switch_part(config: Config, section: str, name: str) -> Config:
+    """Return a config with another part, whose options have their defaults.
+
+    The other fields of the section, such as the learning rate, stay.
+
+    Args:
+      config: Config of the recipe.
+      section: Section whose field `name` names the part.
+      name: Name of the other part.
+    """
+    part = getattr(config, section)
+    if part.name == name:
+        return config
+    options = {
+        field: default_of(part, field) for field in with_metadata(part, "part_option")
+    }
+    replaced = {f: getattr(part, f) for f in options if getattr(part, f) != options[f]}
+    if replaced:
+        shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in replaced.items())
+        tell(f"--{section} {name}: left out of the recipe, of {part.name}: {shown}")
+    # Its name is that of the command line, which follows.
+    return replace(config, section, dataclasses.replace(part, **options))
 
 
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:

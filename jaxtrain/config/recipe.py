@@ -15,7 +15,13 @@ from jaxtrain.config import Config
 from jaxtrain.config.base import checked, unchecked
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.option_words import with_option_words
-from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
+from jaxtrain.config.overrides import (
+    check_shorthands,
+    clear_replaced,
+    given_values,
+    part_words,
+    switch_part,
+)
 from jaxtrain.config.shipped import with_paths
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.console import tell
@@ -61,7 +67,7 @@ def parse(
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
-    `--section.field=VALUE`.
+    `--section.field=VALUE`; `--optimizer NAME` switches the part of a section.
 
     Args:
       kind: a dataclass with the fields `config`, a path (on the command line also the
@@ -74,6 +80,7 @@ def parse(
       UserError: the config file is missing or wrong, or a value is.
     """
     words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
+    words, switched = part_words(words)
     given = given_values(words)
     path = Path(given["config"]) if given.get("config") else None
     if path is None and "config" in _required(kind):
@@ -86,6 +93,8 @@ def parse(
         config = load_config(path)
         if is_saved(path):  # It was where that start was to end.
             config = config_lib.replace(config, "train.stop_after_steps", None)
+    for section in switched:
+        config = switch_part(config, section, given[f"{section}.name"])
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
     default = kind(**fields | ({"config": path} if path else {}))

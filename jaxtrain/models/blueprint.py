@@ -195,7 +195,7 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
     names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
     options = [n for n in names if n not in NO_OPTIONS]
     takes = [option for option in options if option in known]
-    given = given_options(config, "model", options, config.name, takes)
+    given = given_options(config, "model", options, config.name, takes, _others)
     if not own.is_own(config.name):
         check_no_options("model", config.name, config.options)
         return given
@@ -207,6 +207,10 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
                 f"{option!r}"
             )
     return {**given, **config.options}
+
+
+def _others() -> dict[str, dict[str, Any]]:
+    return {name: defaults(model) for name, model in MODELS.items()}
 
 
 def _check_attributes(model: Model) -> None:
