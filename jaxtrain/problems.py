@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UntrustedError, UserError
 
 T = TypeVar("T")
 
@@ -63,14 +63,19 @@ class ProblemList:
         """Return the result of a function; None where it refuses, or lacks a fact.
 
         Args:
-          function: Function that raises UserError.
+          function: Function that raises UserError where it refuses.
           *facts: Its arguments; None leaves the call out, likewise.
           **options: Further arguments, of any value.
+
+        Raises:
+          UntrustedError: The function does.
         """
         if any(fact is None for fact in facts):
             return None
         try:
             return function(*facts, **options)
+        except UntrustedError:
+            raise  # Nothing else is opened.
         except ProblemsError as error:
             self.add(error.problems)
         except UserError as error:

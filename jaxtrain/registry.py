@@ -88,7 +88,7 @@ def given_options(
 
     Args:
       config: Section of the config.
-      section: Its name.
+      section: Name of that section.
       options: Names of the options of all parts.
       name: Name of the part.
       takes: Options that it takes.

@@ -12,6 +12,7 @@ import tyro
 
 from jaxtrain import starting
 from jaxtrain.config import Config
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.problems import Problem, ProblemList
@@ -46,13 +47,13 @@ class TrainArguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
     # Kubernetes are asked.
-    coordinator: str | None = None
+    coordinator: str | None = field(None, rare=True)
     # Processes in all, with --coordinator.
-    num_processes: int | None = None
+    num_processes: int | None = field(None, rare=True)
     # Number of this process, from 0, with --coordinator.
-    process_id: int | None = None
+    process_id: int | None = field(None, rare=True)
     # Seconds to wait for the other processes at the start.
-    init_timeout: float = 300.0
+    init_timeout: float = field(300.0, rare=True)
     # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False

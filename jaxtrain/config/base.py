@@ -1,7 +1,6 @@
 """Sections of the schema: checked, frozen dataclasses."""
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -24,37 +23,10 @@ from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
-from jaxtrain.registry import unknown
 
 # Options of a user's own part, by name.
 # On the command line a value is what it can first be read as.
 Options = dict[str, bool | int | float | str]
-
-# Metadata of a field that each process of a run may set for itself; and of one that
-# says where the data lie, which may differ if all have the same data.
-PER_PROCESS, DATA_PLACE = {"shared": "never"}, {"shared": "unless same data"}
-
-
-def field(
-    default: Any = MISSING, *, default_factory: Any = MISSING, **known: Any
-) -> Any:
-    """Return a field of a dataclass with what else is known of it.
-
-    Args:
-      default: Default value.
-      default_factory: Function that makes it, where it is no constant.
-      **known: Metadata; see `with_metadata`. `part_option`: whether it is an option of
-        the part that the field `name` of the section names.
-    """
-    return dataclasses.field(
-        default=default, default_factory=default_factory, metadata=known
-    )
-
-
-def with_metadata(section: Any, key: str) -> dict[str, Any]:
-    """Return the fields of a section that have some metadata: name -> value."""
-    fields = dataclasses.fields(section)
-    return {f.name: f.metadata[key] for f in fields if key in f.metadata}
 
 
 # JAX counts in 32 bits and computes in them; seeds are unsigned.
@@ -149,37 +121,17 @@ def row_of(table: str, *, exact: bool = True) -> Any:
       exact: Whether every value is a row: see `check_names`.
     """
 
-    return tyro.conf.arg(help_behavior_hint=_RowHint(table, exact))
+    return tyro.conf.arg(help_behavior_hint=RowHint(table, exact))
 
 
-class _RowHint(NamedTuple):
+class RowHint(NamedTuple):
+    """The end of the help of a field that names a row of a table."""
+
     table: str
     exact: bool
 
     def __call__(self, default: str) -> str:
         return f"(one of: {', '.join(resolve(self.table))}; default: {default})"
-
-
-def check_names(section: Any, path: str = "") -> Iterator[Problem]:
-    """Check that the names in a section, and in those inside, are rows of tables.
-
-    Args:
-      section: A whole config, or a section.
-      path: Its path; "" for a whole config.
-    """
-    before = f"{path}." if path else ""
-    for name, hint in get_type_hints(type(section), include_extras=True).items():
-        value = getattr(section, name)
-        if isinstance(value, Section):
-            yield from check_names(value, before + name)
-        if not isinstance(value, str) or own.is_own(value):
-            continue
-        for extra in getattr(hint, "__metadata__", ()):
-            row = getattr(extra, "help_behavior_hint", None)
-            if not (isinstance(row, _RowHint) and row.exact):
-                continue
-            if value not in (table := resolve(row.table)):
-                yield Problem(unknown(table, before + name, value), (before + name,))
 
 
 def default_of(section: Any, name: str) -> Any:
@@ -283,51 +235,6 @@ class Section:
         self._positive(*names)
         expected = f"at most a year, {MAX_SECONDS} seconds"
         self._all(names, lambda value: value <= MAX_SECONDS, expected)
-
-
-def problems_of(section: Any, path: str = "") -> list[Problem]:
-    """Return the problems of a section and, first, of the sections inside.
-
-    A section is checked once those inside are right.
-    """
-    found: list[Problem] = []
-    for name, value in vars(section).items():
-        if isinstance(value, Section):
-            found += problems_of(value, f"{path}.{name}" if path else name)
-    return found or section.problems(path)
-
-
-def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
-    """Check a section that was made `unchecked`.
-
-    Args:
-      section: A whole config, or a section.
-      default: The same without the values of the command line.
-
-    Returns:
-      All problems, and the section with other values in the place of the wrong ones, so
-      that later checks can go on: those of `default`. None if not all are right then.
-    """
-    found: list[Problem] = []
-    with unchecked():
-        for _ in range(3):
-            more = problems_of(section)
-            if not more:
-                return found, section
-            found += more
-            for path in dict.fromkeys(p for problem in more for p in problem.fields):
-                section = _reset(section, default, path)
-    return found, None
-
-
-def _reset(section: Any, default: Any, path: str) -> Any:
-    name, _, rest = path.partition(".")
-    old, value = getattr(section, name), getattr(default, name)
-    if rest:
-        value = _reset(old, value, rest)
-    elif value == old:
-        value = default_of(section, name)
-    return dataclasses.replace(section, **{name: value})
 
 
 Typed = TypeVar("Typed", bound=Section)

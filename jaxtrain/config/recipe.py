@@ -12,8 +12,10 @@ import tyro
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
-from jaxtrain.config.base import checked, unchecked
+from jaxtrain.config.base import unchecked
+from jaxtrain.config.checking import checked
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import (
     check_shorthands,
@@ -47,14 +49,6 @@ class WrongValuesError(ProblemsError):
 
 # Of a model alone, beside its config; the first that is there counts.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# Fields of `data` that mean something of one source only.
-OF_SOURCE = (
-    *("data_dir", "include", "allow_outside", "options", "train_split"),
-    *("validation_split", "test_split", "test_fraction", "allow_overlap"),
-    *("hold_out", "images_dir", "boxes_drawn_on"),
-)
-# Those of `data` that say where sources of one kind have their targets.
-OF_KIND = ("targets", "label_separator", "max_boxes")
 
 
 def parse(
@@ -168,8 +162,12 @@ def parse_of_run(
     if given.get("data.source", data.source) != data.source:
         defaults = config_lib.DataConfig(source=given["data.source"])
         kinds = [x.source.partition(":")[0] for x in (data, defaults)]
-        names = OF_SOURCE if kinds[0] == kinds[1] else OF_SOURCE + OF_KIND
-        changes = {name: getattr(defaults, name) for name in names}
+        of_source = with_metadata(config_lib.DataConfig, "of_source")
+        changes = {
+            name: getattr(defaults, name)
+            for name, of in of_source.items()
+            if of != "kind" or kinds[0] != kinds[1]
+        }
         data = dataclasses.replace(data, source=defaults.source, **changes)
     default = kind(**_required(kind) | {"data": data})
     arguments: Any = _read_words(kind, words, default, prog, description)

@@ -12,7 +12,8 @@ from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.timetable import Timetable
 
-LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
+LENGTH, EVALUATIONS = ONE_OF["length"], ONE_OF["evaluations"]
+CHECKPOINTS = ONE_OF["checkpoints"]
 
 # Ranges stay from this part of a run on, and where the learning rate is from then on at
 # most this part of its peak: a larger one makes a model diverge whose batch norms no

@@ -14,7 +14,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config import Config
-from jaxtrain.config.base import check_names
+from jaxtrain.config.checking import check_names
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.models.base import Model

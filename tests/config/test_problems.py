@@ -6,7 +6,8 @@ import pytest
 
 from jaxtrain import cli
 from jaxtrain.config import Config, OptimizerConfig
-from jaxtrain.config.base import check_names, checked, unchecked
+from jaxtrain.config.base import unchecked
+from jaxtrain.config.checking import check_names, checked
 from jaxtrain.config.recipe import WrongValuesError
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.problems import Problem, ProblemList, ProblemsError
@@ -45,13 +46,20 @@ def test_what_follows_from_a_problem_is_left_out():
 
 
 def test_a_single_error_stays_what_it_was():
+    problems = ProblemList()
+    problems.check(refuse, "first")
+    problems.check(lambda: None)
+    with pytest.raises(UserError, match="first") as error:
+        problems.stop()
+    assert error.type is UserError
+
+
+def test_code_that_is_not_trusted_ends_all_checks():
     def distrust() -> None:
         raise UntrustedError("x")
 
-    problems = ProblemList()
-    problems.check(distrust)
     with pytest.raises(UntrustedError):
-        problems.stop()
+        ProblemList().check(distrust)
 
 
 def test_a_section_names_all_its_wrong_values():

@@ -7,7 +7,7 @@ import pytest
 
 from jaxtrain import cli
 from jaxtrain.config import Config, ModelConfig, OptimizerConfig
-from jaxtrain.config.base import with_metadata
+from jaxtrain.config.metadata import with_metadata
 
 RECIPE = """
 from jaxtrain.config import *
