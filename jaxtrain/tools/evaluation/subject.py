@@ -89,10 +89,9 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
     about = model.description
     fixed = {**_of_images(model), "mean": about.mean, "std": about.std}
     if "image_size" in fixed:
+        prepared = with_metadata(DataConfig, "from_weights")
         fixed |= {
-            "crop_pct": about.crop_pct,
-            "interpolation": about.interpolation,
-            "crop_mode": about.crop_mode,
+            n: getattr(about, n) for n, of in prepared.items() if of == "resizing"
         }
     if about.white_level is not None:
         fixed["white_level"] = about.white_level
