@@ -96,7 +96,7 @@ lint: $(STAMP)
 check: lint test test-slow test-gpu-program
 
 # The constraints pin the exact versions that are tested, for each Python.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(QUIETLY) $(BIN)/python $(INSTALL) -e '.[dev]'

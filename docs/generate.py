@@ -15,7 +15,8 @@ from typing import Any, get_type_hints
 import jaxtrain
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
-from jaxtrain.config.help import OPTIONS, meanings, rows_with_options, sections_of
+from jaxtrain.config.help import meanings, rows_with_options, sections_of
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.zoo.listing import HEAD, cells, models
@@ -122,7 +123,11 @@ def config_page() -> str:
         title = f"`{path}`" if path else "The whole run"
         about = (type(section).__doc__ or "").partition("\n")[0]
         parts.append(f"## {title}\n\n{about}\n\n{_fields(path, section)}\n")
-    options = [(f, *row) for f in OPTIONS for row in rows_with_options(f).items()]
+    options = [
+        (f, *row)
+        for f in with_metadata(Config, "rows")
+        for row in rows_with_options(f).items()
+    ]
     for field, name, kind in options:
         title = f"`{field}` of {name}"
         parts.append(f"## {title}\n\n{kind.__doc__}\n\n{_fields('', kind())}\n")
@@ -138,7 +143,7 @@ def combinations_page() -> str:
         if isinstance(row, Incompatible)
     ]
     needs = [(first, second) for row, first, second in pairs if isinstance(row, Needs)]
-    one_of = [(", ".join(f"`{path}`" for path in group),) for group in ONE_OF]
+    one_of = [(", ".join(f"`{path}`" for path in group),) for group in ONE_OF.values()]
     return COMBINED.format(
         incompatible=_table(("option", "not with", "why"), incompatible),
         needs=_table(("option", "needs"), needs),

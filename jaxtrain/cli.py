@@ -29,6 +29,7 @@ from jaxtrain.errors import (
     UserError,
     nearest,
 )
+from jaxtrain.problems import ProblemsError
 from jaxtrain.processes import peers
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
@@ -60,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             name = words.pop(0) if words and not words[0].startswith("-") else DEFAULT
             command = load(name)
-            given = parse(name, words)
+            try:
+                given = parse(name, words)
+            except recipe.WrongValuesError as error:
+                raise _with_problems_of_start(command, error) from None
             console.require_output(False)
             with own.no_exit():
                 command.run(given, signals)
@@ -106,6 +110,23 @@ def parse(name: str, words: list[str]) -> Any:
     # Such as --source and --ood. Lists of files, which a folder may name, are not.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
+
+
+def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
+    """Return all problems of a command: those of its words, and of its start.
+
+    A start that would tell more has `problems(arguments)`. It goes on with other values
+    in the place of the wrong ones, whose consequences are left out.
+    """
+    if error.arguments is None or not hasattr(command, "problems"):
+        return error
+    replaced = [field for problem in error.problems for field in problem.fields]
+    more = [
+        problem
+        for problem in command.problems(error.arguments)
+        if not any(f"{field} = " in problem.text for field in replaced)
+    ]
+    return ProblemsError([*error.problems, *more])
 
 
 def _by_subject() -> dict[str, list[str]]:

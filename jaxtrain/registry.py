@@ -1,16 +1,18 @@
 """Tables of names: find the row that the config names, with the options it sets."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from jaxtrain import own
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError, first_of, nearest
 from jaxtrain.plugin import Table
 
 T = TypeVar("T")
 # Before the names there are, which may be many.
 NEAREST = " (perhaps you meant {})"
+# Parts that a message names.
+NUM_OWNERS = 8
 
 
 class Row(NamedTuple):
@@ -42,7 +44,9 @@ def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
     part: Any = find_row(table, field, name)
     is_row = isinstance(part, Row)
     takes = part.takes if is_row else ()
-    given = given_options(config, section, options, name, takes)
+    rows = dict(zip(table.core, table.core_rows(), strict=True))
+    others = {name: row.takes for name, row in rows.items()}
+    given = given_options(config, section, options, name, takes, lambda: others)
     own_options = getattr(config, "options", {}) if attribute == "name" else {}
     if is_row:
         check_no_options(section, name, own_options)
@@ -60,18 +64,35 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if own.is_own(name):
         return own.load(field, name)
     if name not in table:
-        known = ", ".join(table)
-        raise UserError(
-            f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
-            f"{known}, or {own.FORMS}"
-        )
+        raise UserError(unknown(table, field, name))
     return table[name]
 
 
+def unknown(table: Iterable[str], field: str, name: str) -> str:
+    """Return the message on a name that is not in a table."""
+    return (
+        f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
+        f"{', '.join(table)}, or {own.FORMS}"
+    )
+
+
 def given_options(
-    config: Any, section: str, options: Iterable[str], name: str, takes: Sequence[str]
+    config: Any,
+    section: str,
+    options: Iterable[str],
+    name: str,
+    takes: Sequence[str],
+    others: Callable[[], Mapping[str, Container[str]]],
 ) -> dict[str, Any]:
     """Return the options of a section of the config that are not None.
+
+    Args:
+      config: Section of the config.
+      section: Name of that section.
+      options: Names of the options of all parts.
+      name: Name of the part.
+      takes: Options that it takes.
+      others: Returns the options that other parts take, by their names, for messages.
 
     Raises:
       UserError: one is set that `name` does not take.
@@ -80,9 +101,11 @@ def given_options(
     values = {option: value for option, value in values.items() if value is not None}
     for option, value in values.items():
         if option not in takes:
+            owners = [part for part, known in others().items() if option in known]
             raise UserError(
                 f"{section}.{option} = {value!r} has no effect on {name}, "
-                f"which takes: {', '.join(takes) or 'no options'}"
+                f"which takes: {', '.join(takes) or 'no options'}; {option} is an "
+                f"option of {first_of(owners, NUM_OWNERS)}"
             )
     return values
 

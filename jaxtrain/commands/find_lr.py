@@ -21,7 +21,7 @@ LARGEST = 1e6
 class FindLrArguments:
     """Find a learning rate: train a little while it rises, and see when it helps."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
     # Folder of find_lr.png and find_lr.json; None: runs/<name of the config>.
     out: Path | None = None

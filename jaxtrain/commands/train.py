@@ -12,8 +12,10 @@ import tyro
 
 from jaxtrain import starting
 from jaxtrain.config import Config
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -30,8 +32,8 @@ RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
-    # The recipe: a Python file that defines get_config() -> Config, or the config.json
-    # of a run; left out: that of the run in --workdir.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config,
+    # or the config.json of a run; left out: that of the run in --workdir.
     config: Path
     # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
     workdir: Path | None = None
@@ -45,13 +47,13 @@ class TrainArguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
     # Kubernetes are asked.
-    coordinator: str | None = None
+    coordinator: str | None = field(None, rare=True)
     # Processes in all, with --coordinator.
-    num_processes: int | None = None
+    num_processes: int | None = field(None, rare=True)
     # Number of this process, from 0, with --coordinator.
-    process_id: int | None = None
+    process_id: int | None = field(None, rare=True)
     # Seconds to wait for the other processes at the start.
-    init_timeout: float = 300.0
+    init_timeout: float = field(300.0, rare=True)
     # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
@@ -77,6 +79,22 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
             signals=signals,
             began=began,
         )
+
+
+def problems(arguments: TrainArguments) -> list[Problem]:
+    """Return what a start would refuse; of one of several processes nothing."""
+    from jaxtrain.parallel import devices
+    from jaxtrain.processes import distributed
+    from jaxtrain.trainer.setup import build_setup
+
+    found, config = ProblemList(), arguments.overrides
+    ids = arguments.coordinator, arguments.num_processes, arguments.process_id
+    if distributed.find(*ids) is None:
+        parallel = config.parallel
+        flags, cpus = parallel.xla_flags, parallel.cpu_devices
+        devices.start(arguments.platform, flags=flags, profiles=False, cpus=cpus)
+        found.build(build_setup, config)
+    return found.found
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from jaxtrain.config.checkpoint import CheckpointConfig
     from jaxtrain.config.data import DataConfig
     from jaxtrain.config.fields import (
-        MAY_CHANGE_ON_RESUME,
         allow_own,
         changed_paths,
         check_own,
@@ -60,7 +59,6 @@ _MODULES = {
 __all__ = [
     "MAX_COUNT",
     "MAX_SECONDS",
-    "MAY_CHANGE_ON_RESUME",
     "MESH_AXES",
     "ONE_OF",
     "AugmentConfig",

@@ -6,6 +6,7 @@ from typing import Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.metadata import field
 
 PATH = "data.augment"
 # Images of a mosaic.
@@ -43,7 +44,7 @@ class AugmentConfig(Section):
     # Pad by this many pixels on every side, then crop back at a random place.
     crop_padding: int = 0
     # Mirror left and right with probability one half.
-    horizontal_flip: bool = False
+    horizontal_flip: bool = field(False, common=True, other_names="hflip")
     # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
     cutout_size: int = 0
     # A random window of the stored image, resized to image_size.
@@ -82,7 +83,7 @@ class AugmentConfig(Section):
     # Their magnitude, 0 to 30.
     randaugment_magnitude: int = 9
     # TrivialAugment: one operation of any magnitude of the wide space.
-    trivialaugment: bool = False
+    trivialaugment: bool = field(False, common=True)
     # AugMix: severity of its operations, 1 to 10; 0: none.
     augmix: int = 0
     # Probability that a rectangle of the image is painted over.
@@ -101,10 +102,10 @@ class AugmentConfig(Section):
     # Last epochs of the run, without mosaics.
     close_mosaic: float = 0.0
     # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
-    mixup: float = 0.0
+    mixup: float = field(0.0, other_names="mixup")
     # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
     # With both, half of the steps have each.
-    cutmix: float = 0.0
+    cutmix: float = field(0.0, other_names="cutmix")
 
     # Augmentations of your own, after the others: path/to/file.py:name or
     # package.module:name.

@@ -1,24 +1,33 @@
 """Sections of the schema: checked, frozen dataclasses."""
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import MISSING
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import tyro
 
 from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
+from jaxtrain.problems import Problem, ProblemsError
 
 # Options of a user's own part, by name.
 # On the command line a value is what it can first be read as.
 Options = dict[str, bool | int | float | str]
 
-# Metadata of a field that each process of a run may set for itself; and of one that
-# says where the data lie, which may differ if all have the same data.
-PER_PROCESS, DATA_PLACE = {"shared": "never"}, {"shared": "unless same data"}
 
 # JAX counts in 32 bits and computes in them; seeds are unsigned.
 MAX_COUNT = 2**31 - 1
@@ -26,6 +35,38 @@ MAX_SEED = 2**32 - 1
 MAX_FLOAT = 3.4e38
 # A year: clocks and timers of the system take no more than some hundred of them.
 MAX_SECONDS = 365 * 24 * 3600
+
+
+# Problems of the section that is checked, and what its paths begin with.
+_checked: ContextVar[tuple[list[Problem], str]] = ContextVar("checked")
+# Whether new sections are left to `problems_of`.
+_unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Make sections without any check, which `problems_of` then does."""
+    token = _unchecked.set(True)
+    try:
+        yield
+    finally:
+        _unchecked.reset(token)
+
+
+def report(text: str, *fields: str) -> None:
+    """Report a problem of the section that is checked.
+
+    Args:
+      text: Message: the value and the fix.
+      *fields: Paths of the fields whose values are wrong.
+
+    Raises:
+      UserError: No section is being checked.
+    """
+    found = _checked.get(None)
+    if found is None:
+        raise UserError(text)
+    found[0].append(Problem(text, fields))
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -71,18 +112,26 @@ def shown_type(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
 
 
-def row_of(table: str) -> Any:
+def row_of(table: str, *, exact: bool = True) -> Any:
     """Return the annotation of a field that names a row of a table, for its help.
 
     Args:
       table: MODULE:NAME of a mapping in a module that imports no JAX: help would have
         to wait a second for it.
+      exact: Whether every value is a row: see `check_names`.
     """
 
-    def hint(default: str) -> str:
-        return f"(one of: {', '.join(resolve(table))}; default: {default})"
+    return tyro.conf.arg(help_behavior_hint=RowHint(table, exact))
 
-    return tyro.conf.arg(help_behavior_hint=hint)
+
+class RowHint(NamedTuple):
+    """The end of the help of a field that names a row of a table."""
+
+    table: str
+    exact: bool
+
+    def __call__(self, default: str) -> str:
+        return f"(one of: {', '.join(resolve(self.table))}; default: {default})"
 
 
 def default_of(section: Any, name: str) -> Any:
@@ -100,8 +149,34 @@ class Section:
             value = getattr(self, name)
             if callable(value) and str in (hint, *get_args(hint)):
                 # A recipe may hold its own part; what is written is where it lies.
-                value = own.reference(value)
-                object.__setattr__(self, name, value)
+                object.__setattr__(self, name, own.reference(value))
+        if not _unchecked.get() and (found := self.problems()):
+            raise ProblemsError(found)
+
+    def problems(self, path: str = "") -> list[Problem]:
+        """Return all problems of the values, without those of sections inside.
+
+        Args:
+          path: Path of the section in its config, for messages.
+        """
+        found: list[Problem] = []
+        token = _checked.set((found, f"{path}." if path else ""))
+        try:
+            self._check_types()
+            if not found:
+                self.validate()
+        except UserError as error:
+            found.append(Problem(str(error)))
+        except Exception:
+            if not found:  # Else of a value that is refused.
+                raise
+        finally:
+            _checked.reset(token)
+        return found
+
+    def _check_types(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
             largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
@@ -119,12 +194,13 @@ class Section:
         return ()
 
     def validate(self) -> None:
-        """Raise UserError for values out of range."""
+        """Report values out of range: see `report`."""
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:
+            path = _checked.get(([], ""))[1] + name
             value = _show_value(getattr(self, name))
-            raise UserError(f"{name} = {value}: expected {expected}")
+            report(f"{path} = {value}: expected {expected}", path)
 
     def _all(
         self, names: Iterable[str], good: Callable[[Any], bool], expected: str

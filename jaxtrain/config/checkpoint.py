@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -10,9 +11,9 @@ class CheckpointConfig(Section):
     """Checkpoints: how often they are saved, and how long they are kept."""
 
     # Epochs between checkpoints; default: 1. One is always saved at the end.
-    every_epochs: float | None = None
+    every_epochs: float | None = field(None, common=True, one_of="checkpoints")
     # Steps between checkpoints.
-    every_steps: int | None = None
+    every_steps: int | None = field(None, one_of="checkpoints")
     # Newest checkpoints kept.
     keep: int = 3
     # Best checkpoints kept, by best_metric on the validation split: the best of them is

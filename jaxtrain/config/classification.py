@@ -5,6 +5,7 @@ from typing import Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, choice, option
+from jaxtrain.config.metadata import field
 
 # Losses of the probability of the true class alone.
 OF_TRUE_CLASS = ("focal", "poly", "symmetric", "bootstrap")
@@ -57,7 +58,9 @@ class ClassificationOptions(Section):
     """Options of classification, as fields of `train`."""
 
     # Classification: probability moved from the true class to all classes evenly.
-    label_smoothing: float = 0.0
+    label_smoothing: float = field(
+        0.0, common=True, other_names="smoothing label_smoothing"
+    )
     # Classification: what training lowers: the cross entropy of the softmax; the mean
     # over the classes of that of "is it this one?"; with less weight on easy examples
     # (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. 2022); for wrong

@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from jaxtrain import own
-from jaxtrain.config.base import default_of
-from jaxtrain.errors import UserError
+from jaxtrain.config.base import default_of, report
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,16 @@ class Feature:
             f"{self.section}.{name} = {getattr(section, name)!r}"
             for name in self.names
             if self._is_used(section, name) == used
+        )
+
+    def used(self, part: Any, within: str) -> tuple[str, ...]:
+        """Return the paths of the fields that are used."""
+        inner = self.section.removeprefix(within).removeprefix(".")
+        section = attrgetter(inner)(part) if inner else part
+        return tuple(
+            f"{self.section}.{name}"
+            for name in self.names
+            if self._is_used(section, name)
         )
 
     def _is_used(self, section: Any, name: str) -> bool:
@@ -135,19 +144,16 @@ Combination = Incompatible | Needs
 
 
 def check(part: Any, declared: Sequence[Combination], within: str = "") -> None:
-    """Check what is declared of the fields of a config, or of one of its sections.
+    """Report what is refused of the fields of a config, or of one of its sections.
 
     Args:
       part: Config, or the section `within` it.
       declared: Combinations; those with fields of other sections are passed over.
       within: Path of that section; "" for a whole config.
-
-    Raises:
-      UserError: The part has a combination that is refused.
     """
     for row in declared:
         sections = row.first.section, row.second.section
         if all(section.startswith(within) for section in sections):
             message = row.refusal(part, within)
             if message is not None:
-                raise UserError(message)
+                report(message, *row.first.used(part, within))

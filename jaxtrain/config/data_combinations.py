@@ -1,5 +1,6 @@
 """Options of the section `data` that exclude or need each other."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from jaxtrain.config.combinations import (
@@ -16,19 +17,6 @@ CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
 CROP_MODE: Final = "center"
 RESIZED = option("data", "image_size")
-# Fields that mean something to sources of some forms alone.
-OF_FORMS = {
-    "data_dir": "tfds:NAME",
-    "include": "folder:DIR masks:DIR csv:FILE audio:DIR_OR_FILE.csv",
-    "allow_outside": "folder:DIR masks:DIR csv:FILE coco:FILE yolo:DIR "
-    "audio:DIR_OR_FILE.csv",
-    "images_dir": "coco:FILE",
-    "boxes_drawn_on": "coco:FILE yolo:DIR masks:DIR csv:FILE hf:NAME_OR_DIR",
-    "max_boxes": "coco:FILE yolo:DIR",
-    "targets": "csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
-    "label_separator": "csv:FILE audio:DIR_OR_FILE.csv",
-    "classes": "masks:DIR csv:FILE hf:NAME_OR_DIR",
-}
 
 
 def _source(*forms: str) -> Feature:
@@ -43,6 +31,18 @@ def _other(name: str, usual: float | str) -> Feature:
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 
 
+def need_forms(fields: Mapping[str, str]) -> tuple[Needs, ...]:
+    """Return the rows of fields that mean something to sources of some forms alone.
+
+    Args:
+      fields: Field of the section -> forms of `data.source`.
+    """
+    return tuple(
+        Needs(option("data", name), _source(*forms.split()), "leave it out")
+        for name, forms in fields.items()
+    )
+
+
 AUDIO = _source("audio:DIR_OR_FILE.csv")
 ON_DEVICE = choice("data", "cache", "device")
 COMBINATIONS = (
@@ -51,10 +51,6 @@ COMBINATIONS = (
         Feature("data", ("workers",), "above 0", bool),
         "workers decode streamed images only",
         "set data.workers to 0 or data.cache to stream",
-    ),
-    *(
-        Needs(option("data", name), _source(*forms.split()), "leave it out")
-        for name, forms in OF_FORMS.items()
     ),
     Incompatible(
         option("data", "classes"),

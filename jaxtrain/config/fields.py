@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from jaxtrain import own
-from jaxtrain.config.base import DATA_PLACE, PER_PROCESS
-from jaxtrain.config.parallel import MESH_AXES
+from jaxtrain.config.metadata import leaves, with_metadata
 from jaxtrain.config.root import Config
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object, with_digest
@@ -17,46 +16,6 @@ from jaxtrain.json_files.run_id import FIELD as RUN_ID
 from jaxtrain.json_files.run_id import RunId, read_of_run
 
 T = TypeVar("T")
-
-# What may differ between a run and its continuation in the same workdir: it changes
-# how a run is carried out, watched or ended, not what it computes.
-MAY_CHANGE_ON_RESUME = (
-    "logging",
-    "checkpoint",
-    "parallel.preset",
-    *(f"parallel.{axis}" for axis in MESH_AXES),
-    "parallel.cpu_devices",
-    "parallel.pipeline_stages",
-    "parallel.xla_flags",
-    "parallel.heartbeat_seconds",
-    "parallel.shutdown_seconds",
-    "data.data_dir",
-    "data.allow_overlap",
-    "data.cache",
-    "data.eval_batch_size",
-    "data.workers",
-    "train.epochs",
-    "train.steps",
-    "train.stop_after_steps",
-    "train.steps_per_call",
-    "train.remat",
-    "train.max_bad_steps",
-    "train.eval_every_epochs",
-    "train.eval_every_steps",
-    "train.early_stop_patience",
-    "train.early_stop_metric",
-    "train.metrics",
-    "train.step_timeout_seconds",
-    "train.profile_steps",
-)
-# What says where the data lie: it may change, too, if they are the same data.
-WHERE_DATA_LIE = (
-    "data.source",
-    "data.include",
-    "data.allow_outside",
-    "data.targets",
-    "data.label_separator",
-)
 
 
 def get(config: Any, path: str) -> Any:
@@ -72,15 +31,9 @@ def replace(config: T, path: str, value: Any) -> T:
     return dataclasses.replace(config, **{name: value})  # type: ignore[type-var]
 
 
-def paths(section: type = Config, prefix: str = "") -> list[str]:
+def paths(section: type = Config) -> list[str]:
     """List the dotted paths of all leaf fields."""
-    found = []
-    for name, hint in get_type_hints(section).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            found += paths(hint, f"{prefix}{name}.")
-        else:
-            found.append(f"{prefix}{name}")
-    return found
+    return leaves(section)
 
 
 def shared_paths(*, same_data: bool) -> list[str]:
@@ -89,18 +42,9 @@ def shared_paths(*, same_data: bool) -> list[str]:
     Args:
       same_data: Whether they are known to have the same data, wherever these lie.
     """
-    own = [PER_PROCESS, DATA_PLACE] if same_data else [PER_PROCESS]
-
-    def walk(section: Any, prefix: str) -> Iterator[str]:
-        hints = get_type_hints(section)
-        for field in dataclasses.fields(section):
-            hint, path = hints[field.name], prefix + field.name
-            if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-                yield from walk(hint, f"{path}.")
-            elif field.metadata not in own:
-                yield path
-
-    return list(walk(Config, ""))
+    own = ["never", "unless same data"] if same_data else ["never"]
+    shared = with_metadata(Config, "shared")
+    return [path for path in paths() if shared.get(path) not in own]
 
 
 def to_json(config: Config, run: RunId | None = None) -> str:
@@ -181,11 +125,12 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
 
 def changed_paths(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
     """List the fields of `differences` by their paths alone."""
-    may_change = MAY_CHANGE_ON_RESUME + WHERE_DATA_LIE * same_data
+    may_change = with_metadata(Config, "may_change_on_resume")
+    allowed = (True, "same data") if same_data else (True,)
     return [
         path
         for path in paths()
-        if get(old, path) != get(new, path) and not _within(path, may_change)
+        if get(old, path) != get(new, path) and may_change.get(path) not in allowed
     ]
 
 

@@ -18,29 +18,12 @@ from rich.table import Table
 
 from jaxtrain.config.base import Section, shown_type
 from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
 from jaxtrain.plugin import resolve
 
 SHORT, ALL = ("-h", "--help"), "--help-all"
-# Fields of the config that are set most often, for the short help.
-COMMON = (
-    *("data.source", "data.batch_size", "data.image_size", "data.validation_fraction"),
-    *("data.augment.horizontal_flip", "data.augment.trivialaugment"),
-    *("model.name", "model.pretrained"),
-    *("optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay"),
-    *("optimizer.schedule", "optimizer.warmup_epochs"),
-    *("train.epochs", "train.fine_tune", "train.label_smoothing"),
-    *("train.early_stop_patience", "precision", "seed"),
-    *("checkpoint.every_epochs", "logging.every_steps"),
-)
-# Fields of options -> the table whose rows declare theirs, as `Options`.
-OPTIONS = {
-    "task_options": "jaxtrain.tasks:TASKS",
-    "train.method_options": "jaxtrain.training.methods:METHODS",
-}
-# Options that the short help leaves out, beside a whole recipe.
-RARE = ("coordinator", "num_processes", "process_id", "init_timeout")
 
 
 def answer_help(
@@ -107,9 +90,10 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
     Args:
       field: Path of the field that options are given in; other fields have none.
     """
-    if field not in OPTIONS:
+    rows = with_metadata(Config, "rows")
+    if field not in rows:
         return {}
-    table = resolve(OPTIONS[field])
+    table = resolve(rows[field])
     found = {row: kind.Options for row, kind in table.items() if kind.Options}
     return {k: v for k, v in found.items() if v is not ClassificationOptions}
 
@@ -183,10 +167,11 @@ def _show_short(
 ) -> None:
     print(f"usage: {prog} [OPTIONS] [--section.field VALUE ...]\n\n{description}\n")
     whole = "" in sections
+    rare = with_metadata(type(default), "rare")
     own = [
         (name, value)
         for name, value in vars(default).items()
-        if not isinstance(value, Section) and not (whole and name in RARE)
+        if not isinstance(value, Section) and not (whole and name in rare)
     ]
     texts = meanings(type(default))
     rows = [(n, v, _brief(texts[n]) if whole else texts[n]) for n, v in own]
@@ -197,13 +182,17 @@ def _show_short(
             getattr(sections[above], name),
             _brief(meanings(type(sections[above]))[name]),
         )
-        for path in COMMON
+        for path in sorted(with_metadata(Config, "common"), key=_is_of_root)
         for above, _, name in [path.rpartition(".")]
         if above in sections
     ]
     _print_table("\nof the config, what is set most often", rows)
     names = ", ".join(filter(None, sections))
     print(f"\n--help SECTION shows all of one: {names}\n--help-all shows everything")
+
+
+def _is_of_root(path: str) -> bool:
+    return "." not in path
 
 
 def _brief(text: str) -> str:

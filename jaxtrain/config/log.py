@@ -1,9 +1,10 @@
 """The section `logging`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jaxtrain.config.base import Options, Section
 from jaxtrain.config.combinations import Needs, check, option
+from jaxtrain.config.metadata import field
 
 COMBINATIONS = (
     Needs(
@@ -19,13 +20,13 @@ class LoggingConfig(Section):
     """Records of a run, and where they are written."""
 
     # Steps between lines of metrics.
-    every_steps: int = 50
+    every_steps: int = field(50, common=True, other_names="log_interval")
     # Write TensorBoard event files.
     tensorboard: bool = True
     # Write report.html when the run has reached its end.
     report: bool = True
     # Weights & Biases project to log to; None disables it. Needs the extra `wandb`.
-    wandb_project: str | None = None
+    wandb_project: str | None = field(None, other_names="wandb")
     # Metric writers of your own: path/to/file.py:name or package.module:name.
     writers: tuple[str, ...] = ()
 

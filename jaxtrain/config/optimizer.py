@@ -1,6 +1,6 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
@@ -13,6 +13,7 @@ from jaxtrain.config.combinations import (
     option,
     own_part,
 )
+from jaxtrain.config.metadata import field, with_metadata
 
 # The optimizer that searches for the length of each step.
 LINE_SEARCH = "lbfgs"
@@ -27,39 +28,6 @@ DISTANCE = choice("optimizer", "name", *DISTANCE_NAMES)
 LOOKAHEAD = option("optimizer", "lookahead_steps")
 PLATEAU = choice("optimizer", "schedule", "plateau")
 ONE_AVERAGE = "a run evaluates one average of its weights"
-WARMUPS = ("warmup_epochs", "warmup_steps", "warmup_fraction")
-COMBINATIONS = (
-    Incompatible(
-        option("optimizer", "step_every"),
-        option("optimizer", "milestones"),
-        "both say where the step schedule drops",
-        "give one of both",
-    ),
-    Needs(
-        option("optimizer", "warmup_factor"),
-        Feature("optimizer", WARMUPS, counts=bool),
-        "set optimizer.warmup_fraction too",
-    ),
-    Incompatible(
-        SCHEDULE_FREE,
-        option("optimizer", "schedule"),
-        "its average of the weights takes the place of a decay of the rate",
-        "leave optimizer.schedule out",
-    ),
-    Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
-    Incompatible(
-        DISTANCE,
-        option("optimizer", "layer_decay"),
-        "it estimates one rate for all layers, from how far all have moved with it",
-        "leave it out, or use adamw",
-    ),
-    Incompatible(
-        DISTANCE,
-        PLATEAU,
-        "its estimate needs to know the rate of each step before the step",
-        "use another optimizer.schedule, such as cosine",
-    ),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,72 +35,87 @@ class OptimizerConfig(Section):
     """The method that changes the weights, and its learning rate over the run."""
 
     # The method, or one of your own: path/to/file.py:name or package.module:name.
-    name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = "sgd"
+    name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = field(
+        "sgd", common=True, other_names="opt optim"
+    )
     # Peak learning rate, for the global batch; lbfgs searches its own; of prodigy and
     # dadapt_adamw a factor on the rate that they estimate, as a rule 1.
-    learning_rate: float | None = None
+    learning_rate: float | None = field(
+        None, common=True, other_names="lr learning_rate lr0"
+    )
     # Weight decay; biases and norm parameters are left out.
-    weight_decay: float = 0.0
+    weight_decay: float = field(0.0, common=True, other_names="wd weight_decay")
     # Factor on the learning rate from each piece of the model to the one before it: the
     # head has the whole, the stem the least; None: 1.
     layer_decay: float | None = None
     # Largest global norm of the gradients; None: not clipped.
-    clip_norm: float | None = None
+    clip_norm: float | None = field(None, other_names="clip_grad gradient_clip_val")
     # Largest norm of the gradient of each output of a layer, as a part of the norm of
     # its weights (adaptive gradient clipping, Brock et al. 2021); None: not clipped.
     clip_ratio: float | None = None
     # Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, the part of
     # the average in the weights at which gradients are computed.
-    momentum: float | None = None
+    momentum: float | None = field(None, part_option=True, other_names="momentum")
     # Nesterov momentum, of the same, and of adam and adamw.
-    nesterov: bool | None = None
+    nesterov: bool | None = field(None, part_option=True)
     # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt,
     # prodigy, dadapt_adamw); of schedule_free_adamw as momentum of schedule_free_sgd.
-    b1: float | None = None
+    b1: float | None = field(None, part_option=True)
     # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt,
     # schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the differences of
     # gradients.
-    b2: float | None = None
+    b2: float | None = field(None, part_option=True)
     # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
     # adopt, schedule_free_adamw, prodigy, dadapt_adamw).
-    eps: float | None = None
+    eps: float | None = field(None, part_option=True)
     # Steps after which the slow weights of Lookahead (Zhang et al. 2019) move, and the
     # weights begin anew from there; the slow ones move half of the way to the weights,
     # and are evaluated. None: no slow weights.
     lookahead_steps: int | None = None
     # How the learning rate goes on after the warm-up.
-    schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = "constant"
+    schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = field(
+        "constant",
+        common=True,
+        other_names="sched scheduler lr_scheduler",
+        set_by_fine_tune=True,
+    )
     # Warm-up (linear), in epochs.
-    warmup_epochs: float | None = None
+    warmup_epochs: float | None = field(
+        None,
+        common=True,
+        other_names="warmup warmup_epochs",
+        one_of="warm-up",
+        set_by_fine_tune=True,
+    )
     # Warm-up in steps.
-    warmup_steps: int | None = None
+    warmup_steps: int | None = field(None, one_of="warm-up", set_by_fine_tune=True)
     # Warm-up as a fraction of the whole run, whatever its length.
-    warmup_fraction: float | None = None
+    warmup_fraction: float | None = field(None, one_of="warm-up", set_by_fine_tune=True)
     # First learning rate of the warm-up as a fraction of the peak; default: 0.
     warmup_factor: float | None = None
     # Last learning rate as a fraction of the peak (all schedules but constant and
     # step); of cosine_restarts, that of each cycle.
-    end_factor: float | None = None
+    end_factor: float | None = field(None, set_by_fine_tune=True)
     # Where the step schedule drops, as fractions of the whole run.
-    milestones: tuple[float, ...] | None = None
+    milestones: tuple[float, ...] | None = field(None, set_by_fine_tune=True)
     # Fraction of the whole run from one drop to the next, in place of milestones.
-    step_every: float | None = None
+    step_every: float | None = field(None, set_by_fine_tune=True)
     # Factor of each drop of the step schedule.
-    step_factor: float | None = None
+    step_factor: float | None = field(None, set_by_fine_tune=True)
     # Cycles of cosine_restarts, equally long, each of which begins at the peak.
-    cycles: int | None = None
+    cycles: int | None = field(None, set_by_fine_tune=True)
     # Exponent of the polynomial schedule.
-    power: float | None = None
+    power: float | None = field(None, set_by_fine_tune=True)
     # Fraction of the whole run, at its end, in which warmup_stable_decay decays.
-    decay_fraction: float | None = None
+    decay_fraction: float | None = field(None, set_by_fine_tune=True)
     # Factor on the rate each time that the plateau schedule reduces it; default: 0.1.
-    plateau_factor: float | None = None
+    plateau_factor: float | None = field(None, set_by_fine_tune=True)
     # Evaluations without improvement of the validation loss after which it does so;
     # default: 10.
-    plateau_patience: int | None = None
+    plateau_patience: int | None = field(None, set_by_fine_tune=True)
 
     # Of an optimizer of your own, or of a plug-in: what its function takes.
-    options: Options = field(default_factory=dict)
+    options: Options = field(default_factory=dict, part_option=True)
 
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")
@@ -156,3 +139,39 @@ class OptimizerConfig(Section):
             "rising fractions of the run, between 0 and 1",
         )
         check(self, COMBINATIONS, "optimizer")
+
+
+COMBINATIONS = (
+    Incompatible(
+        option("optimizer", "step_every"),
+        option("optimizer", "milestones"),
+        "both say where the step schedule drops",
+        "give one of both",
+    ),
+    Needs(
+        option("optimizer", "warmup_factor"),
+        Feature(
+            "optimizer", tuple(with_metadata(OptimizerConfig, "one_of")), counts=bool
+        ),
+        "set optimizer.warmup_fraction too",
+    ),
+    Incompatible(
+        SCHEDULE_FREE,
+        option("optimizer", "schedule"),
+        "its average of the weights takes the place of a decay of the rate",
+        "leave optimizer.schedule out",
+    ),
+    Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
+    Incompatible(
+        DISTANCE,
+        option("optimizer", "layer_decay"),
+        "it estimates one rate for all layers, from how far all have moved with it",
+        "leave it out, or use adamw",
+    ),
+    Incompatible(
+        DISTANCE,
+        PLATEAU,
+        "its estimate needs to know the rate of each step before the step",
+        "use another optimizer.schedule, such as cosine",
+    ),
+)

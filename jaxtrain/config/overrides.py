@@ -3,46 +3,21 @@
 import dataclasses
 from collections.abc import Collection
 
+from jaxtrain.config.base import default_of
 from jaxtrain.config.fields import get, replace
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.root import ONE_OF, Config
-from jaxtrain.config.train import SET_BY_FINE_TUNE
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# Ours -> names of timm, PyTorch Lightning, Keras, fastai and Ultralytics.
-OURS = {
-    "optimizer.learning_rate": "lr learning_rate lr0",
-    "optimizer.weight_decay": "wd weight_decay",
-    "optimizer.momentum": "momentum",
-    "optimizer.name": "opt optimizer optim",
-    "optimizer.schedule": "sched scheduler lr_scheduler",
-    "optimizer.warmup_epochs": "warmup warmup_epochs",
-    "optimizer.clip_norm": "clip_grad gradient_clip_val",
-    "data.batch_size": "bs batch batch_size",
-    "data.source": "data dataset data_dir",
-    "data.image_size": "img_size image_size imgsz",
-    "data.workers": "workers num_workers",
-    "data.augment.horizontal_flip": "hflip",
-    "data.augment.mixup": "mixup",
-    "data.augment.cutmix": "cutmix",
-    "train.epochs": "epoch epochs num_epochs max_epochs",
-    "train.steps": "steps max_steps",
-    "train.label_smoothing": "smoothing label_smoothing",
-    "train.ema_decay": "ema model_ema_decay",
-    "train.early_stop_patience": "patience",
-    "train.freeze": "freeze",
-    "train.accumulate_steps": "accumulate_grad_batches grad_accum_steps",
-    "model.name": "model arch",
-    "model.pretrained": "pretrained",
-    "model.dropout": "dropout drop",
-    "model.drop_path": "drop_path",
-    "precision": "amp",
-    "platform": "device",
+# Names of timm, PyTorch Lightning, Keras, fastai and Ultralytics for options of ours
+# that are no fields of the config; those of fields stand beside them.
+OF_COMMANDS = {
     "workdir": "out_dir output output_dir save_dir",
-    "logging.every_steps": "log_interval",
-    "logging.wandb_project": "wandb",
+    "platform": "device",
 }
+OURS = {**with_metadata(Config, "other_names"), **OF_COMMANDS}
 SHORTHANDS = {other: ours for ours, names in OURS.items() for other in names.split()}
 
 
@@ -57,6 +32,50 @@ def given_values(words: list[str]) -> dict[str, str]:
     return values
 
 
+def part_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return words with `--optimizer NAME` as `--optimizer.name NAME`, likewise models.
+
+    Returns:
+      The words, and the sections whose part is named so: see `switch_part`.
+    """
+    parts = [
+        name for name, section in vars(Config()).items() if hasattr(section, "name")
+    ]
+    found, switched = list[str](), list[str]()
+    for word in words:
+        option, equals, value = word.partition("=")
+        if (section := option.removeprefix("--")) in parts and option[:2] == "--":
+            switched.append(section)
+            word = f"{option}.name{equals}{value}"
+        found.append(word)
+    return found, switched
+
+
+def switch_part(config: Config, section: str, name: str) -> Config:
+    """Return a config with another part, whose options have their defaults.
+
+    The other fields of the section, such as the learning rate, stay.
+
+    Args:
+      config: Config of the recipe.
+      section: Section whose field `name` names the part.
+      name: Name of the other part.
+    """
+    part = getattr(config, section)
+    if part.name == name:
+        return config
+    options = {
+        field: default_of(part, field)
+        for field in with_metadata(type(part), "part_option")
+    }
+    replaced = {f: getattr(part, f) for f in options if getattr(part, f) != options[f]}
+    if replaced:
+        shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in replaced.items())
+        tell(f"--{section} {name}: left out of the recipe, of {part.name}: {shown}")
+    # Its name is that of the command line, which follows.
+    return replace(config, section, dataclasses.replace(part, **options))
+
+
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:
     """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
 
@@ -64,7 +83,7 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
       given: Options of the command line, as `given_values` returns them; `None`
         replaces nothing: it unsets its own field.
     """
-    for group in ONE_OF:
+    for group in ONE_OF.values():
         new = [path for path in group if given.get(path, "None") != "None"]
         old = [path for path in group if get(config, path) is not None]
         if new and old and old[0] not in new:
@@ -82,7 +101,7 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
         return config
     replaced = {
         name: value
-        for name in SET_BY_FINE_TUNE
+        for name in with_metadata(OptimizerConfig, "set_by_fine_tune")
         if (value := getattr(config.optimizer, name)) != getattr(default, name)
         and f"optimizer.{name}" not in given
     }

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
+from jaxtrain.config.metadata import field
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -12,7 +13,6 @@ from jaxtrain.config.optimizer import (
     OWN_OPTIMIZER,
     SCHEDULE_FREE,
 )
-from jaxtrain.errors import UserError
 
 MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
@@ -69,24 +69,24 @@ class ParallelConfig(Section):
     # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
     # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
     # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
-    preset: Preset = "data_parallel"
+    preset: Preset = field("data_parallel", may_change_on_resume=True)
     # Devices that share a batch and hold a whole copy of the state each. This and the
     # next four are the mesh: -1: all that the others leave; None: as the preset says.
-    data: int | None = None
+    data: int | None = field(None, may_change_on_resume=True)
     # Devices that share a batch and the state.
-    fsdp: int | None = None
+    fsdp: int | None = field(None, may_change_on_resume=True)
     # Devices that share the channels of convolutions and the classes.
-    model: int | None = None
+    model: int | None = field(None, may_change_on_resume=True)
     # Devices that share the rows of an image.
-    spatial: int | None = None
+    spatial: int | None = field(None, may_change_on_resume=True)
     # Devices that share the columns of an image.
-    spatial_width: int | None = None
+    spatial_width: int | None = field(None, may_change_on_resume=True)
     # CPU devices that share a batch; auto: one a core, of which each has enough to do.
     # Without GPUs.
-    cpu_devices: int | Literal["auto"] = "auto"
+    cpu_devices: int | Literal["auto"] = field("auto", may_change_on_resume=True)
     # Stages that hold the layers in turn, each on its part of the devices; the
     # micro-batches that pass through them are train.accumulate_steps.
-    pipeline_stages: int = 1
+    pipeline_stages: int = field(1, may_change_on_resume=True)
     # Examples whose batch-norm statistics are computed together, or global: all of a
     # (micro-)batch, for which the devices exchange them in every layer.
     batch_norm: Literal["global"] | int = "global"
@@ -95,20 +95,23 @@ class ParallelConfig(Section):
     reduce_dtype: Literal["float32", "bfloat16"] | None = None
     # Named set of XLA flags for several GPUs: overlap hides collectives behind
     # computation. Without effect on CPU.
-    xla_flags: Literal["default", "overlap"] = "default"
+    xla_flags: Literal["default", "overlap"] = field(
+        "default", may_change_on_resume=True
+    )
     # Of several processes: seconds without a sign of life of one, after which the
     # others end with exit code 75 (start again). One that was killed they see at once.
-    heartbeat_seconds: float = 30.0
+    heartbeat_seconds: float = field(30.0, may_change_on_resume=True)
     # Seconds that a process waits at the end of the run for the others to come there.
-    shutdown_seconds: float = 300.0
+    shutdown_seconds: float = field(300.0, may_change_on_resume=True)
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
         rest = [name for name in MESH_AXES if getattr(self, name) == -1]
         if len(rest) > 1:
-            raise UserError(
+            report(
                 f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
-                "may take the rest of the devices"
+                "may take the rest of the devices",
+                *(f"parallel.{name}" for name in rest[1:]),
             )
         self._check(
             "cpu_devices",

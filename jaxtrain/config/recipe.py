@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,26 +12,43 @@ import tyro
 from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain.config import Config
+from jaxtrain.config.base import unchecked
+from jaxtrain.config.checking import checked
 from jaxtrain.config.help import answer_help, option_paths, point_to_help
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.option_words import with_option_words
-from jaxtrain.config.overrides import check_shorthands, clear_replaced, given_values
+from jaxtrain.config.overrides import (
+    check_shorthands,
+    clear_replaced,
+    given_values,
+    part_words,
+    switch_part,
+)
+from jaxtrain.config.shipped import with_paths
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG
+from jaxtrain.problems import Problem, ProblemsError
 
 Arguments = TypeVar("Arguments")
 
+
+class WrongValuesError(ProblemsError):
+    """The values of a command line are wrong (exit 2).
+
+    Attributes:
+      arguments: Those of the command with other values in their place, with which a
+        start can be checked for more; None if there are none.
+    """
+
+    def __init__(self, problems: Iterable[Problem], arguments: Any) -> None:
+        super().__init__(problems)
+        self.arguments = arguments
+
+
 # Of a model alone, beside its config; the first that is there counts.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# Fields of `data` that mean something of one source only.
-OF_SOURCE = (
-    *("data_dir", "include", "allow_outside", "options", "train_split"),
-    *("validation_split", "test_split", "test_fraction", "allow_overlap"),
-    *("hold_out", "images_dir", "boxes_drawn_on"),
-)
-# Those of `data` that say where sources of one kind have their targets.
-OF_KIND = ("targets", "label_separator", "max_boxes")
 
 
 def parse(
@@ -44,18 +61,20 @@ def parse(
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
-    `--section.field=VALUE`.
+    `--section.field=VALUE`; `--optimizer NAME` switches the part of a section.
 
     Args:
-      kind: a dataclass with the fields `config`, a path or None, and `overrides`, a
-        Config; its `starting_config`, if it has one, is the config without a file.
+      kind: a dataclass with the fields `config`, a path (on the command line also the
+        name of a recipe) or None, and `overrides`, a Config; its `starting_config`, if
+        it has one, is the config without a file.
       prog: what --help shows as the command.
       description: what --help says of it; None: the docstring of `kind`.
 
     Raises:
       UserError: the config file is missing or wrong, or a value is.
     """
-    words = [re.sub(r"^--config\.", "--", word) for word in words]
+    words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
+    words, switched = part_words(words)
     given = given_values(words)
     path = Path(given["config"]) if given.get("config") else None
     if path is None and "config" in _required(kind):
@@ -68,14 +87,22 @@ def parse(
         config = load_config(path)
         if is_saved(path):  # It was where that start was to end.
             config = config_lib.replace(config, "train.stop_after_steps", None)
+    for section in switched:
+        config = switch_part(config, section, given[f"{section}.name"])
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command that can do without a recipe has a default for it.
     default = kind(**fields | ({"config": path} if path else {}))
-    arguments: Any = _read_words(kind, words, default, prog, description)
+    with unchecked():
+        arguments: Any = _read_words(kind, words, default, prog, description)
+    problems, overrides = checked(arguments.overrides, fields["overrides"])
+    if overrides is not None:
+        arguments = dataclasses.replace(arguments, overrides=overrides)
     named = config_lib.own_references(arguments.overrides)
     # What a saved config names is not allowed by that.
     saved = path is not None and is_saved(path)
     own.allow(name for field, name in named if not saved or field in given)
+    if problems:
+        raise WrongValuesError(problems, None if overrides is None else arguments)
     return arguments
 
 
@@ -92,7 +119,7 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
     if not (is_run(Path(workdir)) and path.is_file()):
         raise UserError(
             f"--workdir {workdir} holds no run to go on with: give the folder of one, "
-            "or the recipe with --config FILE"
+            "or the recipe with --config FILE or NAME"
         )
     return path
 
@@ -135,8 +162,12 @@ def parse_of_run(
     if given.get("data.source", data.source) != data.source:
         defaults = config_lib.DataConfig(source=given["data.source"])
         kinds = [x.source.partition(":")[0] for x in (data, defaults)]
-        names = OF_SOURCE if kinds[0] == kinds[1] else OF_SOURCE + OF_KIND
-        changes = {name: getattr(defaults, name) for name in names}
+        of_source = with_metadata(config_lib.DataConfig, "of_source")
+        changes = {
+            name: getattr(defaults, name)
+            for name, of in of_source.items()
+            if of != "kind" or kinds[0] != kinds[1]
+        }
         data = dataclasses.replace(data, source=defaults.source, **changes)
     default = kind(**_required(kind) | {"data": data})
     arguments: Any = _read_words(kind, words, default, prog, description)

@@ -1,38 +1,30 @@
 """The root of the schema: the sections, and what one of them asks of another."""
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 from jaxtrain.config import (
     augment,
-    data_combinations,
+    data,
     log,
     model,
     optimizer,
     parallel,
     train,
 )
-from jaxtrain.config.base import Options, Section, row_of
+from jaxtrain.config.base import Options, Section, report, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
+from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
-
-# Of each group one member may be set; an override on the command line replaces the
-# member that the config file sets.
-ONE_OF = (
-    ("train.epochs", "train.steps"),
-    ("train.eval_every_epochs", "train.eval_every_steps"),
-    ("checkpoint.every_epochs", "checkpoint.every_steps"),
-    tuple(f"optimizer.{name}" for name in optimizer.WARMUPS),
-)
 
 # Sections of plug-ins, by name.
 SECTIONS: Table[type[Section]] = Table("sections", {})
@@ -43,25 +35,31 @@ class CoreConfig(Section):
     """A whole run, without the sections of plug-ins."""
 
     # Root of all randomness: initial weights, data order, augmentation, dropout.
-    seed: int = 0
+    seed: int = field(0, common=True)
     # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
-    precision: Annotated[str, row_of("jaxtrain.training:POLICIES")] = "fp32"
+    precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
+        field("fp32", common=True, other_names="amp")
+    )
     # What is learnt.
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
     # Options of the task, by name; those of classification are fields of train.
-    task_options: Options = field(default_factory=dict)
+    task_options: Options = field(default_factory=dict, rows="jaxtrain.tasks:TASKS")
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    checkpoint: CheckpointConfig = field(
+        default_factory=CheckpointConfig, may_change_on_resume=True
+    )
+    logging: LoggingConfig = field(
+        default_factory=LoggingConfig, may_change_on_resume=True
+    )
 
     def validate(self) -> None:
         self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
-        for group in ONE_OF:
+        for group in ONE_OF.values():
             given = {
                 path: value
                 for path in group
@@ -71,18 +69,20 @@ class CoreConfig(Section):
                 shown = " and ".join(
                     f"{path} = {value}" for path, value in given.items()
                 )
-                raise UserError(f"{shown}: give one of {', '.join(group)}")
+                report(f"{shown}: give one of {', '.join(group)}", *[*given][1:])
         if self.data.batch_size % self.train.accumulate_steps:
-            raise UserError(
+            report(
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
-                f"train.accumulate_steps = {self.train.accumulate_steps}"
+                f"train.accumulate_steps = {self.train.accumulate_steps}",
+                "train.accumulate_steps",
             )
         group = self.parallel.batch_norm
         if group != "global" and self.micro_batch_size % group:
-            raise UserError(
+            report(
                 f"parallel.batch_norm = {group} does not divide the "
                 f"{self.micro_batch_size} examples of data.batch_size / "
-                "train.accumulate_steps"
+                "train.accumulate_steps",
+                "parallel.batch_norm",
             )
         check(self, COMBINATIONS)
 
@@ -109,13 +109,19 @@ for _name, _section in SECTIONS.items():
             "section: uninstall it"
         )
 
+# Fields of which one may be set: an override on the command line replaces the one that
+# the config file sets.
+ONE_OF: dict[str, tuple[str, ...]] = {}
+for _path, _group in with_metadata(CoreConfig, "one_of").items():
+    ONE_OF[_group] = (*ONE_OF.get(_group, ()), _path)
+
 # What options exclude each other, or need each other, as each section declares it.
 COMBINATIONS = (
     *parallel.COMBINATIONS,
     *train.COMBINATIONS,
     *optimizer.COMBINATIONS,
     *model.COMBINATIONS,
-    *data_combinations.COMBINATIONS,
+    *data.COMBINATIONS,
     *augment.COMBINATIONS,
     *log.COMBINATIONS,
     *(row for section in SECTIONS.values() for row in section.combinations()),

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxtrain.config.base import Section
-from jaxtrain.errors import UserError
+from jaxtrain.config.base import Section, report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +30,17 @@ class SoundConfig(Section):
         self._within(1, 2**16, "hop")
         self._within(2, 1024, "mels")
         if not 1 <= self.samples <= 2**26:
-            raise UserError(
+            report(
                 f"seconds = {self.seconds} at sample_rate = {self.sample_rate}: "
-                f"expected 1 to {2**26} samples"
+                f"expected 1 to {2**26} samples",
+                "data.sound.seconds",
             )
         if self.mels > self.window // 2:
-            raise UserError(
+            report(
                 f"mels = {self.mels} with window = {self.window}: a frame has only "
                 f"{self.window // 2} frequencies above 0; set mels to less, or window "
-                "to more"
+                "to more",
+                "data.sound.mels",
             )
 
     @property

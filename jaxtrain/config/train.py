@@ -1,12 +1,13 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from jaxtrain.config import classification
-from jaxtrain.config.base import Options, row_of
+from jaxtrain.config.base import Options, report, row_of
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -14,22 +15,15 @@ from jaxtrain.config.optimizer import (
     ONE_AVERAGE,
     OWN_OPTIMIZER,
     SCHEDULE_FREE,
-    WARMUPS,
+    OptimizerConfig,
 )
 from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
-from jaxtrain.errors import UserError
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
 
 METHOD = option("train", "method")
 SWA = option("train", "swa_start_epochs")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
-# Of the section `optimizer`.
-SET_BY_FINE_TUNE = (
-    *("schedule", "end_factor", "milestones", "step_every", "step_factor"),
-    *("cycles", "power", "decay_fraction", "plateau_factor", "plateau_patience"),
-    *WARMUPS,
-)
 COMBINATIONS = (
     Incompatible(
         METHOD,
@@ -96,7 +90,7 @@ COMBINATIONS = (
         "leave train.freeze_epochs out, or use one of the table",
     ),
     Incompatible(
-        option("optimizer", *SET_BY_FINE_TUNE),
+        option("optimizer", *with_metadata(OptimizerConfig, "set_by_fine_tune")),
         option("train", "fine_tune"),
         "fine_tune has a schedule of its own, two cycles",
         "leave it out, or give train.freeze, train.freeze_epochs and "
@@ -128,28 +122,38 @@ class TrainConfig(ClassificationOptions):
     """The run: its length, its steps, its evaluations, and when it stops."""
 
     # Length in epochs; one of epochs and steps.
-    epochs: float | None = None
+    epochs: float | None = field(
+        None,
+        may_change_on_resume=True,
+        common=True,
+        other_names="epoch epochs num_epochs max_epochs",
+        one_of="length",
+    )
     # Length in optimizer steps.
-    steps: int | None = None
+    steps: int | None = field(
+        None, may_change_on_resume=True, other_names="steps max_steps", one_of="length"
+    )
     # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
     # (With steps_per_call, at the end of the call.)
-    stop_after_steps: int | None = None
+    stop_after_steps: int | None = field(None, may_change_on_resume=True)
     # Steps compiled into one call: fewer dispatches, for small models on a GPU.
-    steps_per_call: int = 1
+    steps_per_call: int = field(1, may_change_on_resume=True)
     # Micro-batches whose gradients are averaged into one step.
-    accumulate_steps: int = 1
+    accumulate_steps: int = field(
+        1, other_names="accumulate_grad_batches grad_accum_steps"
+    )
     # What the backward pass computes again, to store less: nothing; each block of the
     # model, of which only the input is stored; all but convolutions and dense layers;
     # or all that it can (full): sections of blocks.
-    remat: Remat = "none"
+    remat: Remat = field("none", may_change_on_resume=True)
     # Non-finite steps in a row after which the run stops.
-    max_bad_steps: int = 10
+    max_bad_steps: int = field(10, may_change_on_resume=True)
     # Seconds without a finished step, or batch of an evaluation, after which the run
     # ends with exit code 75 (start again); None: it waits for ever.
-    step_timeout_seconds: float | None = None
+    step_timeout_seconds: float | None = field(None, may_change_on_resume=True)
     # Profile the steps after the first number up to the second: a trace, and a table of
     # the time of each layer; None: no step. (With steps_per_call, whole calls.)
-    profile_steps: tuple[int, int] | None = None
+    profile_steps: tuple[int, int] | None = field(None, may_change_on_resume=True)
     # Standard deviations above the mean of the last losses that make a loss a spike,
     # whose step changes nothing but the counts; None: spikes are not looked for.
     spike_sigma: float | None = None
@@ -158,18 +162,20 @@ class TrainConfig(ClassificationOptions):
     # How a step gets its gradients; or a method of your own.
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
     # Options of the method, by name.
-    method_options: Options = field(default_factory=dict)
+    method_options: Options = field(
+        default_factory=dict, rows="jaxtrain.training.methods:METHODS"
+    )
     # Layers that are not trained: patterns of their paths, such as stage1_block*, or
     # backbone, all but the last. Their batch norms use the running statistics.
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = field((), other_names="freeze")
     # Epochs after which these are trained, too; None: never.
     freeze_epochs: float | None = None
     # Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by default, or
     # half of a run of 1 or less), all layers for the rest of the epochs, the first ones
     # at a hundredth of the rate.
-    fine_tune: bool = False
+    fine_tune: bool = field(False, common=True)
     # Decay of the moving average of the weights, which is then what is evaluated.
-    ema_decay: float | None = None
+    ema_decay: float | None = field(None, other_names="ema model_ema_decay")
     # Epochs after which the weights are averaged once an epoch, with equal weights
     # (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
     swa_start_epochs: float | None = None
@@ -179,17 +185,23 @@ class TrainConfig(ClassificationOptions):
     # and in those of `evaluate`; None: of the image alone.
     tta: Literal["flip"] | None = None
     # Epochs between evaluations on the validation split; default: 1.
-    eval_every_epochs: float | None = None
+    eval_every_epochs: float | None = field(
+        None, may_change_on_resume=True, one_of="evaluations"
+    )
     # Steps between evaluations on the validation split.
-    eval_every_steps: int | None = None
+    eval_every_steps: int | None = field(
+        None, may_change_on_resume=True, one_of="evaluations"
+    )
     # Stop after this many evaluations without improvement of early_stop_metric.
-    early_stop_patience: int | None = None
+    early_stop_patience: int | None = field(
+        None, may_change_on_resume=True, common=True, other_names="patience"
+    )
     # Validation metric that early stopping watches.
-    early_stop_metric: str = "loss"
+    early_stop_metric: str = field("loss", may_change_on_resume=True)
 
     # Metrics of your own, told of evaluations beside those of the task:
     # path/to/file.py:name or package.module:name.
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = field((), may_change_on_resume=True)
 
     def validate(self) -> None:
         super().validate()
@@ -207,7 +219,7 @@ class TrainConfig(ClassificationOptions):
         self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
-            raise UserError("give the run's length: epochs or steps")
+            report("give the run's length: epochs or steps", "train.epochs")
 
     @property
     def classification_options(self) -> dict[str, Any]:

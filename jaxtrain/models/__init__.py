@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.model import ModelConfig
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
@@ -70,10 +72,11 @@ MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core
 # mesh of CPUs that share the batch alone.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
-# Of the section `model`, what is no option of a model.
-NO_OPTIONS = (
-    *("name", "pretrained", "pretrained_digest", "options"),
-    *("channels", "transform", "quantize"),
+# Fields of the section `model` that are options of models.
+OPTIONS = tuple(
+    name
+    for name, given in with_metadata(ModelConfig, "part_option").items()
+    if given == "keyword"
 )
 # Arguments of constructors that are no options (see `Model`); `max_stride` is for a
 # backbone of maps, the others of the second row for plain Flax modules.

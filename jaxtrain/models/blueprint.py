@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtrain import own
 from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, NO_OPTIONS, defaults
+from jaxtrain.models import MODELS, OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
 from jaxtrain.models.flax_module import model_class
@@ -196,10 +196,9 @@ def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    names, known = [f.name for f in dataclasses.fields(config)], defaults(model)
-    options = [n for n in names if n not in NO_OPTIONS]
-    takes = [option for option in options if option in known]
-    given = given_options(config, "model", options, config.name, takes)
+    known = defaults(model)
+    takes = [option for option in OPTIONS if option in known]
+    given = given_options(config, "model", OPTIONS, config.name, takes, _others)
     if not own.is_own(config.name):
         check_no_options("model", config.name, config.options)
         return given
@@ -211,6 +210,10 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
                 f"{option!r}"
             )
     return {**given, **config.options}
+
+
+def _others() -> dict[str, dict[str, Any]]:
+    return {name: defaults(model) for name, model in MODELS.items()}
 
 
 def _check_attributes(model: Model) -> None:

@@ -2,14 +2,15 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.problems import Problem
 from jaxtrain.trees import by_path
 
 
@@ -53,12 +54,14 @@ def num_image_parts(mesh: Mesh) -> int:
     return math.prod(mesh.shape[axis] for axis in SPATIAL_AXES)
 
 
-def check_divisible(name: str, value: int, divisor: int, reason: str) -> None:
-    """Raise UserError, with the values nearby that would fit, if `value` does not."""
+def check_divisible(
+    name: str, value: int, divisor: int, reason: str
+) -> Iterator[Problem]:
+    """Check a size that devices share; a problem names the values nearby that fit."""
     if value % divisor:
         below = max(1, value // divisor) * divisor
         fits = sorted({below, -(-value // divisor) * divisor})
-        raise UserError(
+        yield Problem(
             f"{name} = {value} is not divisible by {divisor}, {reason}: "
             f"{' or '.join(map(str, fits))} would fit"
         )

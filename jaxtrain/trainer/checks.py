@@ -1,4 +1,6 @@
-"""What does not fit together in a config, its data and its devices: told at once."""
+"""Checks of a config against its devices, task and length: facts -> problems."""
+
+from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -6,11 +8,12 @@ from jax.sharding import Mesh
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
+from jaxtrain.problems import Problem
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.requirements import UNUSUAL
 from jaxtrain.trainer.task_decoder import decoder_of
@@ -18,34 +21,20 @@ from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
 
 
-def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:
-    """Check what a config asks of the devices, before any data are opened."""
-    check_batches(config, mesh)
-    check_sums(config, policy, mesh)
-
-
-def check_task(config: Config, task: Task, mesh: Mesh) -> None:
-    """Check what a config does with examples, for the task."""
-    check_whole_batch(config, task)
-    check_refused(config, task)
-    check_required(config, task)
-    check_mixing(config, mesh, task)
-
-
-def check_profile_steps(config: Config, timetable: Timetable) -> None:
+def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
     """Refuse to profile steps that no start of the run has."""
     steps, total = config.train.profile_steps, timetable.total_steps
     if steps is not None and steps[1] > total:
-        raise UserError(
+        yield Problem(
             f"train.profile_steps = {steps}: the run has {counted(total, 'step')}; "
             "profile earlier ones, or make it longer"
         )
 
 
-def check_batches(config: Config, mesh: Mesh) -> None:
+def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     """Check that the devices can share the batches, and the groups of batch norm."""
     if config.data.batch_size % config.data.repeats:
-        raise UserError(
+        yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
             f"{config.data.batch_size}"
         )
@@ -54,12 +43,16 @@ def check_batches(config: Config, mesh: Mesh) -> None:
     name = "data.batch_size"
     if config.train.accumulate_steps > 1:
         name += " / train.accumulate_steps"
-    sharding.check_divisible(name, config.micro_batch_size, num_shards, reason)
+    yield from sharding.check_divisible(
+        name, config.micro_batch_size, num_shards, reason
+    )
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
-    sharding.check_divisible(name, eval_batch_size(config.data), num_shards, reason)
+    yield from sharding.check_divisible(
+        name, eval_batch_size(config.data), num_shards, reason
+    )
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
-        raise UserError(
+        yield Problem(
             f"parallel.batch_norm = {config.parallel.batch_norm} makes "
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
             f"{num_shards} devices cannot share without splitting one: {largest} or a "
@@ -67,26 +60,26 @@ def check_batches(config: Config, mesh: Mesh) -> None:
         )
 
 
-def check_sums(config: Config, policy: Policy, mesh: Mesh) -> None:
+def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
     """Refuse a dtype of gradient sums that parts of images would not go by."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
     if asked not in (None, compute.name) and sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
         axes = " and ".join(f"parallel.{a} = {n}" for a, n in sizes.items() if n > 1)
-        raise UserError(
+        yield Problem(
             f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
             f"the parts of an image in what the layers compute in, {compute.name}; "
             "leave parallel.reduce_dtype out, or have the devices share the batch alone"
         )
 
 
-def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
+def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     """Check that examples can be mixed, those of a group on one device."""
     augment = config.data.augment
     if not augment.mixes:
         return
     if augment.mosaic and not defines(task, "mosaic"):
-        raise UserError(
+        yield Problem(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
             "of a mosaic of four images is; leave it out, or give the task a method "
             "mosaic (docs/tasks.md)"
@@ -94,7 +87,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
     pastes = defines(task, "paste") and not augment.mixup
     if augment.mixes_pairs and not defines(task, "mix") and not pastes:
-        raise UserError(
+        yield Problem(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or give the task a method "
             "mix (docs/tasks.md)"
@@ -106,10 +99,10 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
         "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
-    sharding.check_divisible("data.batch_size", size, divisor, reason)
+    yield from sharding.check_divisible("data.batch_size", size, divisor, reason)
 
 
-def check_refused(config: Config, task: Task) -> None:
+def check_refused(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse fields that have no meaning for the task."""
     unusual = {p: why for p, why in UNUSUAL.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
@@ -117,48 +110,48 @@ def check_refused(config: Config, task: Task) -> None:
         part = config_lib.get(config, section)
         value = getattr(part, name)
         if value != default_of(part, name):
-            raise UserError(
+            yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
                 "out" + hints_on(path, before=", or ")
             )
 
 
-def check_required(config: Config, task: Task) -> None:
+def check_required(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse values of fields that are not what the task asks for."""
     for path, required in task.required.items():
         value = config_lib.get(config, path)
         if not required.holds(value):
-            raise UserError(
+            yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
                 f"{required.fix}"
             )
 
 
-def check_unfreezing(config: Config, timetable: Timetable) -> None:
+def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
     """Check that the layers that are frozen at first are trained in the end."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
     if start is not None and start >= steps:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
-        raise UserError(
+        yield Problem(
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
             f"and the run has {steps}: lengthen it, "
             "or set train.freeze alone to freeze layers throughout"
         )
 
 
-def check_rounded(config: Config, task: Task) -> None:
+def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse to round the outputs of a model whose numbers need more than 256 steps."""
     in_units = decoder_of(config, task).in_units
     if config.model.quantize is not None and in_units is not None:
-        raise UserError(
+        yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "
             "steps: leave model.quantize out"
         )
 
 
-def check_whole_batch(config: Config, task: Task) -> None:
+def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse micro-batches where the loss compares all examples of a batch."""
     asked = {
         "train.accumulate_steps": config.train.accumulate_steps,
@@ -166,8 +159,17 @@ def check_whole_batch(config: Config, task: Task) -> None:
     }
     for path, num in asked.items():
         if num > 1 and task.needs_whole_batch:
-            raise UserError(
+            yield Problem(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
                 "example with others of its batch, and a micro-batch has only some "
                 f"of them: set {path} to 1, and data.batch_size to what fits"
             )
+
+
+# Checks of what a config does with examples, for the task.
+OF_TASK: tuple[Callable[[Config, Task], Iterator[Problem] | None], ...] = (
+    check_rounded,
+    check_whole_batch,
+    check_refused,
+    check_required,
+)

@@ -1,10 +1,10 @@
 """The reasons for which a run refuses its data: `CHECKS`.
 
-`build_setup` raises the first that holds, and a check of the data reports all. Of
-single images both go by `jaxtrain.data.defects`.
+`build_setup` and a check of the data show all. Of single images both go by
+`jaxtrain.data.defects`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError, counted
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.periods import check_split_sizes
@@ -35,14 +36,14 @@ def task_of_data(config: Config, splits: Splits) -> Task:
     return build_task(config, splits.input_shape, facts)
 
 
-def check_statistics(config: Config, splits: Splits, task: Task) -> None:
+def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check that there are as many means and deviations as channels."""
     del task
     channels = splits.input_shape[-1]
     for name in ("mean", "std"):
         values = getattr(config.data, name)
         if values is not None and len(values) != channels:
-            raise UserError(
+            yield Problem(
                 f"data.{name} = {values} has {counted(len(values), 'value')}, the "
                 f"images have {counted(channels, 'channel')}"
             )
@@ -118,16 +119,16 @@ def check_order(config: Config, splits: Splits, task: Task) -> None:
     check_sampling(config.data, splits.train)
 
 
-def check_sizes(config: Config, splits: Splits, task: Task) -> None:
+def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check that the splits have examples enough, and are those that are needed."""
     del task
-    check_split_sizes(
+    return check_split_sizes(
         config, len(splits.train), has_validation=splits.validation is not None
     )
 
 
-# Kind of the finding -> the function that raises a UserError for it.
-CHECKS: Mapping[str, Callable[[Config, Splits, Task], None]] = {
+# Kind of the finding -> the function that finds it.
+CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterator[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
     "targets": check_targets,
@@ -137,16 +138,6 @@ CHECKS: Mapping[str, Callable[[Config, Splits, Task], None]] = {
 }
 # Those of them that depend on the recipe, and not on the data alone.
 OF_RECIPE = frozenset({"split_sizes"})
-
-
-def check_data(config: Config, splits: Splits, task: Task) -> None:
-    """Raise the first reason for which a run refuses its data.
-
-    Raises:
-      UserError: there is one.
-    """
-    for check in CHECKS.values():
-        check(config, splits, task)
 
 
 def judge(
@@ -179,8 +170,7 @@ def judge(
     found: list[tuple[str, str]] = []
     for kind, check in CHECKS.items():
         if with_recipe or kind not in OF_RECIPE:
-            try:
-                check(config, splits, task)
-            except UserError as error:
-                found.append((kind, str(error)))
+            problems = ProblemList()
+            problems.check(check, config, splits, task)
+            found += [(kind, problem.text) for problem in problems.found]
     return config.task, found

@@ -1,5 +1,6 @@
-"""Checks of a model against images, task and devices: told at once."""
+"""Checks of a model against images, task and devices: facts -> problems."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import jax
@@ -9,31 +10,17 @@ from jax.sharding import Mesh
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, get
-from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
+from jaxtrain.problems import Problem
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
 
 
-def check_model(
-    config: DataConfig,
-    model: Model,
-    images: jax.ShapeDtypeStruct,
-    task: Task,
-    mesh: Mesh,
-) -> None:
-    """Check that a model fits images (B, H, W, C), the task and the devices."""
-    check_image_shape(images.shape[1:], model, mesh)
-    check_outputs(model, images, task)
-    check_groups(model, mesh)
-    check_training_sizes(config, model, images, mesh)
-
-
-def check_pieces(config: Config, model: Model, mesh: Mesh) -> None:
+def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
     """Refuse options that need a model of pieces to a plain Flax module."""
     if model.has_pieces:
         return
@@ -46,20 +33,22 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> None:
     }
     for path, is_used in needs.items():
         if is_used:
-            raise UserError(
+            yield Problem(
                 f"{path} = {get(config, path)!r} needs a model of pieces "
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
                 "Flax module: leave it out"
             )
     if config.train.first_frozen and not model.can_freeze:
-        raise UserError(
+        yield Problem(
             f"train.freeze = {config.train.first_frozen}: frozen layers compute as "
             f"they are evaluated, and model.name = {name!r} is a Linen module, which "
             "is told as a whole that it is trained: leave it out, or write it in NNX"
         )
 
 
-def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
+def check_image_shape(
+    shape: tuple[int, ...], model: Model, mesh: Mesh
+) -> Iterator[Problem]:
     """Check that the devices can share the rows and columns of (H, W, C) images."""
     sides = ("height", "spatial"), ("width", "spatial_width")
     for size, (side, axis) in zip(shape, sides, strict=False):
@@ -68,17 +57,19 @@ def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
             continue
         reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
         hint, divisor = "; see data.image_size", devices * stride
-        sharding.check_divisible(f"image {side}", size, divisor, reason + hint)
+        yield from sharding.check_divisible(
+            f"image {side}", size, divisor, reason + hint
+        )
         least = divisor * model.min_share
-        if size < least:
-            raise UserError(
+        if size < least and not size % divisor:
+            yield Problem(
                 f"image {side} = {size} is too small for parallel.{axis} = {devices}: "
                 f"each device needs {model.min_share} rows or columns of the last "
                 f"layer, {least} pixels in all{hint}"
             )
 
 
-def check_groups(model: Model, mesh: Mesh) -> None:
+def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
     """Check that the `model` axis splits the convolutions of groups evenly.
 
     If images share the other devices, and their channels are whole, XLA (jax 0.10.2)
@@ -92,29 +83,33 @@ def check_groups(model: Model, mesh: Mesh) -> None:
             continue
         split = layer.kernel.get_metadata("split_dim", None) == -1
         if not split or layer.out_features % devices:
-            raise UserError(
+            yield Problem(
                 f"parallel.model = {devices} does not split the {layer.out_features} "
                 f"channels of {'/'.join(map(str, path))}, a convolution of groups, and "
                 "XLA then computes its gradient wrongly; "
                 + ("set another" if split else "set parallel.model = 1")
             )
+            return
 
 
-def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> None:
+def check_outputs(
+    model: Model, images: jax.ShapeDtypeStruct, task: Task
+) -> Iterator[Problem]:
     """Check that an abstract model puts out what the task says, for some images."""
     graphdef, params, model_state = split_model(model)
     forward = partial(predict, graphdef)
     try:
         found = jax.eval_shape(forward, params, model_state, images)
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(
+        yield Problem(
             f"{type(model).__name__} does not take images {images.shape}: "
             f"{own.told(error)}"
-        ) from error
+        )
+        return
     wanted = abstract_outputs(task, images.shape[:1], images.dtype)
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
     if shapes != expected:
-        raise UserError(
+        yield Problem(
             f"the model puts out {shapes} for images {images.shape}: expected "
             f"{expected}, as the task says; choose another model.name, or one of your "
             "own that takes output_spec (docs/extending.md)"
@@ -123,24 +118,25 @@ def check_outputs(model: Model, images: jax.ShapeDtypeStruct, task: Task) -> Non
 
 def check_training_sizes(
     config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
-) -> None:
+) -> Iterator[Problem]:
     """Check that a model takes images (B, H, W, C) of each size of the run."""
     graphdef, params, model_state = split_model(model)
     name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
     for size in config.training_sizes:
         if size < model.min_size:
-            raise UserError(
+            yield Problem(
                 f"data.{name} = {getattr(config, name)}: the model takes images from "
                 f"{model.min_size}x{model.min_size} pixels up"
             )
+            continue
         shape = (size, size, images.shape[-1])
-        check_image_shape(shape, model, mesh)
+        yield from check_image_shape(shape, model, mesh)
         smaller = jax.ShapeDtypeStruct((images.shape[0], *shape), images.dtype)
         try:
             jax.eval_shape(partial(predict, graphdef), params, model_state, smaller)
-        except (TypeError, ValueError) as error:
-            raise UserError(
+        except (TypeError, ValueError):
+            yield Problem(
                 f"data.{name} = {getattr(config, name)}: the model takes images of "
                 f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
                 "model.name, or leave it out"
-            ) from error
+            )

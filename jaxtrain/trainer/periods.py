@@ -1,5 +1,6 @@
 """The length and the periods of a run, derived from the config."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +8,12 @@ import numpy as np
 from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError, counted
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.timetable import Timetable
 
-LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
+LENGTH, EVALUATIONS = ONE_OF["length"], ONE_OF["evaluations"]
+CHECKPOINTS = ONE_OF["checkpoints"]
 
 # Ranges stay from this part of a run on, and where the learning rate is from then on at
 # most this part of its peak: a larger one makes a model diverge whose batch norms no
@@ -32,7 +35,9 @@ def make_timetable(
         validation split and there is none.
     """
     data, train, save = config.data, config.train, config.checkpoint
-    check_split_sizes(config, num_examples, has_validation=has_validation)
+    problems = ProblemList()
+    problems.add(check_split_sizes(config, num_examples, has_validation=has_validation))
+    problems.stop()
     per_epoch = num_examples // data.batch_size
 
     def steps(epochs: float | None, steps: int | None) -> int | None:
@@ -157,50 +162,47 @@ def _low_from(config: Config, timetable: Timetable) -> float:
 
 def check_split_sizes(
     config: Config, num_examples: int, *, has_validation: bool
-) -> None:
+) -> Iterator[Problem]:
     """Check that training fills a batch, and that there is the validation it needs.
 
     Args:
       config: Config of the run.
       num_examples: Number of the training examples.
       has_validation: Whether there is a validation split.
-
-    Raises:
-      UserError: it does not, or there is none.
     """
-    _check_batch_size(config, num_examples)
+    yield from _check_batch_size(config, num_examples)
     if not has_validation:
-        _check_no_validation(config)
+        yield from _check_no_validation(config)
 
 
-def _check_batch_size(config: Config, num_examples: int) -> None:
+def _check_batch_size(config: Config, num_examples: int) -> Iterator[Problem]:
     size = config.data.batch_size
     if size > num_examples:
-        raise UserError(
+        yield Problem(
             f"data.batch_size = {size} is larger than the training split, which has "
             f"{num_examples} examples: use at most {num_examples}"
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
-        raise UserError(
+        yield Problem(
             "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
             f"{num_examples}, the size of the training split"
         )
 
 
-def _check_no_validation(config: Config) -> None:
+def _check_no_validation(config: Config) -> Iterator[Problem]:
     train = config.train
     if train.early_stop_patience:
-        raise UserError(
+        yield Problem(
             f"train.early_stop_patience = {train.early_stop_patience} watches a "
             "validation metric: set data.validation_fraction or data.validation_split"
         )
     if config.optimizer.schedule == "plateau":
-        raise UserError(
+        yield Problem(
             "optimizer.schedule = 'plateau' watches a validation metric: set "
             "data.validation_fraction or data.validation_split"
         )
     if any(get(config, path) is not None for path in EVALUATIONS):
-        raise UserError(
+        yield Problem(
             "train.eval_every_epochs and train.eval_every_steps have no effect without "
             "a validation split: set data.validation_fraction or data.validation_split"
         )

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import Config, DataConfig, ModelConfig
 from jaxtrain.config.data_combinations import CROP_MODE
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError, counted
-from jaxtrain.models import CLASSIFIERS, MODELS, NO_OPTIONS
+from jaxtrain.models import CLASSIFIERS, MODELS
 from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.processes import peers
 from jaxtrain.records.workdir import CHECKPOINTS
@@ -32,8 +33,8 @@ from jaxtrain.weights.spec import named_by, path_of
 from jaxtrain.weights.stored import Weights
 
 # Of the section `data`.
-RESIZING = ("interpolation", "crop_pct", "crop_mode")
-PREPARED = (*RESIZING, "mean", "std")
+PREPARED = with_metadata(DataConfig, "from_weights")
+RESIZING = [name for name, of in PREPARED.items() if of == "resizing"]
 
 
 class Settled(NamedTuple):
@@ -156,8 +157,8 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
 
 def _options(model: ModelConfig) -> dict[str, Any]:
     """Return the options that make the model compute what it does."""
-    left_out = {*NO_OPTIONS, *IN_TRAINING} - {"options", "channels"}
-    found = {k: v for k, v in vars(model).items() if k not in left_out}
+    names = with_metadata(ModelConfig, "part_option")
+    found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}
 
 
@@ -234,7 +235,7 @@ def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
-        names = RESIZING if _of_model(about.model, config.model) else RESIZING[:1]
+        names = RESIZING if _of_model(about.model, config.model) else ["interpolation"]
         found |= {f"data.{name}": getattr(about, name) for name in names}
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)

@@ -14,20 +14,22 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config import Config
+from jaxtrain.config.checking import check_names
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
+from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
 from jaxtrain.parallel.layout import Layout
+from jaxtrain.problems import ProblemList
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tasks.task_metrics import goal
-from jaxtrain.trainer import checks, data_checks
+from jaxtrain.trainer import checks, data_checks, model_checks
 from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
-from jaxtrain.trainer.model_checks import check_model, check_pieces
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.phases import build_phases
 from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
@@ -131,51 +133,71 @@ def build_setup(
       workdir: Folder that may hold the run already, whose values then count.
 
     Raises:
-      UserError: a name is unknown, or data, model, batch and devices do not fit.
+      UserError: a name is unknown, or data, model, batch and devices do not fit: all
+        problems that can be found.
     """
-    recipe = config
-    config, trained, method = settle(recipe, workdir)
-    kind = kind_of_execution(config.parallel)
-    meshes = make_meshes(kind, config, devices, 0)
-    policy = precision.parse(config.precision)
-    checks.check_devices(config, policy, meshes[0])
-    splits = sources.load(config.data, config.seed)
-    train, shape = splits.train, splits.input_shape
+    problems, recipe = ProblemList(), config
+    problems.check(check_names, recipe)
+    settled = problems.build(settle, recipe, workdir=workdir)
+    config = recipe if settled is None else settled.config
+    kind = problems.build(kind_of_execution, config.parallel)
+    meshes = problems.build(make_meshes, kind, config, devices=devices, pixels=0)
+    mesh = None if meshes is None else meshes[0]
+    policy = problems.build(precision.parse, config.precision)
+    problems.check(checks.check_batches, config, mesh)
+    problems.check(checks.check_sums, config, policy, mesh)
+    splits = problems.build(sources.load, config.data, config.seed)
+    if splits is None:
+        problems.stop()
+    assert splits is not None
+    shape = splits.input_shape
     pixels = config.data.batch_size * math.prod(shape[:2])
-    meshes = make_meshes(kind, config, devices, pixels)
-    config = settle_statistics(config, trained, shape[-1])
-    task = data_checks.task_of_data(config, splits)
-    config = settle_options(config, task.settled)
-    checks.check_rounded(config, task)
-    method.check(task, config.task)
-    kind.check_task(config, task)
-    checks.check_task(config, task, meshes[0])
-    data_checks.check_data(config, splits, task)
-    timetable = make_timetable(
-        config, len(train), has_validation=splits.validation is not None
-    )
-    checks.check_profile_steps(config, timetable)
-    if schedule is None:
-        checks.check_unfreezing(config, timetable)
-        schedule = build_schedule(config, timetable)
-    blueprint = make_blueprint(
+    meshes = problems.build(make_meshes, kind, config, devices=devices, pixels=pixels)
+    mesh = None if meshes is None else meshes[0]
+    if settled is not None:
+        config = settle_statistics(config, settled.trained, shape[-1])
+    task = problems.build(data_checks.task_of_data, config, splits)
+    if task is not None:
+        config = settle_options(config, task.settled)
+    for check in checks.OF_TASK:
+        problems.check(check, config, task)
+    if settled is not None:
+        problems.check(settled.method.check, task, config.task)
+    if kind is not None:
+        problems.check(kind.check_task, config, task)
+    problems.check(checks.check_mixing, config, mesh, task)
+    for check in data_checks.CHECKS.values():
+        problems.check(check, config, splits, task)
+    timetable = problems.build(
+        make_timetable,
         config,
-        policy,
-        shape,
-        task.num_outputs,
-        task.output_spec,
-        task.num_centres,
-        task.projection,
+        len(splits.train),
+        has_validation=splits.validation is not None,
     )
-    model = blueprint.abstract()
-    kernel_order = order_of_kernels(meshes)
-    phases = build_phases(config, timetable, model, schedule, kernel_order)
+    problems.check(checks.check_profile_steps, config, timetable)
+    rates: tuple[Schedule | None] | None = (schedule,)
+    if schedule is None:
+        problems.check(checks.check_unfreezing, config, timetable)
+        # An optimizer may have no schedule.
+        rates = problems.build(lambda *x: (build_schedule(*x),), config, timetable)
+    blueprint = problems.build(_blueprint_of_task, config, policy, shape, task)
+    model = problems.build(Blueprint.abstract, blueprint)
+    _check_model(problems, config, blueprint, model, task, mesh)
+    kernel_order = None if meshes is None else order_of_kernels(meshes)
+    phases = problems.build(
+        lambda config, timetable, model, rates: build_phases(
+            config, timetable, model, rates[0], kernel_order
+        ),
+        *(config, timetable, model, rates),
+    )
+    problems.stop()
+    assert settled and kind and meshes and mesh and policy and task is not None
+    assert timetable and blueprint and model is not None and phases
+    method, trained = settled.method, settled.trained
     transforms = phases[-1].transforms
     create = CreateState(blueprint, phases[-1].tx, transforms)
     ranked_from = max(one.settled_after for one in transforms)
     timetable = replace(timetable, ranked_from=ranked_from)
-    check_pieces(config, model, meshes[0])
-    check_model(config.data, model, blueprint.images(2), task, meshes[0])
     shard_params = config.parallel.preset != "zero1"
     layouts = [
         Layout(
@@ -220,6 +242,38 @@ def build_setup(
         graphdef=nnx.graphdef(model),
         create=create,
         abstract_state=place(abstract, layouts[0], execution, config),
+    )
+
+
+def _check_model(
+    problems: ProblemList,
+    config: Config,
+    blueprint: Blueprint | None,
+    model: Model | None,
+    task: Task | None,
+    mesh: Mesh | None,
+) -> None:
+    """Check that the model fits images, task and devices, as far as they are known."""
+    images = None if blueprint is None else blueprint.images(2)
+    shape = None if images is None else images.shape[1:]
+    problems.check(model_checks.check_pieces, config, model, mesh)
+    problems.check(model_checks.check_image_shape, shape, model, mesh)
+    problems.check(model_checks.check_outputs, model, images, task)
+    problems.check(model_checks.check_groups, model, mesh)
+    problems.check(model_checks.check_training_sizes, config.data, model, images, mesh)
+
+
+def _blueprint_of_task(
+    config: Config, policy: Policy, shape: tuple[int, int, int], task: Task
+) -> Blueprint:
+    return make_blueprint(
+        config,
+        policy,
+        shape,
+        task.num_outputs,
+        task.output_spec,
+        task.num_centres,
+        task.projection,
     )
 
 

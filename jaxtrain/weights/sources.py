@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.plugin import Table
 from jaxtrain.weights import families
@@ -12,7 +13,7 @@ from jaxtrain.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
 # Options of a model that change nothing of what it computes once it is trained.
-IN_TRAINING = ("dropout", "drop_path", "aux_weight")
+IN_TRAINING = with_metadata(ModelConfig, "in_training")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

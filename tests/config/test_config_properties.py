@@ -16,7 +16,8 @@ from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.timetable import Timetable
 from tests.helpers.rows import each_row
 
-LENGTH, EVALUATIONS, CHECKPOINTS, _ = ONE_OF
+LENGTH, EVALUATIONS = ONE_OF["length"], ONE_OF["evaluations"]
+CHECKPOINTS = ONE_OF["checkpoints"]
 
 
 def examples(number: int) -> settings:
@@ -142,7 +143,7 @@ def one_of(group: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
     length=one_of(LENGTH),
     evaluations=one_of(EVALUATIONS),
     checkpoints=one_of(CHECKPOINTS),
-    warmup=one_of(ONE_OF[3]),
+    warmup=one_of(ONE_OF["warm-up"]),
     others=st.fixed_dictionaries(
         {"data.batch_size": st.integers(1, 40)},
         optional={

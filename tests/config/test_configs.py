@@ -87,7 +87,7 @@ def test_any_length_goes_with_a_recipe(path: Path) -> None:
         config = clear_replaced(recipe, given)
         config = config_lib.replace(config, f"train.{field}", value)
         timetable = make_timetable(config, num_examples, has_validation=True)
-        checks.check_unfreezing(config, timetable)
+        assert not [*checks.check_unfreezing(config, timetable)]
         assert build_schedule(config, timetable) is not None
 
 
@@ -247,8 +247,8 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
     task = build_task(config, image_shape, facts)
-    checks.check_batches(config, mesh)
-    checks.check_mixing(config, mesh, task)
+    assert not [*checks.check_batches(config, mesh)]
+    assert not [*checks.check_mixing(config, mesh, task)]
     assert from_json(to_json(config)) == config
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, NO_OPTIONS, defaults
+from jaxtrain.models import MODELS, OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.registry import find_row
 from jaxtrain.training.forward import apply_model
@@ -91,8 +91,7 @@ def program(family: str, **options: Any) -> tuple[str, str]:
 
 
 def test_the_values_are_of_all_options():
-    names = {field.name for field in dataclasses.fields(ModelConfig)}
-    assert VALUES.keys() == names - set(NO_OPTIONS)
+    assert VALUES.keys() == set(OPTIONS)
 
 
 @pytest.mark.parametrize(

@@ -403,9 +403,12 @@ def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
         value = VALUES[option]
         with pytest.raises(UserError) as raised:
             make(name=name, **{option: value})
-        start, _, takes = str(raised.value).rpartition(", which takes: ")
+        start, _, told = str(raised.value).rpartition(", which takes: ")
         assert start == f"optimizer.{option} = {value!r} has no effect on {name}"
+        takes, _, owners = told.partition(f"; {option} is an option of ")
         assert set(takes.split(", ")) == taken
+        first = owners.split(", ")[0]
+        assert any(option in case for case in CASES[first][1])
 
 
 @each_row(

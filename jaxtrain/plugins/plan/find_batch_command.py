@@ -19,7 +19,7 @@ RESULT = "find_batch.json"
 class FindBatchArguments:
     """Find the largest batch, or the fastest micro-batch, that fits the memory."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
     # What is changed: data.batch_size, for the largest batch, or with the same batch
     # train.accumulate_steps, for the fastest micro-batch.

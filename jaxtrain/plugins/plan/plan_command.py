@@ -21,7 +21,7 @@ RESULT = "plan.json"
 class PlanArguments:
     """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
     # v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their number in a
     # node, as in h100x8; here: what this machine has; cpu, cpux8: simulated devices.

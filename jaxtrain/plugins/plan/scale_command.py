@@ -18,7 +18,7 @@ RESULT, PLOT = "scaling.json", "scaling.png"
 class ScaleArguments:
     """Measure how the training step scales with the number of devices."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
     # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU,
     # whose compiler's memory and collectives are not those of a GPU: see --target.

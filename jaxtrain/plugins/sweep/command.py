@@ -21,7 +21,7 @@ EXAMPLE = "--config configs/digits.py --space space.py --trials 20"
 class SweepArguments:
     """Search hyperparameters: train trials, prune the worse ones, compare them."""
 
-    # The recipe: a Python file that defines get_config() -> Config.
+    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
     # A Python file that defines space(trial) -> {"section.field": value}, where trial
     # is one of Optuna.

@@ -95,7 +95,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
       UserError: The values do not fit, alone or together.
     """
     values = json.loads(json.dumps(dataclasses.asdict(config)))
-    for group in ONE_OF:
+    for group in ONE_OF.values():
         if any(overrides.get(path) is not None for path in group):
             overrides = {**dict.fromkeys(group), **overrides}
     for path, value in overrides.items():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import AugmentConfig, Config, DataConfig
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.data import images, opening, sources
 from jaxtrain.data.image_source import Source, targets_to_check
 from jaxtrain.errors import UserError
@@ -18,13 +19,7 @@ from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.training.views import CROPS
 
 # Fields of `data` that an evaluation may have otherwise than the run had.
-FREE = (
-    *("source", "data_dir", "include", "options", "train_split", "validation_split"),
-    *("test_split", "test_fraction", "validation_fraction", "allow_overlap"),
-    *("eval_batch_size", "max_pixels", "max_bad_fraction", "workers"),
-    *("targets", "label_separator", "classes", "images_dir", "max_boxes", "hold_out"),
-    "boxes_drawn_on",
-)
+FREE = with_metadata(DataConfig, "free_in_evaluation")
 # Those that choose, of the run's own images, the ones that it was not trained on.
 HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
 ALL = "all"
@@ -94,10 +89,9 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
     about = model.description
     fixed = {**_of_images(model), "mean": about.mean, "std": about.std}
     if "image_size" in fixed:
+        prepared = with_metadata(DataConfig, "from_weights")
         fixed |= {
-            "crop_pct": about.crop_pct,
-            "interpolation": about.interpolation,
-            "crop_mode": about.crop_mode,
+            n: getattr(about, n) for n, of in prepared.items() if of == "resizing"
         }
     if about.white_level is not None:
         fixed["white_level"] = about.white_level

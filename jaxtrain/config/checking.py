@@ -1,0 +1,78 @@
+"""Checks of a whole config whose sections were made without any."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+from jaxtrain import own
+from jaxtrain.config.base import RowHint, Section, default_of, unchecked
+from jaxtrain.plugin import resolve
+from jaxtrain.problems import Problem
+from jaxtrain.registry import unknown
+
+
+def check_names(section: Any, path: str = "") -> Iterator[Problem]:
+    """Check that the names in a section, and in those inside, are rows of tables.
+
+    Args:
+      section: A whole config, or a section.
+      path: Its path; "" for a whole config.
+    """
+    before = f"{path}." if path else ""
+    for name, hint in get_type_hints(type(section), include_extras=True).items():
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from check_names(value, before + name)
+        if not isinstance(value, str) or own.is_own(value):
+            continue
+        for extra in getattr(hint, "__metadata__", ()):
+            row = getattr(extra, "help_behavior_hint", None)
+            if not (isinstance(row, RowHint) and row.exact):
+                continue
+            if value not in (table := resolve(row.table)):
+                yield Problem(unknown(table, before + name, value), (before + name,))
+
+
+def problems_of(section: Any, path: str = "") -> list[Problem]:
+    """Return the problems of a section and, first, of the sections inside.
+
+    A section is checked once those inside are right.
+    """
+    found: list[Problem] = []
+    for name, value in vars(section).items():
+        if isinstance(value, Section):
+            found += problems_of(value, f"{path}.{name}" if path else name)
+    return found or section.problems(path)
+
+
+def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
+    """Check a section that was made `unchecked`.
+
+    Args:
+      section: A whole config, or a section.
+      default: The same without the values of the command line.
+
+    Returns:
+      All problems, and the section with other values in the place of the wrong ones, so
+      that later checks can go on: those of `default`. None if not all are right then.
+    """
+    found: list[Problem] = []
+    with unchecked():
+        for _ in range(3):
+            more = problems_of(section)
+            if not more:
+                return found, section
+            found += more
+            for path in dict.fromkeys(p for problem in more for p in problem.fields):
+                section = _reset(section, default, path)
+    return found, None
+
+
+def _reset(section: Any, default: Any, path: str) -> Any:
+    name, _, rest = path.partition(".")
+    old, value = getattr(section, name), getattr(default, name)
+    if rest:
+        value = _reset(old, value, rest)
+    elif value == old:
+        value = default_of(section, name)
+    return dataclasses.replace(section, **{name: value})

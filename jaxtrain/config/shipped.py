@@ -1,0 +1,52 @@
+"""Recipes that ship with jaxtrain, found by name: `--config digits`."""
+
+from pathlib import Path
+
+import jaxtrain
+from jaxtrain.errors import UserError, nearest
+from jaxtrain.json_files.run_id import CONFIG
+
+
+def folder() -> Path:
+    """Folder of the recipes: in a wheel inside the package, in a checkout beside it."""
+    package = Path(jaxtrain.__file__).parent
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find(named: str) -> Path:
+    """Return the file that `--config` names.
+
+    Args:
+      named: A path, which counts if it exists, or the name of a recipe.
+
+    Raises:
+      UserError: `named` is a bare name, of neither a file nor a recipe.
+    """
+    path = Path(named)
+    is_name = path.name == named and not path.suffix
+    if not is_name or path.is_file() or (path / CONFIG).is_file():
+        return path
+    recipe = folder() / f"{named}.py"
+    if recipe.is_file():
+        return recipe
+    known = sorted(found.stem for found in folder().glob("*.py"))
+    near = nearest(named, known, "; perhaps you meant {}", num=3)
+    raise UserError(
+        f"--config {named}: no such file, and no recipe of that name"
+        + (near or f": give the path of one, or {', '.join(known)}")
+    )
+
+
+def with_paths(words: list[str]) -> list[str]:
+    """Return words of a command line with `--config NAME` as `--config PATH`."""
+    found, is_value = list[str](), False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if is_value and not word.startswith("--"):
+            word = str(find(word))
+        elif name == "--config" and equals:
+            word = f"--config={find(value)}"
+        is_value = word == "--config"
+        found.append(word)
+    return found
