@@ -28,8 +28,6 @@ MAY_CHANGE_ON_RESUME = (
     "parallel.cpu_devices",
     "parallel.pipeline_stages",
     "parallel.xla_flags",
-    "parallel.heartbeat_seconds",
-    "parallel.shutdown_seconds",
     "data.data_dir",
     "data.allow_overlap",
     "data.cache",

@@ -40,7 +40,13 @@ OPTIONS = {
     "train.method_options": "jaxtrain.training.methods:METHODS",
 }
 # Options that the short help leaves out, beside a whole recipe.
-RARE = ("coordinator", "num_processes", "process_id", "init_timeout")
+RARE = (
+    "coordinator",
+    "num_processes",
+    "process_id",
+    "init_timeout",
+    "heartbeat_timeout",
+)
 
 
 def answer_help(

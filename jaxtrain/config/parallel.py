@@ -96,11 +96,6 @@ class ParallelConfig(Section):
     # Named set of XLA flags for several GPUs: overlap hides collectives behind
     # computation. Without effect on CPU.
     xla_flags: Literal["default", "overlap"] = "default"
-    # Of several processes: seconds without a sign of life of one, after which the
-    # others end with exit code 75 (start again). One that was killed they see at once.
-    heartbeat_seconds: float = 30.0
-    # Seconds that a process waits at the end of the run for the others to come there.
-    shutdown_seconds: float = 300.0
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
@@ -116,7 +111,6 @@ class ParallelConfig(Section):
             "auto or a number of devices above 0",
         )
         self._positive("pipeline_stages")
-        self._seconds("heartbeat_seconds", "shutdown_seconds")
         self._check(
             "batch_norm",
             self.batch_norm == "global" or self.batch_norm > 0,

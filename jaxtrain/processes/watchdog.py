@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 
 # What a save may take, however short the steps are: storage may be slow.
 LONG_SECONDS = 1800.0
@@ -29,7 +29,7 @@ class Watchdog:
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
         self._seconds = math.inf if seconds is None else seconds
         self._long = max(self._seconds, LONG_SECONDS)
-        self._limit = self._seconds if peers.current() is None else self._long
+        self._limit = self._seconds if cluster.current().num == 1 else self._long
         self._compiling = compiling
         self._at = time.monotonic()
         self._done = threading.Event()
@@ -75,4 +75,4 @@ class Watchdog:
             "doing:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        peers.leave(START_AGAIN, f"it did no step for {limit:g} s")
+        cluster.current().abandon(START_AGAIN)
