@@ -1,6 +1,6 @@
 """Agreement of the processes of a run, over JAX's coordination service.
 
-All methods but `abandon` and `request_stop` are collective: all processes call them in
+All methods but `request_stop` are collective: all processes call them in
 the same order, from the main thread.
 """
 
@@ -8,8 +8,7 @@ import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,9 +18,6 @@ from jaxtrain.errors import StartAgainError
 
 # Longest wait for another process, which may prepare data or save.
 WAIT_SECONDS = 7 * 24 * 3600.0
-# Head start of the watchdogs of the others before process 0 ends, which JAX notices
-# within a second.
-LINGER_SECONDS = 5.0
 
 
 class Cluster:
@@ -139,14 +135,8 @@ class Cluster:
             os._exit(code)  # JAX's shutdown would wait for the others.
         self._end(code)
 
-    def abandon(self, code: int) -> NoReturn:
-        """End this process at once, from any thread; JAX then ends the others."""
-        if self.num > 1 and self.index == 0:
-            time.sleep(LINGER_SECONDS)
-        os._exit(code)
-
     @contextlib.contextmanager
-    def connecting(self):
+    def connecting(self) -> Iterator[None]:
         """Have a failure inside end this process without the others."""
         self._cut_off = True
         yield

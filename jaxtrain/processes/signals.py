@@ -126,7 +126,7 @@ class Grace:
         if self._newest is not None:
             message = self._what_is_left(message, _in_time(self._newest))
         tell(f"stopped: {message}")
-        cluster.current().abandon(code)
+        os._exit(code)  # JAX ends the others.
 
     def _what_is_left(self, message: str, newest: int | None) -> str:
         """Say where the same command goes on; that nothing is lost, if that is so."""

@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import math
+import os
 import sys
 import threading
 import time
@@ -14,6 +15,9 @@ from jaxtrain.processes import cluster
 
 # What a save may take, however short the steps are: storage may be slow.
 LONG_SECONDS = 1800.0
+# Head start of the watchdogs of other processes: when process 0 ends, JAX aborts them
+# within a second.
+LINGER_SECONDS = 5.0
 
 
 class Watchdog:
@@ -75,4 +79,7 @@ class Watchdog:
             "doing:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        cluster.current().abandon(START_AGAIN)
+        here = cluster.current()
+        if here.num > 1 and here.index == 0:
+            time.sleep(LINGER_SECONDS)
+        os._exit(START_AGAIN)
