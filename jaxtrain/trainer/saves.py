@@ -71,6 +71,8 @@ class Saves:
             self._error = None
             with self._counted():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
+            # An error of the first ends the others here, and not in a step.
+            cluster.current().barrier()
         self._step = run.step
 
     def look(self, *, wait: bool = False) -> None:

@@ -166,25 +166,27 @@ def test_second_signal_to_one_ends_it_at_once(cli: Cli, start_both, to: int):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "goes_on", [False, pytest.param(True, marks=pytest.mark.exhaustive)]
-)
-def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both, goes_on: bool):
-    """Process 0 waits inside of JAX for the other, which comes late or never."""
+def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both):
+    """Process 0 waits inside of JAX for the other, which does not come."""
     program = PROGRAM.format(act="wait()", place="jax.default_backend", index=1)
-    seconds = 60 if goes_on else 1
-    both = start_both("--checkpoint.grace-seconds", seconds, program=program)
+    both = start_both("--checkpoint.grace-seconds", 1, program=program)
     for name in ("there", "came-0"):
         wait_for(cli.directory / name, both)
     wait_until_asleep(both[0])
     send(both, 0, signal.SIGINT)
-    if goes_on:
-        (cli.directory / "go").touch()
-    errors = end(both, 130, 130 if goes_on else -signal.SIGABRT)
-    told = NOTHING if goes_on else "no step was finished since the start, so nothing is"
-    assert f"stopped: {told}" in errors[0]
-    if goes_on:
-        assert f"process 0 ended, so this one does: {told}" in errors[1]
+    told = end(both, 130, -signal.SIGABRT)[0]
+    assert "stopped: no step was finished since the start, so nothing is lost" in told
+
+
+@pytest.mark.slow
+def test_signal_before_all_have_come_ends_the_one_that_waits(cli: Cli, write_config):
+    words = two("--config", write_config(CONFIG), "--workdir", "run")[1]
+    process = cli.start(*words)
+    wait_until_asleep(process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, stderr
+    assert stderr == f"stopped: {NOTHING}\n"
 
 
 @pytest.mark.exhaustive
