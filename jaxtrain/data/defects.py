@@ -58,7 +58,7 @@ class Defects:
         meet.
 
         Args:
-          unreadable: Unreadable images.
+          unreadable: Unreadable images, which may have been met before.
           shared: Whether the other processes know of them.
 
         Raises:

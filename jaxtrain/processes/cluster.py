@@ -99,7 +99,7 @@ class Cluster:
         self._notify()
 
     def announce(self, code: int, reason: str, seconds: float | None = None) -> bool:
-        """Tell the others, once they `gather`, that this process fails.
+        """Announce to the others, once they `gather`, that this process fails.
 
         Args:
           code: Exit code, which they take over.
