@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -211,9 +212,12 @@ def _address_to_bind(coordinator: str) -> str:
     loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
     own = [] if loopback and host not in (found, "localhost") else [found]
     for address in (*own, "::", "0.0.0.0"):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        options: dict[str, Any] = {}
+        if ":" in address:
+            both = address == "::" and socket.has_dualstack_ipv6()
+            options = {"family": socket.AF_INET6, "dualstack_ipv6": both}
         try:
-            with socket.create_server((address, port), family=family):
+            with socket.create_server((address, port), **options):
                 return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -249,15 +253,9 @@ def _take_over_sigterm() -> None:
     too, and a second signal ends it.
     """
     global _jax_handler
-    libc = ctypes.CDLL(None)
-    libc.signal.restype, libc.signal.argtypes = (
-        ctypes.c_void_p,
-        (
-            ctypes.c_int,
-            ctypes.c_void_p,
-        ),
-    )
-    address = libc.signal(signal.SIGTERM, int(signal.SIG_IGN))
+    replace = ctypes.CDLL(None).signal
+    replace.restype, replace.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    address = replace(signal.SIGTERM, int(signal.SIG_IGN))
     _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
