@@ -130,12 +130,12 @@ def with_checkpoint(
     """
     with _opened(workdir) as (about, saved):
         while True:
-            steps = saved.steps()
+            steps = saved.listed()
             try:
                 return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
             except DamagedError:
                 # A run that is under way removes old ones for new ones.
-                if saved.steps() == steps:
+                if saved.listed() == steps:
                     raise
 
 

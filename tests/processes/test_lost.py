@@ -92,8 +92,9 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     run = cli.directory / "run"
     # Those up to eight steps before are still to be told.
     wait_for_lines(run / "metrics.jsonl", 12, both[0])
-    for process in both:
-        assert "no step was done for 10 s" in end(process, 75)
+    told = [end(process, 75) for process in both]
+    # One may see the end of the other first.
+    assert any("no step was done for 10 s" in text for text in told)
     finish(start_both(), run)
 
 
@@ -108,7 +109,7 @@ def test_killed_and_stopped_at_random_a_run_ends_as_if_left_alone(
     """Twenty times, by SIGKILL or SIGTERM to one of two processes."""
     steps, chance = 600, random.Random(5)
     words = ["--config", write_config(CONFIG), "--train.steps", steps]
-    words += ["--heartbeat-timeout", 20]
+    words += ["--heartbeat-timeout", 20, "--init-timeout", 30]
     whole, run = cli.directory / "whole", cli.directory / "run"
     assert run_two(cli.directory, *words, "--workdir", whole).code == 0
     lines = run / "metrics.jsonl"
@@ -123,7 +124,9 @@ def test_killed_and_stopped_at_random_a_run_ends_as_if_left_alone(
         both[chance.randrange(2)].send_signal(signum)
         told = [process.communicate(timeout=PATIENCE)[1] for process in both]
         codes = {process.returncode for process in both}
-        assert codes <= {143, *LOST, -signal.SIGKILL}, (codes, told)
+        # 2: process 0 was killed before they met. SIGTERM: before Python had handlers.
+        fine = {143, *LOST, -signal.SIGKILL, -signal.SIGTERM, 2}
+        assert codes <= fine, (codes, told)
     result = run_two(cli.directory, *words, "--workdir", run)
     assert result.code == 0, result.stderr
     one, other = arrays(whole, steps), arrays(run, steps)
