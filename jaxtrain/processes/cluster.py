@@ -9,12 +9,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxtrain.console import tell
 from jaxtrain.errors import StartAgainError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Longest wait for another process, which may prepare data or save.
 WAIT_SECONDS = 7 * 24 * 3600.0
@@ -153,6 +154,7 @@ class Cluster:
 
     def _exchange(self, message: dict[str, Any], seconds: float) -> list[Any]:
         import jax
+        import numpy as np
         from orbax.checkpoint import multihost
 
         self._exchanges += 1
@@ -170,12 +172,13 @@ class Cluster:
         ]
 
 
-def _all_gather(row: np.ndarray) -> np.ndarray:
+def _all_gather(row: "np.ndarray") -> "np.ndarray":
     """Return the rows of all processes, (processes, N), by one device of each.
 
     `multihost_utils.process_allgather` needs as many devices in each process.
     """
     import jax
+    import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     firsts = {device.process_index: device for device in reversed(jax.devices())}
