@@ -15,14 +15,12 @@ fi
 num=$1
 shift 2
 
-# Seconds for the others to end once one has failed.
-grace=30
+# Seconds for the others to end once one has failed: longer than --heartbeat-timeout.
+grace=40
 main=$(dirname -- "$0")/../main.py
 python=${PYTHON:-python3}
 port=$("$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0))
 print(s.getsockname()[1])') || exit
-# The secret by which the processes know each other.
-export JAXTRAIN_RUN_TOKEN=${JAXTRAIN_RUN_TOKEN:-$(od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n')}
 
 # Each process gets a group of its own: Ctrl-C comes here alone, and is passed on once.
 set -m

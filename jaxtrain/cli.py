@@ -30,7 +30,7 @@ from jaxtrain.errors import (
     nearest,
 )
 from jaxtrain.problems import ProblemsError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
 
@@ -43,7 +43,6 @@ EXIT_CODES = {
     ExportError: 1,
     StartAgainError: START_AGAIN,
 }
-FROM_OTHERS = (CheckpointError, IncompleteError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, message = _explained(error)
         signals.defer = True
         if code:
-            _fail(code, message)
+            _fail(code, message, signals)
         return code
 
 
@@ -165,26 +164,27 @@ def _explained(error: Exception) -> tuple[int, object]:
     Called while the error is handled; a bug in a single process is raised again.
     """
     codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
-    others = peers.current()
+    here = cluster.current()
     if not codes and (of_system := as_user_error(error)) is not None:
         codes, error = [EXIT_CODES[UserError]], of_system
-    if not codes and others is None:
+    if not codes and here.num == 1:
         raise
-    # It may come from the end of another process, as which this one then ends.
-    if others is not None and (not codes or isinstance(error, FROM_OTHERS)):
-        others.explain()
     if codes:
         return codes[0], error
+    reason = f"{type(error).__name__}: {error}"
+    # A collective fails as soon as another process is gone.
+    if here.confirm_lost(reason):
+        lost = "another process was lost; the same command goes on from the last"
+        return START_AGAIN, f"{lost} checkpoint ({reason.splitlines()[0]})"
     traceback.print_exc()
-    return 1, f"{type(error).__name__}: {error}"
+    return 1, reason
 
 
-def _fail(code: int, message: object) -> None:
+def _fail(code: int, message: object, signals: StopSignals) -> None:
     """Print why the command failed; the other processes then end, too."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
-    others = peers.current()
     # If all have stopped at the same step, none needs to be told: each goes on to the
-    # end of Python, where they wait for each other (`distributed.start`).
-    if others is not None and code - 128 != others.stopped:
-        others.leave(code, str(message))
+    # end of Python, where JAX waits for all.
+    if not (signals.agreed and code - 128 == signals.signum):
+        cluster.current().leave(code, str(message))

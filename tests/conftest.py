@@ -1,7 +1,6 @@
 """Fixtures and the environment of all tests: the CPU, and one compilation cache."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -19,8 +18,6 @@ CONTROLS = "PYTEST_XDIST_WORKER" not in os.environ
 
 # Before JAX is imported, here and in every subprocess.
 os.environ["JAX_PLATFORMS"] = "cpu"
-# All processes of a test belong together, as a launcher would have it.
-os.environ["JAXTRAIN_RUN_TOKEN"] = secrets.token_hex(32)
 if CONTROLS:
     TEMPORARY = places.temporary()
     os.environ["XDG_CACHE_HOME"] = str(places.cache(TEMPORARY))

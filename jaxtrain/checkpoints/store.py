@@ -32,7 +32,7 @@ from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel.placed import put_like
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import by_path, path_name
 
@@ -78,7 +78,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """List the committed steps, rising, once the last save is."""
         self.wait()
-        return peers.gather(self.listed())[0]
+        return cluster.current().gather(self.listed())[0]
 
     def listed(self) -> list[int]:
         """List the committed steps that this process sees now."""
@@ -88,7 +88,7 @@ class Checkpoints:
         """Name the newest checkpoint, for a message; a save that fails is not in it."""
         with contextlib.suppress(CheckpointError):
             self.wait()
-        return self._newest(peers.gather(self.listed())[0])
+        return self._newest(cluster.current().gather(self.listed())[0])
 
     def _newest(self, steps: list[int]) -> str:
         return str(self.directory / str(steps[-1])) if steps else "none yet"
@@ -265,7 +265,7 @@ class Checkpoints:
         """Rename a step to `LABEL-STEP`; all processes must call it."""
         if jax.process_index() == 0:
             rename(self.directory, step, label)
-        peers.gather(None)
+        cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
@@ -297,6 +297,6 @@ def _agreed() -> Iterator[None]:
         yield
     except DamagedError as damage:
         error = str(damage)
-    for told in peers.gather(error):
+    for told in cluster.current().gather(error):
         if told is not None:
             raise DamagedError(told)

@@ -54,6 +54,8 @@ class TrainArguments:
     process_id: int | None = field(None, rare=True)
     # Seconds to wait for the other processes at the start.
     init_timeout: float = field(300.0, rare=True)
+    # Seconds without a sign of life of a process, after which the others end.
+    heartbeat_timeout: float = field(30.0, rare=True)
     # Load the parts of your own (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
@@ -116,7 +118,10 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
         arguments.coordinator, arguments.num_processes, arguments.process_id
     )
     connect = functools.partial(
-        distributed.start, processes, arguments.init_timeout, parallel
+        distributed.start,
+        processes,
+        arguments.init_timeout,
+        arguments.heartbeat_timeout,
     )
     callbacks = make_callbacks(arguments.overrides, profile=arguments.profile)
     devices.start(

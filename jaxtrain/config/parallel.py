@@ -98,11 +98,6 @@ class ParallelConfig(Section):
     xla_flags: Literal["default", "overlap"] = field(
         "default", may_change_on_resume=True
     )
-    # Of several processes: seconds without a sign of life of one, after which the
-    # others end with exit code 75 (start again). One that was killed they see at once.
-    heartbeat_seconds: float = field(30.0, may_change_on_resume=True)
-    # Seconds that a process waits at the end of the run for the others to come there.
-    shutdown_seconds: float = field(300.0, may_change_on_resume=True)
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
@@ -119,7 +114,6 @@ class ParallelConfig(Section):
             "auto or a number of devices above 0",
         )
         self._positive("pipeline_stages")
-        self._seconds("heartbeat_seconds", "shutdown_seconds")
         self._check(
             "batch_norm",
             self.batch_norm == "global" or self.batch_norm > 0,

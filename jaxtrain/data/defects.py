@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
+from jaxtrain.processes import cluster
 
 # As many are named when there are too many.
 NUM_NAMED = 5
@@ -48,9 +49,17 @@ class Defects:
         self._max_fraction = max_fraction
         self._found: dict[int, Unreadable] = {}
         self._new: list[Unreadable] = []
+        self._unshared: list[Unreadable] = []
 
-    def add(self, unreadable: Sequence[Unreadable]) -> None:
+    def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
         """Count those that are new.
+
+        Of several processes all must fail at the same place: they `check` where they
+        meet.
+
+        Args:
+          unreadable: Unreadable images, which may have been met before.
+          shared: Whether the other processes know of them.
 
         Raises:
           UserError: there are too many.
@@ -59,6 +68,13 @@ class Defects:
             if bad.index not in self._found:
                 self._found[bad.index] = bad
                 self._new.append(bad)
+                if not shared:
+                    self._unshared.append(bad)
+        if cluster.current().num == 1:
+            self.check()
+
+    def check(self) -> None:
+        """Raise UserError if there are too many."""
         if too_many(len(self._found), self._num_examples, self._max_fraction):
             first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
             raise UserError(
@@ -72,3 +88,8 @@ class Defects:
         """Return the new ones since the last call."""
         new, self._new = self._new, []
         return new
+
+    def take_unshared(self) -> list[Unreadable]:
+        """Return those since the last call that other processes do not know of."""
+        unshared, self._unshared = self._unshared, []
+        return unshared

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import jax
-from jax._src import xla_bridge
 
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError, counted
@@ -24,6 +23,17 @@ PIXELS_A_DEVICE = 2**14
 _offered = False
 
 
+def backend_started() -> bool:
+    """Whether JAX has started its backend, and so refuses another number of devices."""
+    num = getattr(jax.config, "jax_num_cpu_devices")  # noqa: B009
+    try:
+        for value in (num + 1, num):
+            jax.config.update("jax_num_cpu_devices", value)
+    except RuntimeError:
+        return True
+    return False
+
+
 def offer(asked: int | Literal["auto"]) -> None:
     """Have JAX make CPU devices for `choose`, if it has not started its backend.
 
@@ -34,7 +44,7 @@ def offer(asked: int | Literal["auto"]) -> None:
     taken = getattr(jax.config, "jax_num_cpu_devices") >= 0 or (  # noqa: B009
         "xla_force_host_platform_device_count" in flags
     )
-    if xla_bridge.backends_are_initialized():
+    if backend_started():
         return
     if asked == "auto" and (taken or jax.distributed.is_initialized()):
         return

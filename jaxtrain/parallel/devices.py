@@ -9,7 +9,6 @@ from typing import Literal
 
 import jax
 import pynvml
-from jax._src import xla_bridge
 
 from jaxtrain import extras
 from jaxtrain.console import tell
@@ -74,7 +73,7 @@ def start(
     """
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
-    started = xla_bridge.backends_are_initialized()
+    started = cpu_devices.backend_started()
     set_xla_flags(flags, _expected(), os.environ, started=started, profiles=profiles)
     _enable_compilation_cache()
     if _expected() == "cpu":

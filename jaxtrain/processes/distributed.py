@@ -1,50 +1,48 @@
-"""Several processes: is this one of them, and the start of `jax.distributed`."""
+"""Start of `jax.distributed`, by flags or by the environment of a launcher."""
 
-import atexit
-import functools
+import ctypes
+import errno
 import ipaddress
 import math
 import os
+import signal
 import socket
-from collections.abc import Iterable
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax._src import distributed, xla_bridge
-from jax._src.clusters import OmpiCluster, SlurmCluster
-from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
-from jax.extend import backend
 
-from jaxtrain.config import MAX_SECONDS, ParallelConfig
-from jaxtrain.console import tell
-from jaxtrain.errors import StartAgainError, UserError
-from jaxtrain.processes import greeting, peers, relay, rendezvous
-from jaxtrain.processes.rendezvous import split
+from jaxtrain.config import MAX_SECONDS
+from jaxtrain.errors import UserError
+from jaxtrain.processes import cluster
+from jaxtrain.processes.cluster import Cluster
 
-# JAX's heartbeat, which ends a process by SIGABRT, is so much slower than ours.
-JAX_PATIENCE = 60.0
+# Set by Open MPI before version 5, and read by JAX.
+OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """The processes of a run, and which of them this is.
+    """The processes of a run, and the number of this one.
 
     Attributes:
-      coordinator: HOST:PORT, where process 0 listens.
-      num: processes in all.
-      index: of this one, from 0.
-      local_device_ids: the GPUs of the machine that this process takes; None: all that
-        it sees.
+      coordinator: HOST:PORT of process 0. None leaves it to JAX, which knows SLURM,
+        Open MPI and TPUs.
+      num: Number of processes.
+      index: Number of this one, from 0.
+      local_device_ids: GPUs of the machine that this process takes. None takes all
+        that it sees.
     """
 
-    coordinator: str
+    coordinator: str | None
     num: int
     index: int
     local_device_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
-        split(self.coordinator)
+        if self.coordinator is not None:
+            split(self.coordinator)
         if self.num < 1:
             raise UserError(f"--num-processes {self.num}: expected 1 or more")
         if not 0 <= self.index < self.num:
@@ -52,6 +50,16 @@ class Processes:
                 f"--process-id {self.index}: expected 0 to {self.num - 1}, as "
                 f"--num-processes is {self.num}"
             )
+
+
+def split(address: str) -> tuple[str, int]:
+    """Split HOST:PORT, or [IPV6]:PORT, or raise UserError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UserError(
+            f"--coordinator {address}: expected HOST:PORT, such as node1:12345"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def find(
@@ -82,7 +90,7 @@ def find(
 
 
 def _from_environment() -> Processes | None:
-    """Read what Kubernetes (by our manifest), Open MPI or SLURM say.
+    """Read the variables of Kubernetes (by our manifest), Open MPI, SLURM and TPUs.
 
     `mpirun` inside SLURM starts its processes by one SLURM task a machine: it is asked
     first. One process, or one task, is alone.
@@ -91,136 +99,170 @@ def _from_environment() -> Processes | None:
     address = env.get("JAX_COORDINATOR_ADDRESS")
     num = _number("JAX_NUM_PROCESSES")
     index = _number("JAX_PROCESS_ID", "JOB_COMPLETION_INDEX")
-    cluster: Any = None
     local: list[int] | None = None
+    known = address is not None
     if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
-        index, cluster = _number("OMPI_COMM_WORLD_RANK"), OmpiCluster
+        index, known = _number("OMPI_COMM_WORLD_RANK"), known or OPEN_MPI_ADDRESS in env
         local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
     # Of the step, which srun starts: a shell in the allocation is none of its tasks.
     elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
-        index, cluster = _number("SLURM_PROCID"), SlurmCluster
+        index, known = _number("SLURM_PROCID"), known or "SLURM_STEP_NODELIST" in env
         local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
+    elif num is None and "," in env.get("TPU_WORKER_HOSTNAMES", ""):
+        num = env["TPU_WORKER_HOSTNAMES"].count(",") + 1
+        index, known = _number("TPU_WORKER_ID"), True
     if num is None or num == 1:
         return None
-    if address is None and cluster is not None and cluster.is_env_present():
-        address = cluster.get_coordinator_address(None, env.get("JAX_COORDINATOR_PORT"))
-    if address is None or index is None:
+    if not known or index is None:
         raise UserError(
             f"this is one of {num} processes, but the environment does not tell "
-            f"{'where process 0 is' if address is None else 'which'}: set "
-            f"{'JAX_COORDINATOR_ADDRESS' if address is None else 'JAX_PROCESS_ID'}, or "
+            f"{'which' if known else 'where process 0 is'}: set "
+            f"{'JAX_PROCESS_ID' if known else 'JAX_COORDINATOR_ADDRESS'}, or "
             "give --coordinator HOST:PORT --num-processes N --process-id I"
         )
     return Processes(coordinator=address, num=num, index=index, local_device_ids=local)
 
 
 def start(
-    processes: Processes | None, init_timeout: float, parallel: ParallelConfig
+    processes: Processes | None, init_timeout: float, heartbeat_timeout: float
 ) -> None:
     """Connect this process with the others; must come before JAX's backend starts.
 
     Args:
-      processes: of the run; None or one: there is nothing to do.
-      init_timeout: seconds to wait for all to come to the start.
-      parallel: how long to wait for a sign of life of one, and for all to end.
+      processes: Processes of the run. None, or one, starts no network.
+      init_timeout: Longest wait for all to come to the start, in seconds.
+      heartbeat_timeout: Silence after which a process counts as lost, in seconds.
 
     Raises:
-      UserError: they did not come in time, or do not fit together.
-      StartAgainError: process 0 ended meanwhile.
+      UserError: They did not come in time, or process 0 cannot listen.
     """
-    if not 0 < init_timeout <= MAX_SECONDS:
-        raise UserError(
-            f"--init-timeout {init_timeout:g}: expected seconds above 0, at most "
-            f"{MAX_SECONDS}"
-        )
+    for name, value in (("init", init_timeout), ("heartbeat", heartbeat_timeout)):
+        if not 0 < value <= MAX_SECONDS:
+            raise UserError(
+                f"--{name}-timeout {value:g}: expected seconds above 0, at most "
+                f"{MAX_SECONDS}"
+            )
     if processes is None or processes.num == 1:
         return
-    address, index = processes.coordinator, processes.index
-    token = greeting.token_from_environment()
-    if token is None and index == 0:
-        tell(
-            f"warning: {greeting.TOKEN_VARIABLE} is not set: the processes are not "
-            f"authenticated, and whoever reaches {address} can take part in the run. "
-            f"Give all processes the same, such as of {greeting.HOW_TO_MAKE_A_TOKEN}"
-        )
-    met = rendezvous.meet(address, processes.num, index, init_timeout, token)
-    host = own_host(met["peers"].values())
-    link = peers.connect(index, met["peers"], parallel.heartbeat_seconds)
-    with relay.private_path() as path:
-        if index == 0:
-            relay.serve(path, met["jax"].values())
-        elif relay.is_ready(met["jax"][0]):
-            relay.start(path, met["jax"][0])
-        else:
-            link.explain()
-            raise StartAgainError("process 0 ended while JAX connected the processes")
-        _connect_jax(processes, f"unix:{path}", parallel)
-    _let_gloo_listen_at(host)
-    atexit.register(_finish, link, parallel.shutdown_seconds)
+    here = Cluster(processes.index, processes.num, heartbeat_timeout, _notify_jax)
+    cluster.enter(here)
+    with here.connecting():
+        _connect(processes, init_timeout, heartbeat_timeout)
 
 
-def _connect_jax(processes: Processes, service: str, parallel: ParallelConfig) -> None:
-    """Start JAX's part, once process 0 listens at `service` or a relay leads there."""
-    # It takes SIGTERM for itself; `Peers` agrees on the place to stop.
-    jax.config.update("jax_enable_preemption_service", False)
-    # Of proxies, which do not concern a Unix socket.
+def _connect(
+    processes: Processes, init_timeout: float, heartbeat_timeout: float
+) -> None:
+    address, bind = processes.coordinator, None
+    if address is not None and processes.index == 0:
+        bind = _address_to_bind(address)
+    jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    jax.distributed.initialize(
-        service,
-        processes.num,
-        processes.index,
-        processes.local_device_ids,
-        cluster_detection_method="deactivate",
-        coordinator_bind_address=service,
-        heartbeat_timeout_seconds=math.ceil(parallel.heartbeat_seconds + JAX_PATIENCE),
-        shutdown_timeout_seconds=math.ceil(parallel.shutdown_seconds),
+    # None has a detection of JAX's take one GPU, and reads JAX_LOCAL_DEVICE_IDS.
+    detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
+    local = [] if detects else None
+    failed: list[Exception] = []
+
+    def initialize() -> None:
+        try:
+            jax.distributed.initialize(
+                address,
+                processes.num,
+                processes.index,
+                processes.local_device_ids or local,
+                cluster_detection_method=None if address is None else "deactivate",
+                coordinator_bind_address=bind,
+                # JAX would abort this process by SIGABRT.
+                initialization_timeout=math.ceil(init_timeout) + 3600,
+                heartbeat_timeout_seconds=math.ceil(heartbeat_timeout),
+            )
+        except Exception as error:
+            failed.append(error)
+
+    # A thread, as JAX waits where Python handles no signals.
+    thread = threading.Thread(target=initialize, daemon=True)
+    thread.start()
+    thread.join(init_timeout)
+    if failed:
+        raise UserError(f"JAX cannot connect the processes: {failed[0]}")
+    if thread.is_alive():
+        where = "" if address is None else f" at --coordinator {address}"
+        raise UserError(
+            f"process {processes.index} of {processes.num} waited {init_timeout:g} s "
+            f"(--init-timeout) for the others{where}{_unresolved(address)}: were all "
+            "started, with the same --coordinator and --num-processes, and can this "
+            "machine reach that address?"
+        )
+    _take_over_sigterm()
+
+
+def _address_to_bind(coordinator: str) -> str:
+    """Return where process 0 listens: the coordinator's address, or all of them.
+
+    Where the machine's own name means loopback, as on Debian, others could not come.
+
+    Raises:
+      UserError: The port is in use.
+    """
+    host, port = split(coordinator)
+    try:
+        found = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except socket.gaierror:  # Its name may be known to the others alone.
+        found = "::"
+    loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
+    own = [] if loopback and host not in (found, "localhost") else [found]
+    for address in (*own, "::", "0.0.0.0"):
+        options: dict[str, Any] = {}
+        if ":" in address:
+            both = address == "::" and socket.has_dualstack_ipv6()
+            options = {"family": socket.AF_INET6, "dualstack_ipv6": both}
+        try:
+            with socket.create_server((address, port), **options):
+                return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UserError(
+                    f"--coordinator {coordinator}: port {port} is in use on this "
+                    "machine, which is to be that of process 0: give a free one"
+                ) from None
+    raise UserError(
+        f"--coordinator {coordinator}: process 0 cannot listen at port {port}: give "
+        "the host of process 0 and a free port of it"
     )
 
 
-def _finish(link: peers.Peers, seconds: float) -> None:
-    """Wait at the end of Python for the other processes, then shut JAX's part down."""
-    link.farewell(seconds)
-    jax.distributed.shutdown()
-
-
-def own_host(connections: Iterable[socket.socket]) -> str:
-    """Return the IP address at which other processes reach this one.
-
-    Args:
-      connections: To other processes. Of several addresses, one that is not loopback
-        is taken: a process on the same machine reaches it, too.
-    """
-    hosts = []
-    for connection in connections:
-        host = ipaddress.ip_address(connection.getsockname()[0].partition("%")[0])
-        mapped = getattr(host, "ipv4_mapped", None)
-        hosts.append(mapped or host)
-    return str(min(hosts, key=lambda host: host.is_loopback))
-
-
-def _let_gloo_listen_at(host: str) -> None:
-    """Let Gloo, which sums over processes on CPUs, listen at this address alone.
-
-    By default it looks the machine's own name up, which need not resolve (JAX then
-    finds no device at all), and on Debian is 127.0.1.1, which no other machine reaches.
-
-    Must come after `jax.distributed.initialize`, and before JAX's backend starts. It
-    does nothing where `JAX_CPU_COLLECTIVES_IMPLEMENTATION` names another library.
-    """
-    if getattr(jax.config, "jax_cpu_collectives_implementation") != "gloo":  # noqa: B009
-        return
+def _unresolved(coordinator: str | None) -> str:
+    if coordinator is None:
+        return ""
+    host, port = split(coordinator)
     try:
-        collectives = _jax.make_gloo_tcp_collectives(
-            distributed_client=distributed.global_state.client, hostname=host
-        )
-    except RuntimeError as error:
-        raise UserError(
-            f"Gloo, which connects the processes on CPUs, cannot listen at {host}, the "
-            f"address of this machine that the coordinator sees ({error}): give "
-            "--coordinator by a name or address that leads there over another network"
-        ) from None
-    factory = functools.partial(xla_bridge.make_cpu_client, collectives)
-    backend.register_backend_factory("cpu", factory, priority=0, fail_quietly=False)
+        socket.getaddrinfo(host, port)
+    except socket.gaierror as error:
+        return f", whose host does not resolve on this machine ({error.strerror})"
+    return ""
+
+
+# JAX's handler of SIGTERM, which has all processes agree on a step to stop at.
+_jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)()
+
+
+def _take_over_sigterm() -> None:
+    """Give SIGTERM back to Python, whose handler calls JAX's by `_notify_jax`.
+
+    JAX takes SIGTERM alone, and Python would not see it: SIGINT and SIGUSR1 stop a run,
+    too, and a second signal ends it.
+    """
+    global _jax_handler
+    replace = ctypes.CDLL(None).signal
+    replace.restype, replace.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    address = replace(signal.SIGTERM, int(signal.SIG_IGN))
+    _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(address)
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _notify_jax() -> None:
+    if _jax_handler:
+        _jax_handler(signal.SIGTERM)
 
 
 def _number(*names: str) -> int | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from jaxtrain.console import tell
 from jaxtrain.errors import Interrupted
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # How long Python may take to leave a destructor that swallowed an `Interrupted`.
@@ -126,7 +126,7 @@ class Grace:
         if self._newest is not None:
             message = self._what_is_left(message, _in_time(self._newest))
         tell(f"stopped: {message}")
-        peers.leave(code, message)
+        os._exit(code)  # JAX ends the others.
 
     def _what_is_left(self, message: str, newest: int | None) -> str:
         """Say where the same command goes on; that nothing is lost, if that is so."""
@@ -159,6 +159,7 @@ class StopSignals:
     Attributes:
       signum: the signal's number, or None; SIGUSR1, which batch systems send ahead of
         the end, counts as SIGTERM.
+      agreed: whether all processes have agreed to stop.
       defer: set once there is something to save, and a loop that asks `requested`; and
         when all is done.
       grace: ends the program if it does not end in order.
@@ -166,18 +167,23 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.agreed, self._asked = False, 0
         self.defer = False
         self.grace = Grace()
         self._entered = False
 
     def requested(self) -> bool:
         """Whether to stop here; all processes ask at the same places."""
-        others = peers.current()
-        if others is None:
+        here = cluster.current()
+        if here.num == 1:
             return self.signum is not None
-        agreed = others.stop(self.signum)
-        self.signum = agreed or self.signum
-        return agreed is not None
+        self._asked += 1
+        if here.should_stop(self._asked) and not self.agreed:
+            received = [one for one in here.gather(self.signum) if one is not None]
+            # JAX may have been told by the platform that machines are to go.
+            self.signum = received[0] if received else signal.SIGTERM
+            self.agreed = True
+        return self.agreed
 
     def __enter__(self) -> "StopSignals":
         # Python allows handlers in the main thread alone; elsewhere the caller's hold.
@@ -217,6 +223,7 @@ class StopSignals:
             raise Interrupted(
                 self.signum, "there was nothing to save yet, so nothing was lost"
             )
+        cluster.current().request_stop()
         # Not print: it may be what the signal came into.
         text = f"\n{self._name}: saving, then stopping; again: stop at once\n"
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import math
+import os
 import sys
 import threading
 import time
@@ -10,10 +11,13 @@ from collections.abc import Callable, Iterator
 
 from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 
 # What a save may take, however short the steps are: storage may be slow.
 LONG_SECONDS = 1800.0
+# Head start of the watchdogs of other processes: when process 0 ends, JAX aborts them
+# within a second.
+LINGER_SECONDS = 5.0
 
 
 class Watchdog:
@@ -29,7 +33,7 @@ class Watchdog:
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
         self._seconds = math.inf if seconds is None else seconds
         self._long = max(self._seconds, LONG_SECONDS)
-        self._limit = self._seconds if peers.current() is None else self._long
+        self._limit = self._seconds if cluster.current().num == 1 else self._long
         self._compiling = compiling
         self._at = time.monotonic()
         self._done = threading.Event()
@@ -75,4 +79,7 @@ class Watchdog:
             "doing:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-        peers.leave(START_AGAIN, f"it did no step for {limit:g} s")
+        here = cluster.current()
+        if here.num > 1 and here.index == 0:
+            time.sleep(LINGER_SECONDS)
+        os._exit(START_AGAIN)

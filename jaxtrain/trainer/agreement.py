@@ -17,7 +17,7 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.records import data_record
 from jaxtrain.trainer.records import versions
 
@@ -38,7 +38,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     Raises:
       UserError: They were not.
     """
-    if peers.current() is None:
+    if cluster.current().num == 1:
         return
     # Whether the data are the same is known once they are opened.
     fields = _fields(config, same_data=True)
@@ -68,7 +68,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
       UserError: They do not, or it cannot be known.
     """
     # There may be many thousand names, which the digest holds, too.
-    found = peers.gather({**data, "class_names": None})
+    found = cluster.current().gather({**data, "class_names": None})
     data_record.check_agree(found)
     if any(one["digest"] is None for one in found):
         compare(_fields(config, same_data=False))
@@ -81,7 +81,7 @@ def check_same_workdir(workdir: Path, run: RunId) -> None:
       UserError: One does not.
     """
     told = None if jax.process_index() == 0 else _look_for(workdir, run)
-    for process, reason in enumerate(peers.gather(told)):
+    for process, reason in enumerate(cluster.current().gather(told)):
         if reason is not None:
             raise UserError(
                 f"process {process} does not see the run that process 0 has begun in "
@@ -99,7 +99,7 @@ def compare(values: Mapping[str, Any]) -> None:
     Raises:
       UserError: Some differ; the message names each with its values.
     """
-    told = describe_differences(peers.gather(dict(values)))
+    told = describe_differences(cluster.current().gather(dict(values)))
     if told:
         raise UserError(
             "the processes of this run were not started alike:\n  "

@@ -7,7 +7,7 @@ import jax
 
 from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.errors import CheckpointError, DamagedError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 from jaxtrain.trainer.callback import Evaluation
@@ -39,7 +39,7 @@ def validate(run: RunState) -> None:
     progress.chosen = trainer.task.choose(metrics)
     progress.evaluated_step, progress.eval_metrics = run.step, scalars(metrics)
     run.callbacks.on_eval(run, Evaluation("validation", run.step, metrics))
-    run.end_reason = peers.gather(run.stop_asked)[0]
+    run.end_reason = cluster.current().gather(run.stop_asked)[0]
 
 
 def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
@@ -100,7 +100,7 @@ def _choose(run: RunState) -> int:
         if not steps:
             raise CheckpointError(f"{run.saved.directory} holds no checkpoint any more")
         step = best_step(run.saved.info(steps[-1]), steps)
-    return peers.gather(step)[0]
+    return cluster.current().gather(step)[0]
 
 
 def _pass_over(
@@ -119,8 +119,5 @@ def _pass_over(
         values = trainer.evaluate(
             run.state, split, chosen=chosen, renew=False, should_stop=should_stop
         )
-        run.tell_unreadable()
-        peers.gather(None)
-    # What the others reported before has come.
-    run.tell_unreadable()
+        run.meet()
     return values

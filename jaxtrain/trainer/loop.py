@@ -49,5 +49,3 @@ def take_steps(run: RunState) -> None:
         with clock.charging("other"):
             callbacks.on_stop(run)
     saves.finish()
-    # The others have waited for the last save, too, and reported theirs before.
-    run.tell_unreadable()

@@ -10,7 +10,7 @@ from jaxtrain import keys
 from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.placed import put_like
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.trainer.programs import Programs, unaugmented
 from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
@@ -101,7 +101,7 @@ def _fit_kernels(
                 "layer as it is"
             )
         # Another CPU may round another way: all processes take that of the first.
-        kernel = peers.gather(fit(images, first.shape).tolist())[0]
+        kernel = cluster.current().gather(fit(images, first.shape).tolist())[0]
         params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}
     return params, weights[1]
 

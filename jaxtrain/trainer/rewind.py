@@ -10,7 +10,7 @@ from jaxtrain import atomic_file
 from jaxtrain.checkpoints.folder import unused
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.errors import UserError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.records import workdir as workdir_lib
 
 
@@ -40,7 +40,7 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
         if summary.exists():
             summary.rename(_aside(summary, newest))
     saved.put_aside_after(step)
-    peers.gather(None)
+    cluster.current().barrier()
     return {"event": "rewound, as asked", "from_step": newest}
 
 

@@ -1,7 +1,8 @@
 """A run on its way: the one object of a run that changes."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.console import tell
 from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records.run_log import RunLog
@@ -53,7 +54,7 @@ class RunState:
       end_reason: Reason to end the run here, before its time; None: it goes on.
       stop_asked: Reason of a callback of this process for it.
       save_asked: Whether this step is to be saved.
-      telemetry: In process 0, the last figures of each of the others.
+      telemetry: Last figures of each process, those of others as of the last meeting.
     """
 
     trainer: Trainer
@@ -82,7 +83,7 @@ class RunState:
         Several processes end after their next evaluation, by the word of the first.
         """
         self.stop_asked = reason
-        if peers.current() is None:
+        if cluster.current().num == 1:
             self.end_reason = reason
 
     def request_save(self) -> None:
@@ -143,7 +144,7 @@ class RunState:
         most = calls.most()
         self.signals.grace.call_seconds = calls.call_seconds() or 0.0
         calls.wait(most)
-        self.settle(most if peers.current() is None else MAX_IN_FLIGHT)
+        self.settle(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
     def settle(self, in_flight: int = 0) -> None:
         """Hand the metrics of all calls to the callbacks, but for the last few.
@@ -186,29 +187,29 @@ class RunState:
             tell(f"warning: {message}")
 
     def tell_unreadable(self) -> None:
-        """Name the images that were newly found to be unreadable.
+        """Log the images newly found to be unreadable, in process 0."""
+        if jax.process_index() != 0:
+            return
+        for dataset in self.trainer.programs.datasets():
+            for bad in dataset.defects.take_new():
+                named = {"name": bad.name, "reason": bad.reason}
+                event = {"event": "unreadable image", "split": dataset.defects.split}
+                self.log.write("event", self.step, **event, **named)
 
-        Process 0 names and counts those of all: the others report theirs, without
-        waiting.
+    def meet(self) -> None:
+        """Wait for all processes here; they share unreadable images and telemetry.
 
         Raises:
-          UserError: There are too many.
+          UserError: Too many images are unreadable, of all that the processes met.
         """
-        found = {one.defects.split: one for one in self.trainer.programs.datasets()}
-        for kind, *values in peers.reports():
-            if kind == "telemetry":
-                process, sample = values
-                self.telemetry[process] = sample
-            else:
-                split, images = values
-                found[split].defects.add([Unreadable(*image) for image in images])
-        for split, dataset in found.items():
-            new = dataset.defects.take_new()
-            if jax.process_index() == 0:
-                for bad in new:
-                    named = {"split": split, "name": bad.name, "reason": bad.reason}
-                    event = {"event": "unreadable image", **named}
-                    self.log.write("event", self.step, **event)
-            elif new and not dataset.on_device:  # There all have read all.
-                images = [(bad.index, bad.name, bad.reason) for bad in new]
-                peers.report(("unreadable", split, images))
+        here = cluster.current()
+        if here.num > 1:
+            defects = [one.defects for one in self.trainer.programs.datasets()]
+            new = [[astuple(bad) for bad in one.take_unshared()] for one in defects]
+            told = here.gather([self.telemetry.get(here.index, {}), new])
+            self.telemetry = {process: one[0] for process, one in enumerate(told)}
+            for split, *found in zip(defects, *(one[1] for one in told), strict=True):
+                for bad in chain(*found):
+                    split.add([Unreadable(*bad)], shared=True)
+                split.check()
+        self.tell_unreadable()

@@ -11,7 +11,7 @@ from jaxtrain.checkpoints import manifest
 from jaxtrain.checkpoints.remedies import is_of_space, remedy_of
 from jaxtrain.checkpoints.retention import shown_size
 from jaxtrain.errors import CheckpointError, DamagedError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import as_dict
 
@@ -67,18 +67,25 @@ class Saves:
             metrics = self._metrics()
             self.look(wait=True)
             # Others wait for it here, not in a collective, which may run out of time.
-            peers.gather(None)
+            run.meet()
             self._error = None
             with self._counted():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
+            # An error of the first ends the others here, and not in a step.
+            cluster.current().barrier()
         self._step = run.step
 
     def look(self, *, wait: bool = False) -> None:
         """Warn if the last save has failed; do not wait for it unless asked.
 
+        Of several processes one must not fail while others are in a step: they look
+        where they meet, with `wait`.
+
         Raises:
           CheckpointError: It is the last of too many failures in a row.
         """
+        if not wait and cluster.current().num > 1:
+            return
         with self._counted():
             if self._run.saved.committed(None if wait else 0):
                 self._failures = 0
@@ -121,7 +128,7 @@ class Saves:
             self.save()
         with self._saving():
             self._wait()
-            peers.gather(None)  # The others wait for it, too.
+            self._run.meet()  # The others wait for it, too.
 
     def _wait(self) -> None:
         saved = self._run.saved

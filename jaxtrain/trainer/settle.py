@@ -20,7 +20,7 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models import CLASSIFIERS, MODELS
 from jaxtrain.models.blueprint import backbone_config
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
 from jaxtrain.training.methods.base import Method
@@ -142,7 +142,7 @@ def _begun(workdir: Path) -> Config | None:
             text = read_text(workdir / CONFIG)
     except (OSError, UnicodeDecodeError):
         pass  # What is wrong with the folder is told where it is opened.
-    text = peers.gather(text)[0]
+    text = cluster.current().gather(text)[0]
     try:
         return None if text is None else config_lib.from_json(text)
     except UserError:

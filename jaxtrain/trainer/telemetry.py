@@ -1,8 +1,7 @@
 """What a line of metrics tells of the machine: utilization, memory, power, waiting.
 
-All is sampled where a line is written, by the loop itself: there is no thread. Other
-processes send their figures to process 0 and wait for nothing; it takes those that have
-come, which may be of the line before.
+All is sampled where a line is written, by the loop itself: there is no thread. Of other
+processes process 0 has the figures that they shared at the last evaluation or save.
 """
 
 import multiprocessing
@@ -16,7 +15,6 @@ import psutil
 from jaxtrain.parallel import gpu_sensors
 from jaxtrain.parallel.gpu_sensors import GpuSensors
 from jaxtrain.parallel.gpus import peak_flops
-from jaxtrain.processes import peers
 from jaxtrain.trainer.run_state import RunState, Telemetry
 from jaxtrain.trainer.trainer import Trainer
 
@@ -61,14 +59,15 @@ class MachineSampler:
           examples_per_second: Speed of these steps.
         """
         own = combine([*self._sensors.read(), *self._memory(), self._host()])
+        telemetry = self._run.telemetry
+        telemetry[jax.process_index()] = own
         if jax.process_index() != 0:
-            peers.report(("telemetry", jax.process_index(), own))
             return {}
         found = {"data_wait": self._data_wait()}
         mfu = flop_utilization(self._run.trainer, step, examples_per_second)
         if mfu is not None:
             found = {"mfu": mfu, **found}
-        return found | combine([own, *self._run.telemetry.values()])
+        return found | combine([*telemetry.values()])
 
     def _data_wait(self) -> float:
         """Return the share of the loop's time that it waited for batches."""

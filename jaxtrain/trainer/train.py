@@ -14,7 +14,7 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
 from jaxtrain.errors import CheckpointError, Interrupted
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import workdir as workdir_lib
@@ -160,7 +160,7 @@ def _open(
             print(f"{workdir} holds a finished run: {where}")
             show_next(workdir, trainer.config, trainer.task)
     told = (summary, None if run is None else run.value)
-    summary, run_id = peers.gather(told)[0]
+    summary, run_id = cluster.current().gather(told)[0]
     run = RunId(run_id, str(workdir / workdir_lib.CONFIG))
     agreement.check_same_workdir(workdir, run)
     return summary, run

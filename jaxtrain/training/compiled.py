@@ -9,7 +9,7 @@ import jax
 
 from jaxtrain.parallel.device_memory import check_fits
 from jaxtrain.plugin import hints_on
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.training.flops import count_flops
 
 LESS_MEMORY = (
@@ -114,7 +114,7 @@ class Compiled:
             self.seconds += seconds
             _total_seconds += seconds
             if self._together:
-                peers.gather(None)
+                cluster.current().barrier()
         finally:
             self.compiling = False
 

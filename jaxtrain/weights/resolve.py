@@ -19,7 +19,7 @@ from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import CheckpointError, DamagedError, UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.training.state import eval_weights
 from jaxtrain.trees import by_path
@@ -98,7 +98,7 @@ def load_named(
     with told():
         weights = load(spec, models)
     found = weights.digest()
-    digests = peers.gather(found)
+    digests = cluster.current().gather(found)
     for process, other in enumerate(digests):
         if other != digests[0]:
             raise UserError(
@@ -130,12 +130,12 @@ def with_checkpoint(
     """
     with _opened(workdir) as (about, saved):
         while True:
-            steps = saved.steps()
+            steps = saved.listed()
             try:
                 return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
             except DamagedError:
                 # A run that is under way removes old ones for new ones.
-                if saved.steps() == steps:
+                if saved.listed() == steps:
                     raise
 
 

@@ -53,7 +53,7 @@ def test_json_that_is_no_config_is_refused(text: str):
             lambda: ParallelConfig(batch_norm=True),  # pyright: ignore
             "batch_norm = True: expected one of global or int",
         ),
-        (lambda: ParallelConfig(heartbeat_seconds=1e9), "31536000 seconds"),
+        (lambda: TrainConfig(step_timeout_seconds=1e9), "31536000 seconds"),
         (lambda: TrainConfig(epochs=float("inf")), "epochs = inf: expected a finite"),
         (
             lambda: TrainConfig(steps=10**5000),

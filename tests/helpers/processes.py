@@ -45,6 +45,8 @@ def requested(self):
     asked.append(self)
     while len(asked) > {steps} and self.signum is None:
         time.sleep(0.01)
+    if self.signum is not None:  # JAX looks for signals once a second.
+        time.sleep(0.05)
     return original(self)
 
 original, asked = StopSignals.requested, []

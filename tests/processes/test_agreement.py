@@ -7,7 +7,8 @@ import pytest
 
 from jaxtrain.config import Config, DataConfig, TrainConfig, paths, shared_paths
 from jaxtrain.errors import UserError
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
+from jaxtrain.processes.cluster import Cluster
 from jaxtrain.trainer import agreement
 from tests.helpers.processes import Cli, end_all, two
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe
@@ -22,11 +23,11 @@ def started_alike(
 ) -> None:
     """Compare a process with the defaults with another one, as if there were two."""
     sent: list[Any] = []
-    monkeypatch.setattr(peers, "current", lambda: "somebody")
-    monkeypatch.setattr(peers, "gather", lambda value: sent.append(value) or [value])
+    monkeypatch.setattr(cluster, "_current", Cluster(0, 2))
+    monkeypatch.setattr(Cluster, "gather", lambda _, x: sent.append(x) or [x])
     agreement.check_started_alike(others, OPTIONS)
     theirs = {**sent[0], **changes}
-    monkeypatch.setattr(peers, "gather", lambda value: [value, theirs])
+    monkeypatch.setattr(Cluster, "gather", lambda _, value: [value, theirs])
     agreement.check_started_alike(Config(), OPTIONS)
 
 
@@ -67,7 +68,7 @@ def test_processes_may_have_the_data_in_places_of_their_own(
     data |= {"class_names": None, "digest": "1"}
     config = dataclasses.asdict(others)
     found: list[Any] = [[data, data]]
-    monkeypatch.setattr(peers, "gather", lambda value: found.pop())
+    monkeypatch.setattr(Cluster, "gather", lambda _, value: found.pop())
     agreement.check_same_data(others, data)
     assert not found
     unknown = {**data, "digest": None}

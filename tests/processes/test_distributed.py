@@ -1,7 +1,7 @@
-"""What a process is told about the others, the launchers, and XLA's flags."""
+"""The environment of launchers, the start of processes, and XLA's flags."""
 
 import os
-import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +10,10 @@ import jax
 import pytest
 import yaml
 
-from jaxtrain.config import ParallelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.devices import FLAG_SETS, set_xla_flags, xla_flags
-from jaxtrain.processes import distributed, greeting, rendezvous
+from jaxtrain.processes import cluster, distributed
 from jaxtrain.processes.distributed import Processes
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
@@ -44,23 +43,28 @@ ALLOCATION = {k: v for k, v in SLURM.items() if "STEP" not in k} | {"SLURM_PROCI
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch):
     for name in os.environ:
-        if name.startswith(("SLURM_", "OMPI_", "JAX_", "JOB_COMPLETION")):
+        if name.startswith(("SLURM_", "OMPI_", "JAX_", "JOB_COMPLETION", "TPU_")):
             monkeypatch.delenv(name)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 ENVIRONMENTS = [
     ({}, None),
-    # JAX's port: the job's number in a range of 4096.
-    (SLURM, ("node07:61441", 2, 1, None)),
+    # JAX finds process 0.
+    (SLURM, (None, 2, 1, None)),
     (ALLOCATION, None),
     ({**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, None),
-    ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2"}, ("node07:61441", 2, 1, [0])),
+    ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2"}, (None, 2, 1, [0])),
     ({**SLURM, "JAX_COORDINATOR_ADDRESS": "a:9"}, ("a:9", 2, 1, None)),
-    (OPEN_MPI, ("10.96.0.1:62624", 4, 2, [2])),
-    ({**OPEN_MPI, "CUDA_VISIBLE_DEVICES": "2"}, ("10.96.0.1:62624", 4, 2, None)),
+    (OPEN_MPI, (None, 4, 2, [2])),
+    ({**OPEN_MPI, "CUDA_VISIBLE_DEVICES": "2"}, (None, 4, 2, None)),
     # mpirun's processes inherit the variables of the SLURM task that started them.
-    ({**SLURM, **OPEN_MPI}, ("10.96.0.1:62624", 4, 2, [2])),
+    ({**SLURM, **OPEN_MPI}, (None, 4, 2, [2])),
+    (
+        {"TPU_WORKER_HOSTNAMES": "t0,t1,t2,t3", "TPU_WORKER_ID": "2"},
+        (None, 4, 2, None),
+    ),
+    ({"TPU_WORKER_HOSTNAMES": "t0", "TPU_WORKER_ID": "0"}, None),
     # Pods of an indexed job that know nothing of each other.
     ({"JOB_COMPLETION_INDEX": "3"}, None),
     ({"JAX_NUM_PROCESSES": "1", "JAX_PROCESS_ID": "0"}, None),
@@ -127,44 +131,15 @@ def test_jobset_tells_each_pod_its_place(monkeypatch: pytest.MonkeyPatch):
     assert (found.num, found.index) == (spec["completions"], 3)
     assert spec["completions"] == spec["parallelism"]
     assert spec["completionMode"] == "Indexed"
-    # The name and the key of the secret that the head of the file makes.
-    token = os.environ[greeting.TOKEN_VARIABLE]
-    assert "'name': 'jaxtrain-run-token'" in token
-    assert "'key': 'token'" in token
-    head = (ROOT / "deploy" / "jobset.yaml").read_text().split("apiVersion")[0]
-    assert "create secret generic jaxtrain-run-token --from-literal=token=" in head
 
 
-@each_row(
-    ("index", "token", "told"),
-    [(0, "x" * 16, 0), (0, None, 1), (1, None, 0)],
-)
-def test_missing_token_is_told_once(
-    index: int,
-    token: str | None,
-    told: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    """By process 0, in one line that says what to do."""
-    monkeypatch.delenv(greeting.TOKEN_VARIABLE)
-    if token is not None:
-        monkeypatch.setenv(greeting.TOKEN_VARIABLE, token)
-    processes = Processes(coordinator="127.0.0.1:1", num=2, index=index)
-
-    def meet(*args: object) -> None:
-        assert args == ("127.0.0.1:1", 2, index, 5.0, token and token.encode())
-        raise UserError("nobody came")
-
-    monkeypatch.setattr(rendezvous, "meet", meet)
-    with pytest.raises(UserError, match="nobody came"):
-        distributed.start(processes, 5.0, ParallelConfig())
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == told
-    for line in lines:
-        assert line.startswith("warning: JAXTRAIN_RUN_TOKEN is not set: the processes ")
-        assert "whoever reaches 127.0.0.1:1 can take part" in line
-        assert greeting.HOW_TO_MAKE_A_TOKEN in line
+def test_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "_current", cluster.current())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        processes = Processes(coordinator=address, num=2, index=0)
+        with pytest.raises(UserError, match="is in use on this machine"):
+            distributed.start(processes, 5.0, 30.0)
 
 
 def test_flags_of_the_user_win():
@@ -232,47 +207,6 @@ def test_xla_knows_the_flags():
         env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": value}
         result = subprocess.run(command, env=env, capture_output=True, check=False)
         assert (result.returncode == 0) == known, result.stderr
-
-
-# In place of Python or srun: it tells the token and the arguments that it got.
-STUB = """#!/usr/bin/env bash
-if [[ $1 == -c ]]; then echo 1; exit; fi
-echo "token=${JAXTRAIN_RUN_TOKEN-none} $*"
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("given", ["", "the token of the user"])
-@pytest.mark.parametrize(
-    ("script", "words", "count"),
-    [("local.sh", ["3", "--"], 3), ("slurm.sbatch", [], 1)],
-)
-def test_launchers_hand_a_token_to_all(
-    tmp_path: Path, script: str, words: list[str], count: int, given: str
-):
-    """A new one for each run, unless the user has set one."""
-    for name in ("python", "srun"):
-        (tmp_path / name).write_text(STUB)
-        (tmp_path / name).chmod(0o755)
-    env = {**os.environ, "PYTHON": str(tmp_path / "python")}
-    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", greeting.TOKEN_VARIABLE: given}
-    command = ["bash", f"{ROOT}/deploy/{script}", *words, "--config", "c.py"]
-    tokens: list[str] = []
-    for _ in range(2):
-        told = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert told.returncode == 0, told.stderr
-        found = re.findall("token=(.*?) .*--config c.py", told.stdout)
-        assert len(found) == count, told.stdout
-        tokens += found
-    if given:
-        assert {*tokens} == {"the"}  # Up to a space.
-    else:
-        assert len({*tokens}) == 2
-        assert all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
-
-
-def test_slurm_hands_its_token_to_tasks_whatever_sbatch_exports():
-    assert "srun --export=ALL " in (ROOT / "deploy" / "slurm.sbatch").read_text()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.inference import folder
-from jaxtrain.processes import peers
+from jaxtrain.processes.cluster import Cluster
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 from tests.helpers.words import quoted
@@ -78,12 +78,12 @@ def test_fresh_leaves_the_run_that_it_begins_with(
 def test_all_processes_begin_with_the_same_file(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    def of_two(value: Any) -> list[Any]:
+    def of_two(self: Cluster, value: Any) -> list[Any]:
         return [value, 64 * "f" if isinstance(value, str) else value]
 
     words = f"--config {quoted(trained)}/still.py --workdir {quoted(tmp_path)}/w"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers, "gather", of_two)
+        patch.setattr(Cluster, "gather", of_two)
         assert (
             main([*shlex.split(words), "--model.pretrained", f"{trained}/model"]) == 2
         )

@@ -9,7 +9,7 @@ from jaxtrain.plugins.report.collect import collect_examples
 from jaxtrain.plugins.report.history import read_history
 from jaxtrain.plugins.report.page import make_page
 from jaxtrain.plugins.report.sample import SampleLimits
-from jaxtrain.processes import peers
+from jaxtrain.processes import cluster
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.trainer.run_state import RunState
 
@@ -25,8 +25,8 @@ def write_report(run: RunState) -> None:
     if jax.process_index() == 0:
         _write(run)
     # Here the others wait as long as it takes; at the end of Python they would count
-    # the seconds of parallel.shutdown_seconds.
-    peers.gather(None)
+    # JAX's seconds for its shutdown.
+    cluster.current().barrier()
 
 
 def _write(run: RunState) -> None:
