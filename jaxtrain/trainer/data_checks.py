@@ -55,7 +55,7 @@ def check_augment(config: Config, splits: Splits, task: Task) -> None:
     check_augmentations(config.data.augment, splits.input_shape)
 
 
-def check_targets(config: Config, splits: Splits, task: Task) -> None:
+def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check that the task can learn what the splits hold.
 
     The host cuts and resizes images, and what belongs to them only where the store can
@@ -65,16 +65,17 @@ def check_targets(config: Config, splits: Splits, task: Task) -> None:
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = data.image_size is not None and not on_device
     if resized and not splits.train.is_placed and defines(task, "follow"):
-        raise UserError(
+        yield Problem(
             f"data.image_size = {data.image_size} resizes the images, which the "
             "targets of this task would have to follow: prepare the data in that size"
         )
     if data.augment.augmix and defines(task, "follow"):
-        raise UserError(
+        yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
             "image that move apart: the targets of this task cannot follow all; leave "
             "it out"
         )
+    problems = ProblemList()
     named = (
         (data.train_split, splits.train),
         (data.validation_split or "validation", splits.validation),
@@ -82,12 +83,14 @@ def check_targets(config: Config, splits: Splits, task: Task) -> None:
     )
     for text, source in named:
         if source is not None:
-            task.check_targets(
-                targets_to_check(source), f"split {text!r} of {data.source}"
-            )
+            where = f"split {text!r} of {data.source}"
+            problems.check(task.check_targets, targets_to_check(source), where)
+    yield from problems.found
 
 
-def check_several_classes(config: Config, splits: Splits, task: Task) -> None:
+def check_several_classes(
+    config: Config, splits: Splits, task: Task
+) -> Iterator[Problem]:
     """Refuse a training split of one class, of which any model is right.
 
     Classes are counted where they are known without reading the images.
@@ -107,7 +110,7 @@ def check_several_classes(config: Config, splits: Splits, task: Task) -> None:
     else:
         return
     if not several:
-        raise UserError(
+        yield Problem(
             f"data.source = {config.data.source!r}: {fewer}: {fix}, or another "
             "data.train_split"
         )

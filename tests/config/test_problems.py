@@ -116,7 +116,7 @@ SIX = {
     "--data.crop-pct 0.5": "data.crop_pct = 0.5 has no effect without data.image_size",
     "--model.name resnet19": "model.name = 'resnet19' (perhaps you meant resnet18 or",
     "--parallel.data 3": "parallel.data = 3 (preset data_parallel) does not fit the",
-    "--data.hold-out classes": "data.hold_out = 'classes': task = 'classification'",
+    "--data.hold-out classes": "data.hold_out = 'classes' with task = 'classific",
     "--data.batch-size 5000": "data.batch_size = 5000 is larger than the training",
     "--data.max-boxes 3": "data.max_boxes = 3 has no effect with data.source = ",
 }
