@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain import starting
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own
 from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
 from jaxtrain.trainer.trainer import Trainer

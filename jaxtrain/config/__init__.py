@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.model import ModelConfig
     from jaxtrain.config.optimizer import OptimizerConfig
     from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
+    from jaxtrain.config.recipe import CONFIG
     from jaxtrain.config.root import ONE_OF, Config
     from jaxtrain.config.sound import SoundConfig
     from jaxtrain.config.train import TrainConfig
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # the others nor the plug-ins. All other names are of `fields`.
 _MODULES = {
     "AugmentConfig": "augment",
+    "CONFIG": "recipe",
     "CheckpointConfig": "checkpoint",
     "Config": "root",
     "DataConfig": "data",
@@ -58,6 +60,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "CONFIG",
     "MAX_COUNT",
     "MAX_SECONDS",
     "MAY_CHANGE_ON_RESUME",

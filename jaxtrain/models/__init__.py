@@ -75,6 +75,8 @@ NO_OPTIONS = (
     *("name", "pretrained", "pretrained_digest", "options"),
     *("channels", "transform", "quantize"),
 )
+# Options of a model that change nothing of what it computes once it is trained.
+IN_TRAINING = ("dropout", "drop_path", "aux_weight")
 # What every constructor takes (see `Model`), and what models of maps alone ask of a
 # classifier.
 FIXED = ("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride")

@@ -3,11 +3,13 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from flax import nnx
@@ -42,7 +44,9 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
-from jaxtrain.weights.stored import Weights
+
+if TYPE_CHECKING:
+    from jaxtrain.weights.stored import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from jaxtrain import starting
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
@@ -39,12 +40,13 @@ from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import describe_data, describe_model, versions
 from jaxtrain.trainer.rewind import go_back
 from jaxtrain.trainer.run_state import RunState
-from jaxtrain.trainer.settle import check_kept, describe_settled
 from jaxtrain.trainer.summary import summarize
 from jaxtrain.trainer.tables import describe, describe_result
 from jaxtrain.trainer.trainer import Trainer
+from jaxtrain.trainer.weights_rows import describe_settled
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.weights.description import MODEL
+from jaxtrain.weights.spec import check_kept
 
 
 def train(
@@ -86,7 +88,7 @@ def train(
         if finished is not None:
             return finished
         show_table("jaxtrain", {**describe(trainer, workdir), **rows})
-        folder = workdir / workdir_lib.CHECKPOINTS
+        folder = workdir / CHECKPOINTS
         with contextlib.ExitStack() as ending:
             saved = ending.enter_context(
                 contextlib.closing(
@@ -153,7 +155,7 @@ def _open(
                 workdir, total_steps, config.train.early_stop_patience
             )
         if summary is None:
-            folder = workdir / workdir_lib.CHECKPOINTS
+            folder = workdir / CHECKPOINTS
             check_space(folder, trainer.abstract_state, config.checkpoint)
         else:
             where = f"see {workdir_lib.SUMMARY} there"

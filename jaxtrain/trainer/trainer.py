@@ -1,11 +1,13 @@
 """A training run in parts: the first state, batches, a step, an evaluation."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,9 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.base import Metrics
-from jaxtrain.weights.stored import Transfer
+
+if TYPE_CHECKING:
+    from jaxtrain.weights.stored import Transfer
 
 
 class StepBatch(NamedTuple):
@@ -119,7 +123,7 @@ class Trainer(Setup):
         weights, told = first_weights(self, self.programs, self.pretrained)
         return self.programs.begin(weights), told
 
-    def keeping_features(self, state: TrainState) -> "Trainer":
+    def keeping_features(self, state: TrainState) -> Trainer:
         """Compute what frozen layers make of the images once, if they never change.
 
         Args:

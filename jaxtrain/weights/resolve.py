@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from jaxtrain import own
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
@@ -20,7 +21,6 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import CheckpointError, DamagedError, UserError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.training.state import eval_weights
 from jaxtrain.trees import by_path
 from jaxtrain.weights import description, folder, foreign

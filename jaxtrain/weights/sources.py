@@ -5,14 +5,12 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.models import MODELS, defaults
+from jaxtrain.models import IN_TRAINING, MODELS, defaults
 from jaxtrain.plugin import Table
 from jaxtrain.weights import families
 from jaxtrain.weights.names import ArrayNames
 
 Library = Literal["timm", "torchvision"]
-# Options of a model that change nothing of what it computes once it is trained.
-IN_TRAINING = ("dropout", "drop_path", "aux_weight")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

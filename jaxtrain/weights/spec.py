@@ -97,6 +97,20 @@ def named_by(config: Config) -> dict[str, str]:
     return {field: str(text) for field, text in found.items() if text is not None}
 
 
+def check_kept(config: Config, workdir: Path) -> None:
+    """Refuse to move aside the run whose weights another is to begin with, or asks.
+
+    Raises:
+      UserError: They lie in the folder.
+    """
+    for field, path in named_by(config).items():
+        if path_of(path).resolve().is_relative_to(workdir.resolve()):
+            raise UserError(
+                f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
+                "it: choose another --workdir"
+            )
+
+
 def find(text: str) -> Spec:
     """Find a run, a model or a file of weights; fetch those of the hub.
 
