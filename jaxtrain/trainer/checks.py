@@ -1,10 +1,13 @@
 """What does not fit together in a config, its data and its devices: told at once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
@@ -15,6 +18,9 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def check_devices(config: Config, policy: Policy, mesh: Mesh) -> None:

@@ -1,13 +1,14 @@
 """Placement of a model on devices: meshes, copies, the order of arrays in memory."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import eval_batch_size
@@ -19,6 +20,9 @@ from jaxtrain.parallel.layout import KERNEL_ORDERS, Layout
 from jaxtrain.trainer.execution import Execution
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import TrainState
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def make_meshes(

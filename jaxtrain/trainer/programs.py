@@ -1,15 +1,16 @@
 """The compiled programs of a run, and the data that they read."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
@@ -26,6 +27,9 @@ from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.phase import Phase
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain import weights as weights_lib
 from jaxtrain.checkpoints import CHECKPOINTS
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import ModelConfig
 from jaxtrain.config.data_combinations import CROP_MODE
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS, IN_TRAINING, NO_OPTIONS
@@ -29,6 +29,7 @@ from jaxtrain.training.methods.build import build_method
 from jaxtrain.weights.channels import statistics
 
 if TYPE_CHECKING:
+    from jaxtrain.config import Config
     from jaxtrain.weights.description import Description
     from jaxtrain.weights.stored import Weights
 

@@ -15,7 +15,6 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
 from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.models.batch_norm import grouped
@@ -46,6 +45,7 @@ from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
 
 if TYPE_CHECKING:
+    from jaxtrain.config import Config
     from jaxtrain.weights.stored import Weights
 
 

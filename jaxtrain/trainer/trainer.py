@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import train_numbers
@@ -33,6 +32,7 @@ from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.base import Metrics
 
 if TYPE_CHECKING:
+    from jaxtrain.config import Config
     from jaxtrain.weights.stored import Transfer
 
 
