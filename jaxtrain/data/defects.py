@@ -1,12 +1,17 @@
 """The unreadable images that a run meets: counted, told once, and only so many."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.data.image_source import Unreadable
 
 # As many are named when there are too many.
 NUM_NAMED = 5

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data import canvas, files, images, memory
+from jaxtrain.data.batch import BOX
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.images import FIT, Fit
+from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import InputKind, input_of
 from jaxtrain.data.placed import Placed, place_of
 from jaxtrain.data.random_windows import Box
-from jaxtrain.data.stores import Images, Store, targets_of
+from jaxtrain.data.stores import ArrayStore, Images, Store, targets_of
 from jaxtrain.errors import UserError
 
 
@@ -142,6 +143,11 @@ class Source:
         """Return the `target` of all examples; None if images would have to be read."""
         return None if self.is_placed else targets_of(self.store, self.indices)
 
+    def targets_to_check(self) -> Any:
+        """Return all targets; where images are read for them, two of them."""
+        every = self.all_targets()
+        return self.targets(np.array([0, len(self) - 1])) if every is None else every
+
     def read(
         self,
         indices: np.ndarray,
@@ -184,6 +190,12 @@ class Source:
     def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
 
+    def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
+        """Return the split as `image` and `target` of arrays, from an example on."""
+        store = ArrayStore(arrays["image"], arrays["target"], self.facts)
+        indices = first + np.arange(len(self))
+        return Source(store, indices, self.image_shape, max_pixels=0)
+
     def open(self, stored: StoredFile) -> files.ImageFile:
         """Read the header of an image file of the store; no pixel is decoded.
 
@@ -222,7 +234,7 @@ class Source:
             except UnreadableError as error:
                 unreadable.append(_unreadable(image, int(indices[i]), error))
                 boxes[i] = canvas.black(size, pixels[i])
-        return {"image": pixels, canvas.BOX: boxes}
+        return {"image": pixels, BOX: boxes}
 
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
@@ -326,12 +338,6 @@ class Source:
         if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
             opened = images.resize(opened, size, self.fit.interpolation, box)
         return images.to_channels(opened, channels), followed
-
-
-def targets_to_check(source: Source) -> Any:
-    """Return all targets of a split; where images are read for them, two of them."""
-    every = source.all_targets()
-    return source.targets(np.array([0, len(source) - 1])) if every is None else every
 
 
 def _unreadable(

@@ -1,26 +1,30 @@
 """From a source to batches on the devices: order, share, cache or stream."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
-from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch import BOX, Batch
 from jaxtrain.data.batch_specs import train_numbers
-from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.image_source import Source
+from jaxtrain.data.flat_windows import flatten, unflatten
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from jaxtrain.parallel import sharding
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
+    from jaxtrain.data.image_source import Source
 
 HostBatch = dict[str, Any]
 

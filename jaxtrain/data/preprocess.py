@@ -13,9 +13,8 @@ from jaxtrain.data.augment.apply import Follow, make_keys, stay
 from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
 from jaxtrain.data.augment.mosaic import JoinTiles, mosaics
 from jaxtrain.data.augment.simple import alternating_flip
-from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import FIT, Fit
+from jaxtrain.data.batch import BOX, Batch, Preprocess
+from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.dtypes import wide
 

@@ -13,7 +13,7 @@ from jaxtrain.tasks.exported import ExportedArray
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from jaxtrain.data.images import Fit
+    from jaxtrain.data.fit import Fit
     from jaxtrain.data.read_files import FileData
 
 # Between the labels of an image in one cell of a table.

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
 from jaxtrain.data.augment import check_augmentations
-from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.loader import check_sampling
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Task
@@ -87,7 +86,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> None:
     for text, source in named:
         if source is not None:
             task.check_targets(
-                targets_to_check(source), f"split {text!r} of {data.source}"
+                source.targets_to_check(), f"split {text!r} of {data.source}"
             )
 
 

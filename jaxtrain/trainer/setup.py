@@ -15,7 +15,7 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.data import sources
+from jaxtrain import data as data_lib
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
@@ -46,6 +46,7 @@ from jaxtrain.training.transforms.average import WeightAverage
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config
+    from jaxtrain.data.sources import Splits
     from jaxtrain.weights.stored import Weights
 
 
@@ -66,7 +67,7 @@ class Setup:
     layout: Layout
     execution: Execution
     policy: Policy
-    splits: sources.Splits
+    splits: Splits
     task: Task
     method: Method
     method_inputs: MethodInputs | None
@@ -142,7 +143,7 @@ def build_setup(
     meshes = make_meshes(kind, config, devices, 0)
     policy = precision.parse(config.precision)
     checks.check_devices(config, policy, meshes[0])
-    splits = sources.load(config.data, config.seed)
+    splits = data_lib.load(config.data, config.seed)
     train, shape = splits.train, splits.input_shape
     pixels = config.data.batch_size * math.prod(shape[:2])
     meshes = make_meshes(kind, config, devices, pixels)

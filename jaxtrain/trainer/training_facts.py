@@ -10,11 +10,11 @@ import numpy as np
 from jaxtrain import own
 from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.data.slices import UNLABELLED
-from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config
+    from jaxtrain.data.sources import Source
 
 
 def training_facts(config: Config, train: Source) -> dict[str, Any]:
