@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.base import MAX_COUNT, MAX_SECONDS
     from jaxtrain.config.checkpoint import CheckpointConfig
     from jaxtrain.config.data import DataConfig
+    from jaxtrain.config.data_combinations import CROP_MODE
     from jaxtrain.config.fields import (
         MAY_CHANGE_ON_RESUME,
         allow_own,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "AugmentConfig": "augment",
     "CONFIG": "recipe",
+    "CROP_MODE": "data_combinations",
     "CheckpointConfig": "checkpoint",
     "Config": "root",
     "DataConfig": "data",
@@ -61,6 +63,7 @@ _MODULES = {
 
 __all__ = [
     "CONFIG",
+    "CROP_MODE",
     "MAX_COUNT",
     "MAX_SECONDS",
     "MAY_CHANGE_ON_RESUME",

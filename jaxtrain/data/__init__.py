@@ -24,6 +24,8 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
+# Split of the examples without a label, which `all` leaves out.
+UNLABELLED = "unlabelled"
 # Kinds of inputs beside pictures.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 

@@ -4,18 +4,19 @@ A split is evaluated, statistics and features are computed, a model is used on f
 each is a pass over batches, and reducers say what is made of the outputs.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
@@ -24,6 +25,9 @@ from jaxtrain.evaluation.reducers import Reducer
 from jaxtrain.parallel import sharding
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
 
 # Parameters and other state of a model.
 Weights = tuple[Any, Any]

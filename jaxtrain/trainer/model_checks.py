@@ -1,19 +1,24 @@
 """Checks of a model against images, task and devices: told at once."""
 
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
 
 
 def check_model(

@@ -22,7 +22,7 @@ from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import sharding
-from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
+from jaxtrain.plugin import resolve
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
@@ -30,6 +30,10 @@ from jaxtrain.training.phase import Phase
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config
+    from jaxtrain.trainer.new_statistics import NewStatistics
+
+# Imported by runs that average weights.
+NEW_STATISTICS = "jaxtrain.trainer.new_statistics:make_new_statistics"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,9 @@ def make_programs(setup: Setup) -> Programs:
     with jax.default_matmul_precision(setup.policy.products):
         normalization = Normalization(mean, std)
         four = setup.execution.programs(setup, augmenting, plain, normalization)
-        statistics = make_new_statistics(setup, train_set, plain)
+        statistics = None
+        if setup.average is not None:
+            statistics = resolve(NEW_STATISTICS)(setup, train_set, plain)
     weights, begin, train, evaluate = four
     stored = eval_spec(setup.splits.test).batch(1)
     root = jax.eval_shape(lambda: keys.root_key(0))

@@ -17,8 +17,6 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain import weights as weights_lib
 from jaxtrain.checkpoints import CHECKPOINTS
-from jaxtrain.config import ModelConfig
-from jaxtrain.config.data_combinations import CROP_MODE
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS, IN_TRAINING, NO_OPTIONS
 from jaxtrain.models.blueprint import backbone_config
@@ -29,7 +27,7 @@ from jaxtrain.training.methods.build import build_method
 from jaxtrain.weights.channels import statistics
 
 if TYPE_CHECKING:
-    from jaxtrain.config import Config
+    from jaxtrain.config import Config, ModelConfig
     from jaxtrain.weights.description import Description
     from jaxtrain.weights.stored import Weights
 
@@ -128,9 +126,9 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):
         return found
-    if about.crop_mode != CROP_MODE:
+    if about.crop_mode != config_lib.CROP_MODE:
         found["crop_mode"] = about.crop_mode
-    if (config.data.crop_mode or about.crop_mode) == CROP_MODE:
+    if (config.data.crop_mode or about.crop_mode) == config_lib.CROP_MODE:
         found["crop_pct"] = about.crop_pct
     return found
 

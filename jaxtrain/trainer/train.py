@@ -32,6 +32,7 @@ from jaxtrain.trainer.calls import CallQueue
 from jaxtrain.trainer.clock import Clock
 from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
 from jaxtrain.trainer.extended import describe_jump
+from jaxtrain.trainer.features import keep_features
 from jaxtrain.trainer.loop import take_steps
 from jaxtrain.trainer.metric_lines import MetricLines
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS, show_next
@@ -200,7 +201,7 @@ def _begin(
             for file, digest in info["own_parts"].items()
             if parts.get(file, digest) != digest
         ]
-    trainer = trainer.keeping_features(state)
+    trainer = keep_features(trainer, state)
     logged = LoggedRun(
         workdir=workdir,
         config=trainer.config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from operator import itemgetter
@@ -23,7 +22,6 @@ from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import sharding
 from jaxtrain.tasks.base import Values
-from jaxtrain.trainer.features import with_features
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
@@ -122,22 +120,6 @@ class Trainer(Setup):
         """Create the first state; name the weights that it begins with, if any."""
         weights, told = first_weights(self, self.programs, self.pretrained)
         return self.programs.begin(weights), told
-
-    def keeping_features(self, state: TrainState) -> Trainer:
-        """Compute what frozen layers make of the images once, if they never change.
-
-        Args:
-          state: State with the weights of the frozen layers.
-
-        Returns:
-          A trainer whose steps begin behind these layers, where that is possible.
-        """
-        programs = with_features(self, self.programs, state)
-        if programs is self.programs:
-            return self
-        other = copy.copy(self)
-        vars(other)["programs"] = programs
-        return other
 
     def batches(
         self, start: int = 0, stop: int | None = None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxtrain import own
+from jaxtrain.data import UNLABELLED
 from jaxtrain.data.pixel_classes import MAX_VALUE
-from jaxtrain.data.slices import UNLABELLED
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
