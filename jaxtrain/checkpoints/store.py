@@ -31,7 +31,7 @@ from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import peers
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import by_path, path_name

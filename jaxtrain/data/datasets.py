@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtrain.data import ahead
 from jaxtrain.data.defects import Defects
 from jaxtrain.data.replacements import fill_in
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 
 if TYPE_CHECKING:
     from jaxtrain.config import DataConfig
@@ -104,7 +104,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
         read.append(batch)
         blank[name] = tuple(bad.index for bad in unreadable)
     arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
-    on_device = jax.device_put(arrays, sharding.replicated(mesh))
+    on_device = jax.device_put(arrays, data_sharding.replicated(mesh))
     datasets, first = {}, 0
     for name, dataset in streamed.items():
         # Reads from memory what the source has read from disk.

@@ -14,9 +14,9 @@ from jaxtrain.data.batch import BOX
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import InputKind, input_of
-from jaxtrain.data.placed import Placed, place_of
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import ArrayStore, Images, Store, targets_of
+from jaxtrain.data.target_transform import Placed, place_of
 from jaxtrain.errors import UserError
 
 

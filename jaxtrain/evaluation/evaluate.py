@@ -22,7 +22,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.loader import HostBatch
 from jaxtrain.evaluation.reducers import Reducer
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
 
@@ -107,7 +107,7 @@ def evaluate(
 
     def start(batch: HostBatch) -> Any:
         one_step = jax.tree.map(lambda rows: rows[None], batch)
-        placed = sharding.put_batch(model.mesh, one_step, size)
+        placed = data_sharding.put_batch(model.mesh, one_step, size)
         return model.program(reducers)(model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
@@ -168,7 +168,7 @@ def compiler(
       fix: Advice of what takes less memory, in messages.
       **options: Options of `Compiled`.
     """
-    everywhere = sharding.replicated(mesh)
+    everywhere = data_sharding.replicated(mesh)
 
     @functools.cache
     def compiled(reducers: tuple[Reducer, ...]) -> Compiled:

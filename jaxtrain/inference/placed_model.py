@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.finite import Checked
 from jaxtrain.models import folding
 from jaxtrain.models.head import Head
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
@@ -164,7 +164,7 @@ class PlacedModel:
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
-        return program(*self.placed, sharding.put_batch(self.mesh, padded, size))
+        return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
         """Return the program of `(params, model_state, normalised images) -> Checked`.
@@ -175,7 +175,7 @@ class PlacedModel:
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
             return function(params, model_state, self.prepare(pixels[0]))
 
-        everywhere = sharding.replicated(self.mesh)
+        everywhere = data_sharding.replicated(self.mesh)
         return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
@@ -187,7 +187,7 @@ class PlacedModel:
 
     def share(self, num: int) -> int:
         """Return the smallest size of a batch from `num` on that the devices share."""
-        devices = sharding.num_batch_shards(self.mesh)
+        devices = data_sharding.num_batch_shards(self.mesh)
         return -(-num // devices) * devices
 
     def in_windows(self, num: int) -> int:
@@ -208,5 +208,5 @@ class PlacedModel:
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:
         """The parameters and the other state, on all devices."""
-        where = sharding.replicated(self.mesh)
+        where = data_sharding.replicated(self.mesh)
         return jax.device_put((self.params, self.model_state), where)

@@ -11,7 +11,7 @@ from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.tasks.base import Task
@@ -56,14 +56,16 @@ def check_batches(config: Config, mesh: Mesh) -> None:
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
             f"{config.data.batch_size}"
         )
-    num_shards = sharding.num_batch_shards(mesh)
+    num_shards = data_sharding.num_batch_shards(mesh)
     reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
     name = "data.batch_size"
     if config.train.accumulate_steps > 1:
         name += " / train.accumulate_steps"
-    sharding.check_divisible(name, config.micro_batch_size, num_shards, reason)
+    data_sharding.check_divisible(name, config.micro_batch_size, num_shards, reason)
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
-    sharding.check_divisible(name, eval_batch_size(config.data), num_shards, reason)
+    data_sharding.check_divisible(
+        name, eval_batch_size(config.data), num_shards, reason
+    )
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
         raise UserError(
@@ -77,7 +79,7 @@ def check_batches(config: Config, mesh: Mesh) -> None:
 def check_sums(config: Config, policy: Policy, mesh: Mesh) -> None:
     """Refuse a dtype of gradient sums that parts of images would not go by."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
-    if asked not in (None, compute.name) and sharding.num_image_parts(mesh) > 1:
+    if asked not in (None, compute.name) and data_sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
         axes = " and ".join(f"parallel.{a} = {n}" for a, n in sizes.items() if n > 1)
         raise UserError(
@@ -107,13 +109,13 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> None:
             "mix (docs/tasks.md)"
         )
     group = augment.group
-    divisor = group * config.data.repeats * sharding.num_batch_shards(mesh)
+    divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)
     reason = (
         f"as groups of {group} examples are mixed, each on one device: {group} x "
         "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
-    sharding.check_divisible("data.batch_size", size, divisor, reason)
+    data_sharding.check_divisible("data.batch_size", size, divisor, reason)
 
 
 def check_refused(config: Config, task: Task) -> None:

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel.layout import Layout

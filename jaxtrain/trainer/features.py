@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task
 from jaxtrain.trainer import kept
@@ -62,7 +62,7 @@ def plan(setup: Setup) -> FeaturePlan:
     # Pieces without layers are frozen, too; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
-    source, everywhere = setup.splits.train, sharding.replicated(setup.mesh)
+    source, everywhere = setup.splits.train, data_sharding.replicated(setup.mesh)
     outputs = jax.eval_shape(
         functools.partial(predict, setup.graphdef, part=part),
         *weights,

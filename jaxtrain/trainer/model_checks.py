@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
@@ -44,7 +44,7 @@ def check_image_shape(shape: tuple[int, ...], model: Model, mesh: Mesh) -> None:
             continue
         reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
         hint, divisor = "; see data.image_size", devices * stride
-        sharding.check_divisible(f"image {side}", size, divisor, reason + hint)
+        data_sharding.check_divisible(f"image {side}", size, divisor, reason + hint)
         least = divisor * model.min_share
         if size < least:
             raise UserError(

@@ -12,7 +12,7 @@ from jaxtrain import keys
 from jaxtrain import weights as weights_lib
 from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import peers
 from jaxtrain.trainer.programs import Programs, unaugmented
 from jaxtrain.trainer.settle import open_weights

@@ -16,12 +16,12 @@ from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.datasets import Dataset, make_datasets, should_cache
 from jaxtrain.data.image_statistics import mean_and_std
-from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.plugin import resolve
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
@@ -189,7 +189,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     return Compiled(
         step,
         "a training step",
-        out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
+        out_shardings=(setup.state_formats, data_sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
     )

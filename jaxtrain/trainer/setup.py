@@ -30,8 +30,8 @@ from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.model_checks import check_model
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.phases import build_phases
-from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
+from jaxtrain.trainer.state_sharding import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average

@@ -20,7 +20,7 @@ from jaxtrain.data.loader import Dataset
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.tasks.base import Values
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
@@ -108,7 +108,7 @@ class Trainer(Setup):
         make = jax.jit(
             keys.root_key,
             static_argnums=0,
-            out_shardings=sharding.replicated(self.mesh),
+            out_shardings=data_sharding.replicated(self.mesh),
         )
         return make(self.config.seed)
 
@@ -161,7 +161,7 @@ class Trainer(Setup):
           UserError: An array is missing.
         """
         size = self.timetable.batch_size
-        rows = sharding.local_rows(self.mesh, size)
+        rows = data_sharding.local_rows(self.mesh, size)
         arrays = {"index": np.arange(size)[rows], **batch}
         for name in ("image", "target", *train_numbers(self.config.data)):
             if name not in arrays:
@@ -169,7 +169,7 @@ class Trainer(Setup):
         arrays = jax.tree.map(lambda x: np.asarray(x)[None], arrays)
         for name in train_numbers(self.config.data):
             arrays[name] = arrays[name].astype(np.int32)
-        return StepBatch(step, 1, sharding.put_batch(self.mesh, arrays, size), {})
+        return StepBatch(step, 1, data_sharding.put_batch(self.mesh, arrays, size), {})
 
     def prepare(self, batch: StepBatch) -> Batch:
         """Return the examples of a batch as the model sees them in training.

@@ -4,16 +4,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxtrain.weights.adapt import compare, transfer
     from jaxtrain.weights.resolve import load, load_named
+    from jaxtrain.weights.transfer_learning import compare, transfer
 
 # Name -> its module, imported when the name is asked for: a run that begins with new
 # weights reads none, and names of arrays need none.
 _MODULES = {
-    "compare": "adapt",
+    "compare": "transfer_learning",
     "load": "resolve",
     "load_named": "resolve",
-    "transfer": "adapt",
+    "transfer": "transfer_learning",
 }
 __all__ = ["compare", "load", "load_named", "transfer"]
 

@@ -19,10 +19,10 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError, counted
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.layout import Layout
-from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task

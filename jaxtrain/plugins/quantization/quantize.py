@@ -22,7 +22,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.layers import Conv, Linear
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.plugins.quantization.fake_quantization import ActivationRange
 from jaxtrain.plugins.quantization.range_search import Method, Seen, choose_range
 from jaxtrain.training.forward import predict
@@ -284,13 +284,13 @@ def _all(
         with jax.default_matmul_precision(model.policy.products):
             return function(model.prepare(pixels[0]), *weights)
 
-    program = jax.jit(run, out_shardings=sharding.replicated(model.mesh))
+    program = jax.jit(run, out_shardings=data_sharding.replicated(model.mesh))
     size = model.share(min(BATCH, len(images)))
     images = np.resize(images, (max(size, len(images)), *images.shape[1:]))
     found = []
     for start in range(0, len(images) - size + 1, size):
         pixels = images[None, start : start + size]
-        batch = sharding.put_batch(model.mesh, pixels, size)
+        batch = data_sharding.put_batch(model.mesh, pixels, size)
         found.append(jax.device_get(program(batch, *(m.placed for m in models))))
     return found
 

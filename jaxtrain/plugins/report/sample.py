@@ -25,8 +25,8 @@ from jaxtrain.evaluation.evaluate import ModelView, Weights, compiler, evaluate
 from jaxtrain.evaluation.reducers import KeepExamples, Kept
 from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup

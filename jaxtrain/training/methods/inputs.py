@@ -9,7 +9,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
 

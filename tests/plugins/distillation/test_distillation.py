@@ -25,7 +25,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import datasets, sources
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
