@@ -16,7 +16,8 @@ from jaxtrain.parallel import data_sharding
 
 if TYPE_CHECKING:
     from jaxtrain.config import DataConfig
-    from jaxtrain.data.image_source import Source, Unreadable
+    from jaxtrain.data.defects import Unreadable
+    from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
 # A set is kept on the device if it takes at most this part of its memory.

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtrain.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxtrain.data.image_source import Source, Unreadable
+    from jaxtrain.data.defects import Unreadable
+    from jaxtrain.data.image_source import Source
 
 # Second half of the key that chooses what takes the place of an unreadable image.
 REPLACE_STREAM = 2**33

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from flax import nnx
     from jax.sharding import Mesh
 
+    from jaxtrain.config import ModelConfig
     from jaxtrain.models.base import Model
 
 # Models with one row of outputs an image, which may be backbones, too.
@@ -94,4 +95,13 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default
         for name, p in parameters.items()
         if name not in FIXED
+    }
+
+
+def lasting_options(config: "ModelConfig") -> dict[str, Any]:
+    """Return what the options of a model come to, but those of training alone."""
+    return {
+        option: default if getattr(config, option) is None else getattr(config, option)
+        for option, default in defaults(MODELS[config.name]).items()
+        if option not in IN_TRAINING
     }

@@ -44,7 +44,7 @@ from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.summary import summarize
 from jaxtrain.trainer.tables import describe, describe_result
 from jaxtrain.trainer.trainer import Trainer
-from jaxtrain.trainer.weights_rows import describe_settled
+from jaxtrain.trainer.weights_rows import settled_rows
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.spec import check_kept
@@ -83,7 +83,7 @@ def train(
         check_kept(config, workdir)
     starting.begin(f"opening the data: {config.data.source}")
     trainer = Trainer(config, workdir=None if fresh else workdir)
-    rows = _settled_rows(trainer)
+    rows = settled_rows(trainer)
     with locked(workdir):
         finished, run_id = _open(trainer, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
@@ -122,16 +122,6 @@ def train(
                 run.callbacks.on_end(run, summary)
                 show_next(workdir, trainer.config, trainer.task)
         return summary
-
-
-def _settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Return the rows of the table that tell of values which the config left open."""
-    rows = describe_settled(trainer.recipe, trainer.config, trainer.trained)
-    if trainer.pretrained is not None:
-        rows |= trainer.pretrained.rows
-    if trainer.method_inputs is not None:
-        rows |= trainer.method_inputs.describe()
-    return rows
 
 
 def _open(

@@ -1,19 +1,33 @@
 """Rows of the start table on trained weights, and on what a config takes from them."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import Config
 from jaxtrain.errors import counted
-from jaxtrain.models import MODELS
+from jaxtrain.models import MODELS, lasting_options
 from jaxtrain.trainer.settle import RESIZING, of_model, options_of
+from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.channels import statistics
-from jaxtrain.weights.resolve import NUM_SHOWN
-from jaxtrain.weights.sources import lasting_options
-from jaxtrain.weights.stored import Weights
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.trainer.trainer import Trainer
+    from jaxtrain.weights.stored import Weights
 
 
-def describe_settled(
+def settled_rows(trainer: Trainer) -> dict[str, str]:
+    """Return the rows of the table that tell of values which the config left open."""
+    rows = _describe_settled(trainer.recipe, trainer.config, trainer.trained)
+    if trainer.pretrained is not None:
+        rows |= trainer.pretrained.rows
+    if trainer.method_inputs is not None:
+        rows |= trainer.method_inputs.describe()
+    return rows
+
+
+def _describe_settled(
     recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
     """Return rows of the start table: what weights, and what was taken from them."""

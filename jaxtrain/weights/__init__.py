@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from jaxtrain.weights.resolve import load, load_named
     from jaxtrain.weights.transfer_learning import compare, transfer
 
+# Digits of a digest that are shown.
+NUM_SHOWN = 12
 # Name -> its module, imported when the name is asked for: a run that begins with new
 # weights reads none, and names of arrays need none.
 _MODULES = {
@@ -15,7 +17,7 @@ _MODULES = {
     "load_named": "resolve",
     "transfer": "transfer_learning",
 }
-__all__ = ["compare", "load", "load_named", "transfer"]
+__all__ = ["NUM_SHOWN", "compare", "load", "load_named", "transfer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,7 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import peers
 from jaxtrain.training.state import eval_weights
 from jaxtrain.trees import by_path
-from jaxtrain.weights import description, folder, foreign
+from jaxtrain.weights import NUM_SHOWN, description, folder, foreign
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN
 from jaxtrain.weights.spec import Spec, find
@@ -37,9 +37,6 @@ from jaxtrain.weights.stored import (
 )
 
 T = TypeVar("T")
-
-# Digits of a digest that are shown.
-NUM_SHOWN = 12
 
 
 def load(

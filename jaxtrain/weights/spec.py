@@ -14,7 +14,7 @@ from jaxtrain.records.workdir import METRICS
 from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import files, hub
 from jaxtrain.weights.description import MODEL
-from jaxtrain.weights.sources import Library
+from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
 # Of `export --format saved`.

@@ -16,9 +16,9 @@ from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
 from jaxtrain.data.batch import BOX
 from jaxtrain.data.datasets import make_datasets, should_cache
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import StoredFile, open_file
 from jaxtrain.data.fit import Fit
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.data.random_windows import Window, random_window
 from jaxtrain.data.replacements import fill_in

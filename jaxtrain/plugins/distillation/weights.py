@@ -32,8 +32,8 @@ from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
 from jaxtrain.trees import num_bytes
+from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
-from jaxtrain.weights.resolve import NUM_SHOWN
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
 # Classes that a message names.

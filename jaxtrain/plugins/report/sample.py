@@ -15,10 +15,9 @@ from jaxtrain.config import ParallelConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.defects import Defects
+from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore, shown
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import ModelView, Weights, compiler, evaluate
