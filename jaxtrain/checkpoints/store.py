@@ -144,8 +144,7 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def _check_finite(self, step: int, state: dict[str, Any]) -> None:
-        bad = not_finite(state)
-        if bad:
+        if bad := not_finite(state):
             more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
             raise BadNumbersError(
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
@@ -269,9 +268,8 @@ class Checkpoints:
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
-        for newer in reversed(self.steps()):
-            if newer > step:
-                self.put_aside(newer, REWOUND)
+        for newer in reversed([found for found in self.steps() if found > step]):
+            self.put_aside(newer, REWOUND)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]
