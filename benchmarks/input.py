@@ -33,7 +33,7 @@ from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig, replace
 from jaxtrain.data import ahead, canvas, images, loader, sources
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.files import MODES, ImageFile, StoredFile
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.own import allow
 from jaxtrain.parallel.mesh import make_mesh

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain import own, starting
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config, allow_own, check_own, replace
 from jaxtrain.config.recipe import is_run, read_run
@@ -16,7 +17,6 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.tools.evaluation.result import Asked
 from jaxtrain.tools.evaluation.result import evaluate as evaluate_model
 from jaxtrain.tools.evaluation.subject import config_of

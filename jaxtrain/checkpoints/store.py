@@ -31,7 +31,7 @@ from jaxtrain.checkpoints.retention import Retention
 from jaxtrain.config import CheckpointConfig
 from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import cluster
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import by_path, path_name
@@ -144,8 +144,7 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def _check_finite(self, step: int, state: dict[str, Any]) -> None:
-        bad = not_finite(state)
-        if bad:
+        if bad := not_finite(state):
             more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
             raise BadNumbersError(
                 f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
@@ -269,9 +268,8 @@ class Checkpoints:
 
     def put_aside_after(self, step: int) -> None:
         """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
-        for newer in reversed(self.steps()):
-            if newer > step:
-                self.put_aside(newer, REWOUND)
+        for newer in reversed([found for found in self.steps() if found > step]):
+            self.put_aside(newer, REWOUND)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]

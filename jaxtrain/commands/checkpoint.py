@@ -64,9 +64,9 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
     """Print the lines of the checkpoints; return the damaged ones, and their folder."""
+    from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
-    from jaxtrain.records.workdir import CHECKPOINTS
 
     folder = workdir / CHECKPOINTS
     if not folder.is_dir():

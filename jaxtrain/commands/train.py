@@ -103,10 +103,11 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
     """Start the devices and processes; return the workdir and plug-ins' callbacks."""
     import jax
 
+    from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
-    from jaxtrain.records.workdir import CHECKPOINTS, follow
+    from jaxtrain.records.workdir import follow
     from jaxtrain.trainer.callback import make_callbacks
     from jaxtrain.weights.trust import trust_recipe
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.base import MAX_COUNT, MAX_SECONDS
     from jaxtrain.config.checkpoint import CheckpointConfig
     from jaxtrain.config.data import DataConfig
+    from jaxtrain.config.data_combinations import CROP_MODE
     from jaxtrain.config.fields import (
         allow_own,
         changed_paths,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.model import ModelConfig
     from jaxtrain.config.optimizer import OptimizerConfig
     from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
+    from jaxtrain.config.recipe import CONFIG
     from jaxtrain.config.root import ONE_OF, Config
     from jaxtrain.config.sound import SoundConfig
     from jaxtrain.config.train import TrainConfig
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 # the others nor the plug-ins. All other names are of `fields`.
 _MODULES = {
     "AugmentConfig": "augment",
+    "CONFIG": "recipe",
+    "CROP_MODE": "data_combinations",
     "CheckpointConfig": "checkpoint",
     "Config": "root",
     "DataConfig": "data",
@@ -57,6 +61,8 @@ _MODULES = {
 }
 
 __all__ = [
+    "CONFIG",
+    "CROP_MODE",
     "MAX_COUNT",
     "MAX_SECONDS",
     "MESH_AXES",

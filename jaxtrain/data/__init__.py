@@ -1,11 +1,13 @@
 """Data sets with a length and random access, read by batch."""
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
     from jaxtrain.data.input_kind import InputKind
+    from jaxtrain.data.sources import load as load
     from jaxtrain.data.stores import OpenStore
 
 # Form of `data.source`, the kind before its colon -> the function that opens a set.
@@ -22,6 +24,8 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
+# Split of the examples without a label, which `all` leaves out.
+UNLABELLED = "unlabelled"
 # Kinds of inputs beside pictures.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
@@ -34,3 +38,10 @@ def forms() -> dict[str, str]:
 def is_path(form: str) -> bool:
     """Whether a form of a source names a file or a folder."""
     return form.partition(":")[2].startswith(("DIR", "FILE"))
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: it reads the formats of files.
+    if name != "load":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.sources").load

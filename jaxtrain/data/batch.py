@@ -21,6 +21,10 @@ from typing import Any
 
 import jax
 
+# Of a batch: left, top, right and bottom of each window in its canvas, float32
+# (batch, 4). The left and the top are less than 1.
+BOX = "box"
+
 Batch = dict[str, Any]
 # (data on the device, batch, root key, step) -> batch with normalised images.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]

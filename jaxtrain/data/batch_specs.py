@@ -1,15 +1,18 @@
 """The shapes of stored batches."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from jaxtrain.config import DataConfig
-from jaxtrain.data.batch import Batch
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.sources import Source
+from jaxtrain.data.batch import BOX, Batch
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
+    from jaxtrain.data.sources import Source
 
 
 @dataclass(frozen=True)

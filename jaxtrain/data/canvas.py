@@ -6,19 +6,15 @@ never read.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from jaxtrain.data import images, memory
+from jaxtrain.data import images
 from jaxtrain.data.files import ImageFile
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import Box
 
-# Of a batch: left, top, right and bottom of each window in its canvas, float32
-# (batch, 4). The left and the top are less than 1.
-BOX = "box"
 # The side of a canvas over that of the image that the step makes of it. Of photographs
 # of 500x375 pixels 98 % of the windows fit at 224, and of larger ones most that are
 # decoded at 1/2, 1/4 or 1/8 of their size.
@@ -74,39 +70,3 @@ def black(size: int, canvas: np.ndarray) -> Box:
     """Put a black image into a canvas, of the size that the step makes of it."""
     canvas[:size, :size] = 0
     return 0, 0, size, size
-
-
-def flatten(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch with its windows one after the other, uint8 (bytes,).
-
-    So a data worker hands it on: memory that processes share is cleared and mapped page
-    by page, and most of a canvas is empty.
-    """
-    boxes, canvases = batch[BOX], batch["image"]
-    channels = canvases.shape[-1]
-    num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
-    # As large as the canvases, so that their memory will do; the rest stays untouched.
-    flat = memory.empty((canvases.size,))[: num_pixels * channels]
-    for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
-        height, width, _ = part.shape
-        part[:] = image[:height, :width]
-    return {**batch, "image": flat}
-
-
-def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Put the windows of `flatten` back on canvases of a shape."""
-    flat, boxes = batch["image"], batch[BOX]
-    canvases = memory.empty((len(boxes), *shape))
-    for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
-        height, width, _ = part.shape
-        image[:height, :width] = part
-    return {**batch, "image": canvases}
-
-
-def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
-    """Yield the part of each window in a flat array, (h, w, channels) each."""
-    start = 0
-    for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
-        stop = start + height * width * channels
-        yield flat[start:stop].reshape(height, width, channels)
-        start = stop

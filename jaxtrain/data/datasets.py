@@ -1,20 +1,24 @@
 """Splits of a run, on the device or to be streamed."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.data.replacements import fill_in
-from jaxtrain.data.sources import Splits
-from jaxtrain.data.stores import ArrayStore
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
+    from jaxtrain.data.defects import Unreadable
+    from jaxtrain.data.image_source import Source
+    from jaxtrain.data.sources import Splits
 
 # A set is kept on the device if it takes at most this part of its memory.
 CACHE_FRACTION = 0.25
@@ -101,16 +105,13 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
         read.append(batch)
         blank[name] = tuple(bad.index for bad in unreadable)
     arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *read)
-    on_device = jax.device_put(arrays, sharding.replicated(mesh))
-    facts = streamed["train"].source.facts
-    store = ArrayStore(arrays["image"], arrays["target"], facts)
+    on_device = jax.device_put(arrays, data_sharding.replicated(mesh))
     datasets, first = {}, 0
     for name, dataset in streamed.items():
-        indices = first + np.arange(len(dataset.source))
         # Reads from memory what the source has read from disk.
-        part = Source(store, indices, dataset.source.image_shape, max_pixels=0)
+        part = dataset.source.in_arrays(arrays, first)
         datasets[name] = Dataset(part, on_device, dataset.defects, first, blank[name])
-        first += len(indices)
+        first += len(part)
     return datasets
 
 

@@ -1,16 +1,36 @@
 """The unreadable images that a run meets: counted, told once, and only so many."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
 
 # As many are named when there are too many.
 NUM_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An image that could not be read: its number in the split, its name, and why."""
+
+    index: int
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is unreadable: {self.reason}"
+
+    @classmethod
+    def of(cls, stored: Any, index: int, error: Exception) -> Unreadable:
+        """Return it for a stored file, as pixels can always be read."""
+        return cls(index, stored.name, str(error))
 
 
 def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:

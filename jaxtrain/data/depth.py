@@ -12,8 +12,6 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, TiffImagePlugin
 
-# Largest value of 16 bits.
-FULL = 2**16 - 1
 # Up to so many bits of 16 the upper ones are said to be of no use.
 MOST_BITS = 14
 # Raw modes of colours whose bytes are taken one after the other.

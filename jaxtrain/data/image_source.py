@@ -5,30 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data import canvas, files, images, memory
+from jaxtrain.data.batch import BOX
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.images import FIT, Fit
+from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import InputKind, input_of
-from jaxtrain.data.placed import Placed, place_of
+from jaxtrain.data.placed_images import read_placed
 from jaxtrain.data.random_windows import Box
-from jaxtrain.data.stores import Images, Store, targets_of
+from jaxtrain.data.stores import ArrayStore, Images, Store, targets_of
+from jaxtrain.data.target_transform import place_of
 from jaxtrain.errors import UserError
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """An image that could not be read: its number in the split, its name, and why."""
-
-    index: int
-    name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name} is unreadable: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +132,11 @@ class Source:
         """Return the `target` of all examples; None if images would have to be read."""
         return None if self.is_placed else targets_of(self.store, self.indices)
 
+    def targets_to_check(self) -> Any:
+        """Return all targets; where images are read for them, two of them."""
+        every = self.all_targets()
+        return self.targets(np.array([0, len(self) - 1])) if every is None else every
+
     def read(
         self,
         indices: np.ndarray,
@@ -166,7 +161,7 @@ class Source:
         stored, targets = self.store.read(self.indices[indices])
         found: list[Unreadable] = []
         if self.is_placed:
-            batch = self._place(stored, targets, indices, crop_seeds, found)
+            batch = read_placed(self, stored, targets, indices, crop_seeds, found)
         elif not self.input.are_pictures:
             parts = self._fit(stored, indices, found, crop_seeds)
             batch = {"image": parts, "target": targets}
@@ -183,6 +178,12 @@ class Source:
 
     def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
+
+    def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
+        """Return the split as `image` and `target` of arrays, from an example on."""
+        store = ArrayStore(arrays["image"], arrays["target"], self.facts)
+        indices = first + np.arange(len(self))
+        return Source(store, indices, self.image_shape, max_pixels=0)
 
     def open(self, stored: StoredFile) -> files.ImageFile:
         """Read the header of an image file of the store; no pixel is decoded.
@@ -220,9 +221,9 @@ class Source:
                     raise one
                 boxes[i] = canvas.cut(*one, size, self.fit, pixels[i])
             except UnreadableError as error:
-                unreadable.append(_unreadable(image, int(indices[i]), error))
+                unreadable.append(Unreadable.of(image, int(indices[i]), error))
                 boxes[i] = canvas.black(size, pixels[i])
-        return {"image": pixels, canvas.BOX: boxes}
+        return {"image": pixels, BOX: boxes}
 
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
@@ -254,7 +255,7 @@ class Source:
                 try:
                     fitted.append(self._fit_one(image, seed))
                 except UnreadableError as error:
-                    unreadable.append(_unreadable(image, index, error))
+                    unreadable.append(Unreadable.of(image, index, error))
                     fitted.append(np.zeros(self.image_shape, self.dtype))
             stored = np.asarray(fitted)
         return images.to_channels(stored, self.image_shape[-1])
@@ -272,70 +273,3 @@ class Source:
         if self._same_size:
             return file.decode(channels)
         return images.fit_file(file, size, channels, self.fit)
-
-    def _place(
-        self,
-        stored: Images,
-        targets: Sequence[Any],
-        indices: np.ndarray,
-        seeds: np.ndarray | None,
-        unreadable: list[Unreadable],
-    ) -> dict[str, Any]:
-        """Return images in their size, and their targets where these are."""
-        shape = self.image_shape if seeds is None else self.canvas_shape
-        place = place_of(self.store)
-        assert shape is not None and place is not None
-        pixels, placed = memory.empty((len(indices), *shape)), []
-        for i, (image, target) in enumerate(zip(stored, targets, strict=True)):
-            seed = None if seeds is None else seeds[i].tolist()
-            try:
-                pixels[i], followed = self._place_one(image, target, seed, shape)
-            except UnreadableError as error:
-                unreadable.append(_unreadable(image, int(indices[i]), error))
-                pixels[i], size = 0, shape[:2]
-                followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
-            placed.append(followed)
-        return {
-            "image": pixels,
-            "target": jax.tree.map(lambda *x: np.stack(x), *placed),
-        }
-
-    def _place_one(
-        self,
-        image: np.ndarray | StoredFile,
-        target: Any,
-        seed: Sequence[int] | None,
-        shape: tuple[int, int, int],
-    ) -> tuple[np.ndarray, Any]:
-        """Return an image of a shape, of its window if there is a seed, its target."""
-        place = place_of(self.store)
-        assert place is not None
-        opened = self.open(image) if isinstance(image, StoredFile) else image
-        is_file = isinstance(opened, files.ImageFile)
-        height, width = (opened.height, opened.width) if is_file else opened.shape[:2]
-        size, channels = shape[:2], shape[-1]
-        box: Box = 0, 0, width, height
-        if seed is not None:
-            box = canvas.draw(opened, seed, self.fit, size[0])
-        elif (height, width) != size:
-            box = self.fit.centre_box(height, width, size[0])
-        orientation = opened.orientation if is_file else 1
-        followed = place(target, Placed((height, width), box, size, orientation))
-        if is_file:
-            opened, box = images.decode_box(opened, size[0], channels, box)
-        if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
-            opened = images.resize(opened, size, self.fit.interpolation, box)
-        return images.to_channels(opened, channels), followed
-
-
-def targets_to_check(source: Source) -> Any:
-    """Return all targets of a split; where images are read for them, two of them."""
-    every = source.all_targets()
-    return source.targets(np.array([0, len(source) - 1])) if every is None else every
-
-
-def _unreadable(
-    image: np.ndarray | StoredFile, index: int, error: UnreadableError
-) -> Unreadable:
-    assert isinstance(image, StoredFile), "pixels can always be read"
-    return Unreadable(index, image.name, str(error))

@@ -1,12 +1,17 @@
 """Mean and standard deviation of the images of a source."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from jaxtrain.config import DataConfig
-from jaxtrain.data import images
-from jaxtrain.data.image_source import Source
 from jaxtrain.data.replacements import read_filled
-from jaxtrain.data.sources import Splits
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
+    from jaxtrain.data.image_source import Source
+    from jaxtrain.data.sources import Splits
 
 # Statistics are taken from all images of a set up to this size, so much at a time.
 STATISTICS_BYTES = 2**30
@@ -26,6 +31,12 @@ def mean_and_std(
     return config.mean, config.std
 
 
+def histogram(images: np.ndarray) -> np.ndarray:
+    """Count the values of each channel of uint8 (..., C), int64 (C, 256)."""
+    channels = images.reshape(-1, images.shape[-1]).T
+    return np.stack([np.bincount(values, minlength=256) for values in channels])
+
+
 def statistics(
     source: Source, max_examples: int = 10_000
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -43,7 +54,7 @@ def statistics(
     counts = np.zeros((source.image_shape[-1], 256), np.int64)
     for start in range(0, num, step):
         read = read_filled(source, indices[start : start + step])
-        counts += images.histogram(source.pictures(read["image"]))
+        counts += histogram(source.pictures(read["image"]))
     values = np.arange(256) / 255
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values

@@ -1,26 +1,30 @@
 """From a source to batches on the devices: order, share, cache or stream."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead
-from jaxtrain.data.batch import Batch
+from jaxtrain.data.batch import BOX, Batch
 from jaxtrain.data.batch_specs import train_numbers
-from jaxtrain.data.canvas import BOX, flatten, unflatten
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.image_source import Source
+from jaxtrain.data.flat_windows import flatten, unflatten
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
+    from jaxtrain.data.image_source import Source
 
 HostBatch = dict[str, Any]
 
@@ -72,7 +76,7 @@ def train_batches(
       rows: Rows of each batch; defaults to those of this process.
     """
     if rows is None:
-        rows = sharding.local_rows(mesh, config.batch_size)
+        rows = data_sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
     crop_seed = order.seed if dataset.source.canvas_shape else None
     steps = range(start, stop)
@@ -84,7 +88,7 @@ def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
     """Yield this process's rows of a pass over the split, the last batch padded."""
-    rows, num = sharding.local_rows(mesh, batch_size), len(dataset.source)
+    rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
     )
@@ -111,7 +115,7 @@ def chosen_batches(
     Args:
       chosen: Numbers of the examples, (batches, batch size).
     """
-    rows = sharding.local_rows(mesh, chosen.shape[1])
+    rows = data_sharding.local_rows(mesh, chosen.shape[1])
     numbers = functools.partial(_chosen_rows, chosen, rows)
     return _run(config, dataset, numbers, range(len(chosen)))
 
@@ -128,7 +132,7 @@ def feed(
     for num_steps in call_sizes:
         stack = [next(batches) for _ in range(num_steps)]
         stacked = jax.tree.map(lambda *x: np.stack(x) if x[1:] else x[0][None], *stack)
-        waiting.append((num_steps, sharding.put_batch(mesh, stacked, batch_size)))
+        waiting.append((num_steps, data_sharding.put_batch(mesh, stacked, batch_size)))
         if len(waiting) > PUT_AHEAD:
             yield waiting.popleft()
     yield from waiting

@@ -7,8 +7,8 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import SOURCES, forms, is_path, layouts
 from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.placed import place_of
 from jaxtrain.data.stores import Opened
+from jaxtrain.data.target_transform import place_of
 from jaxtrain.data.unlabelled import set_aside
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own, check_no_options

@@ -1,6 +1,8 @@
 """Preprocessing of a batch of stored images inside the step."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +10,16 @@ import numpy as np
 
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import augment, windows
+from jaxtrain.data.augment import augment, batch_change, windows
 from jaxtrain.data.augment.apply import Follow, make_keys, stay
-from jaxtrain.data.augment.mix import Join, Paste, mix_pairs
-from jaxtrain.data.augment.mosaic import JoinTiles, mosaics
-from jaxtrain.data.augment.simple import alternating_flip
-from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import FIT, Fit
+from jaxtrain.data.batch import BOX, Batch, Preprocess
+from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.dtypes import wide
+
+if TYPE_CHECKING:
+    from jaxtrain.data.augment.mix import Join, Paste
+    from jaxtrain.data.augment.mosaic import JoinTiles
 
 
 def make_preprocess(
@@ -66,18 +68,20 @@ def make_preprocess(
             elif size is not None and fit.window is not None:
                 batch = windows.random_windows(batch, each, size, fit, follow)
             if config.alternating_flip:
-                batch = alternating_flip(batch, root, follow)
+                batch = batch_change("alternating_flip")(batch, root, follow)
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
             if size is not None:
                 batch = windows.whole(batch, size, fit, follow)
             if config.mosaic:
                 assert join_tiles is not None
-                batch = mosaics(batch, each, config, fill, join_tiles, repeats)
+                change = batch_change("mosaic")
+                batch = change(batch, each, config, fill, join_tiles, repeats)
             if config.mixes_pairs:
                 assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
-                batch = mix_pairs(batch, key, config, join, repeats, paste)
+                change = batch_change("mixes_pairs")
+                batch = change(batch, key, config, join, repeats, paste)
         elif size is not None:
             batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

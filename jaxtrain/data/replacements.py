@@ -1,13 +1,18 @@
 """Other examples in the place of those that cannot be read."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from jaxtrain.data.image_source import Source, Unreadable
 from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.data.defects import Unreadable
+    from jaxtrain.data.image_source import Source
 
 # Second half of the key that chooses what takes the place of an unreadable image.
 REPLACE_STREAM = 2**33

@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxtrain.data import UNLABELLED
 from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
 # Split -> the examples of each of its shards, in order.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
-# The split of examples without a label, which `all` leaves out.
-UNLABELLED = "unlabelled"
 # Second half of the key that chooses what is held out; the data order has the epoch.
 SPLIT_STREAM = 2**32
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxtrain.config import DataConfig
 from jaxtrain.data import images, sampled
+from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.hold_out import HoldOut
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.opening import open_store
@@ -52,7 +53,7 @@ class Splits:
     validation: Source | None
     test: Source
     size: int | None = None
-    fit: images.Fit = images.FIT
+    fit: Fit = FIT
     seen_size: int | None = None
 
     def named(self) -> dict[str, Source]:
@@ -208,7 +209,7 @@ def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
     return not differ
 
 
-def _make_fit(config: DataConfig) -> images.Fit:
+def _make_fit(config: DataConfig) -> Fit:
     window, chosen = None, config.augment
     if chosen.random_resized_crop:
         window = Window(chosen.crop_scale)
@@ -217,7 +218,7 @@ def _make_fit(config: DataConfig) -> images.Fit:
         window = Jitter(chosen.scale_jitter, config.seen_size)
     size = (config.training_sizes or (config.image_size,))[-1]
     white = config.white_level
-    return images.Fit(*config.fit, window, size if window else None, white)
+    return Fit(*config.fit, window, size if window else None, white)
 
 
 def open_split(

@@ -27,8 +27,8 @@ class Store(Protocol):
     one thread then copies them faster than several. One that has passed over files may
     have `remarks`, as `remarks_of` returns them. One that can tell the targets without
     its images may have `targets`, as `targets_of` calls it: tasks then look at all. One
-    whose targets have a place in the image has `place` (see `placed.py`), and `read`
-    returns a list of what it takes.
+    whose targets have a place in the image has `place` (see `target_transform.py`), and
+    `read` returns a list of what it takes.
 
     What its targets mean, and which facts there are to know of them, such as
     `num_classes` and `class_names`, is between the store and the task.

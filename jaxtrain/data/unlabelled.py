@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from jaxtrain.config import DataConfig
+from jaxtrain.data import UNLABELLED
 from jaxtrain.data.defects import too_many
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.problems import NUM_NAMED, Remark
-from jaxtrain.data.slices import UNLABELLED, NamedSplits, join
+from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import Opened, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 

@@ -4,26 +4,30 @@ A split is evaluated, statistics and features are computed, a model is used on f
 each is a pass over batches, and reducers say what is made of the outputs.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxtrain.config import DataConfig
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.loader import HostBatch
 from jaxtrain.evaluation.reducers import Reducer
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.compiled import Compiled
+
+if TYPE_CHECKING:
+    from jaxtrain.config import DataConfig
 
 # Parameters and other state of a model.
 Weights = tuple[Any, Any]
@@ -103,7 +107,7 @@ def evaluate(
 
     def start(batch: HostBatch) -> Any:
         one_step = jax.tree.map(lambda rows: rows[None], batch)
-        placed = sharding.put_batch(model.mesh, one_step, size)
+        placed = data_sharding.put_batch(model.mesh, one_step, size)
         return model.program(reducers)(model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
@@ -164,7 +168,7 @@ def compiler(
       fix: Advice of what takes less memory, in messages.
       **options: Options of `Compiled`.
     """
-    everywhere = sharding.replicated(mesh)
+    everywhere = data_sharding.replicated(mesh)
 
     @functools.cache
     def compiled(reducers: tuple[Reducer, ...]) -> Compiled:

@@ -14,7 +14,7 @@ from jaxtrain.data.loader import HostBatch
 from jaxtrain.data.window_grid import WindowGrid
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import MeanOfBatches
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.training.norm_statistics import WINDOW, chosen_windows
 from jaxtrain.trees import by_path
 
@@ -44,7 +44,7 @@ def mean_statistics(
     """
     mesh, num = model.mesh, len(dataset.source)
     images, windows = chosen_windows(grid, num, batch_size, most)
-    rows = sharding.local_rows(mesh, batch_size)
+    rows = data_sharding.local_rows(mesh, batch_size)
 
     def batches() -> Generator[HostBatch, None, None]:
         read = loader.chosen_batches(config, dataset, mesh, images)

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtrain.config.recipe import CONFIG, is_run, read_run
 from jaxtrain.console import tell
 from jaxtrain.data import sources
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.inference.found import find
 from jaxtrain.inference.model import TrainedModel

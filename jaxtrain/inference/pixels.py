@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from jaxtrain.config import DataConfig
 from jaxtrain.data import files, images
 from jaxtrain.data.files import UnreadableError
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.data.read_files import LargeFile, read_unless_large
 

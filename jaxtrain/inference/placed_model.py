@@ -16,7 +16,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.finite import Checked
 from jaxtrain.models import folding
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
@@ -160,7 +160,7 @@ class PlacedModel:
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
-        return program(*self.placed, sharding.put_batch(self.mesh, padded, size))
+        return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
         """Return the program of `(params, model_state, normalised images) -> Checked`.
@@ -171,7 +171,7 @@ class PlacedModel:
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
             return function(params, model_state, self.prepare(pixels[0]))
 
-        everywhere = sharding.replicated(self.mesh)
+        everywhere = data_sharding.replicated(self.mesh)
         return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
@@ -183,7 +183,7 @@ class PlacedModel:
 
     def share(self, num: int) -> int:
         """Return the smallest size of a batch from `num` on that the devices share."""
-        devices = sharding.num_batch_shards(self.mesh)
+        devices = data_sharding.num_batch_shards(self.mesh)
         return -(-num // devices) * devices
 
     def in_windows(self, num: int) -> int:
@@ -204,5 +204,5 @@ class PlacedModel:
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:
         """The parameters and the other state, on all devices."""
-        where = sharding.replicated(self.mesh)
+        where = data_sharding.replicated(self.mesh)
         return jax.device_put((self.params, self.model_state), where)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flax import nnx
     from jax.sharding import Mesh
 
+    from jaxtrain.config import ModelConfig
     from jaxtrain.models.base import Model
 
 # Models with one row of outputs an image, which may be backbones, too.
@@ -85,6 +86,8 @@ FIXED = (
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
     *("parent", "name"),
 )
+# Options of a model that change nothing of what it computes once it is trained.
+IN_TRAINING = with_metadata(ModelConfig, "in_training")
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
@@ -99,4 +102,13 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default
         for name, p in parameters.items()
         if name not in FIXED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+
+
+def lasting_options(config: "ModelConfig") -> dict[str, Any]:
+    """Return what the options of a model come to, but those of training alone."""
+    return {
+        option: default if getattr(config, option) is None else getattr(config, option)
+        for option, default in defaults(MODELS[config.name]).items()
+        if option not in IN_TRAINING
     }

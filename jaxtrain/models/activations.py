@@ -46,11 +46,10 @@ def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
 relu.defvjp(_relu_forward, _relu_backward)
 
 
-# x times the normal distribution's P(X < x) (arXiv:1606.08415), and its approximation
-# by tanh, up to 5e-4 off. The backward pass computes them again from x: XLA:GPU would
-# store a float32 value of the error function or tanh (`benchmarks/RESULTS.md`).
+# x times the normal distribution's P(X < x) (arXiv:1606.08415). The backward pass
+# computes it again from x: XLA:GPU would store a float32 value of the error function
+# (`benchmarks/RESULTS.md`).
 gelu = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=False)))
-gelu_tanh = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=True)))
 # x * sigmoid(x), also known as swish.
 silu = _in_wide(jax.nn.silu)
 # x / 6 + 1/2, between 0 and 1; and x times this (arXiv:1905.02244).

@@ -16,8 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.copies import Arrays, Copies
+from jaxtrain.parallel.data_sharding import num_batch_shards
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
-from jaxtrain.parallel.sharding import num_batch_shards
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
@@ -144,10 +144,10 @@ class Layout:
 
         return self._apart(params, copy, self.whole_params)
 
-    def partial_grads(self, grads: Any) -> Any:
-        """Place partial gradients, inside jit: each device has its share of them.
+    def shard_grads(self, grads: Any) -> Any:
+        """Constrain the sharding of gradients before their sum, inside jit.
 
-        Those of copies stay its own.
+        Each device keeps its share of them; of copied parameters all of its own.
         """
 
         def own(copies: Copies, grads: Arrays) -> Arrays:

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import CONFIG
@@ -29,7 +30,7 @@ COMPARISON = "comparison.html"
 DATA = "data.json"
 # Digests of the files with parts of the user's own, as the run was last begun.
 OWN_PARTS = "own_parts.json"
-CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+TENSORBOARD = "tensorboard"
 # Folders that a run writes into: each must lie in the workdir, as must all checkpoints.
 FOLDERS = (
     *(CHECKPOINTS, "wandb", TENSORBOARD),

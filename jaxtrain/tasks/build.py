@@ -1,12 +1,13 @@
 """A task of a config, with its options and metrics."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from jaxtrain import own
-from jaxtrain.config import Config
 from jaxtrain.config.base import Section, typed_options
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
@@ -15,6 +16,9 @@ from jaxtrain.tasks import TASKS
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.outputs import is_shape
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 # Keys of records that no metric of the user's own may have.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")

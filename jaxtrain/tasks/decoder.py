@@ -12,7 +12,7 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 if TYPE_CHECKING:
-    from jaxtrain.data.images import Fit
+    from jaxtrain.data.fit import Fit
 Columns = Mapping[str, type]
 
 

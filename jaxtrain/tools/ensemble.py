@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxtrain import tasks
-from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints import CHECKPOINTS, manifest
 from jaxtrain.checkpoints.digest import digests
 from jaxtrain.checkpoints.orbax import write
 from jaxtrain.config import Config, own_parts
@@ -125,7 +125,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
             },
             "progress": dataclasses.asdict(progress),
         }
-        folder = partial / workdir_lib.CHECKPOINTS / str(step)
+        folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
         # Where weights were chosen stands with the weights.

@@ -1,16 +1,18 @@
 """Checks of a config against its devices, task and length: facts -> problems."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
 from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.problems import Problem
@@ -19,6 +21,9 @@ from jaxtrain.tasks.requirements import UNUSUAL
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
@@ -38,16 +43,16 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
             f"{config.data.batch_size}"
         )
-    num_shards = sharding.num_batch_shards(mesh)
+    num_shards = data_sharding.num_batch_shards(mesh)
     reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
     name = "data.batch_size"
     if config.train.accumulate_steps > 1:
         name += " / train.accumulate_steps"
-    yield from sharding.check_divisible(
+    yield from data_sharding.check_divisible(
         name, config.micro_batch_size, num_shards, reason
     )
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
-    yield from sharding.check_divisible(
+    yield from data_sharding.check_divisible(
         name, eval_batch_size(config.data), num_shards, reason
     )
     if config.norm_groups > 1 and config.norm_groups % num_shards:
@@ -63,7 +68,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
 def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
     """Refuse a dtype of gradient sums that parts of images would not go by."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
-    if asked not in (None, compute.name) and sharding.num_image_parts(mesh) > 1:
+    if asked not in (None, compute.name) and data_sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
         axes = " and ".join(f"parallel.{a} = {n}" for a, n in sizes.items() if n > 1)
         yield Problem(
@@ -93,13 +98,13 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
             "mix (docs/tasks.md)"
         )
     group = augment.group
-    divisor = group * config.data.repeats * sharding.num_batch_shards(mesh)
+    divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)
     reason = (
         f"as groups of {group} examples are mixed, each on one device: {group} x "
         "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
-    yield from sharding.check_divisible("data.batch_size", size, divisor, reason)
+    yield from data_sharding.check_divisible("data.batch_size", size, divisor, reason)
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:

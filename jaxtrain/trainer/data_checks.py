@@ -4,23 +4,28 @@
 `jaxtrain.data.defects`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxtrain import config as config_lib
 from jaxtrain import tasks
-from jaxtrain.config import Config, replace
 from jaxtrain.data.augment import check_augmentations
-from jaxtrain.data.image_source import targets_to_check
 from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError, counted
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.periods import check_split_sizes
 from jaxtrain.trainer.training_facts import training_facts
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.data.sources import Splits
 
 # Kind of the finding for a task that cannot be built for the data.
 TASK = "task"
@@ -84,7 +89,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     for text, source in named:
         if source is not None:
             where = f"split {text!r} of {data.source}"
-            problems.check(task.check_targets, targets_to_check(source), where)
+            problems.check(task.check_targets, source.targets_to_check(), where)
     yield from problems.found
 
 
@@ -165,7 +170,7 @@ def judge(
         suitable = tasks.suitable(train.facts, train.strata())
         if suitable is None:
             return None, []
-        config = replace(config, "task", suitable)
+        config = config_lib.replace(config, "task", suitable)
     try:
         task = task_of_data(config, splits)
     except UserError as error:

@@ -1,15 +1,16 @@
 """Execution of a run: which devices hold the model, and the programs of its steps."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel.layout import Layout
@@ -17,6 +18,9 @@ from jaxtrain.plugin import Table
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.compiled import Program
 from jaxtrain.training.state import TrainState
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config, ParallelConfig
 
 # What creates the weights, begins a run with them, trains, by phases, and evaluates.
 Four = tuple[Program, Program, tuple[Program, ...], Program]

@@ -5,6 +5,7 @@ epoch, so is what they make of it. It then lies on the devices in the place of t
 images, and the steps begin at the first piece that is trained.
 """
 
+import copy
 import functools
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,12 +16,13 @@ from flax import nnx
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.trainer import kept
 from jaxtrain.trainer.programs import Programs, augmented, compiled_step
 from jaxtrain.trainer.setup import Setup
+from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import TrainState
@@ -60,7 +62,7 @@ def plan(setup: Setup) -> FeaturePlan:
     # Pieces without layers are frozen, too; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
-    source, everywhere = setup.splits.train, sharding.replicated(setup.mesh)
+    source, everywhere = setup.splits.train, data_sharding.replicated(setup.mesh)
     outputs = jax.eval_shape(
         functools.partial(predict, setup.graphdef, part=part),
         *weights,
@@ -94,33 +96,38 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     return next((why for why, holds in obstacles.items() if holds), None)
 
 
-def with_features(setup: Setup, programs: Programs, state: TrainState) -> Programs:
-    """Return the programs and the data of a run that keeps what it can.
+def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
+    """Compute what frozen layers make of the images once, if they never change.
 
     Args:
-      programs: Programs that begin with the images.
-      state: State with the weights of the frozen layers, which never change.
+      trainer: Trainer whose programs begin with the images.
+      state: State with the weights of the frozen layers.
+
+    Returns:
+      A trainer whose steps begin behind these layers, where that is possible.
     """
-    if not setup.phases[0].frozen.layers:
-        return programs
-    planned = plan(setup)
+    if not trainer.phases[0].frozen.layers:
+        return trainer
+    planned, programs = plan(trainer), trainer.programs
     if planned.obstacle is not None:
-        return programs
+        return trainer
     dataset = programs.train_set
-    found = _extract(setup, programs, planned, state)
-    (phase,) = setup.phases
+    found = _extract(trainer, programs, planned, state)
+    (phase,) = trainer.phases
     step = make_train_step(
-        setup.task,
-        setup.graphdef,
+        trainer.task,
+        trainer.graphdef,
         phase,
         _look_up,
-        setup.layout,
+        trainer.layout,
         slice(planned.part.stop, None),
     )
-    with jax.default_matmul_precision(setup.policy.products):
-        train = compiled_step(setup, step)
+    with jax.default_matmul_precision(trainer.policy.products):
+        train = compiled_step(trainer, step)
     features = Dataset(dataset.source, found, dataset.defects)
-    return replace(programs, train=((0, train),), train_set=features)
+    other = copy.copy(trainer)
+    vars(other)["programs"] = replace(programs, train=((0, train),), train_set=features)
+    return other
 
 
 def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:

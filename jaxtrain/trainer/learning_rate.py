@@ -1,6 +1,9 @@
 """The learning rate of a run by the step."""
 
-from jaxtrain.config import Config
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.schedules import (
@@ -9,6 +12,9 @@ from jaxtrain.training.schedules import (
     make_two_cycles,
     with_constant_end,
 )
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:

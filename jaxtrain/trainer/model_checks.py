@@ -1,23 +1,29 @@
 """Checks of a model against images, task and devices: facts -> problems."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from jaxtrain import config as config_lib
 from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, get
 from jaxtrain.models.base import Model
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.problems import Problem
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config, DataConfig
 
 
 def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
@@ -34,7 +40,7 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
     for path, is_used in needs.items():
         if is_used:
             yield Problem(
-                f"{path} = {get(config, path)!r} needs a model of pieces "
+                f"{path} = {config_lib.get(config, path)!r} needs a model of pieces "
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
                 "Flax module: leave it out"
             )
@@ -57,7 +63,7 @@ def check_image_shape(
             continue
         reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
         hint, divisor = "; see data.image_size", devices * stride
-        yield from sharding.check_divisible(
+        yield from data_sharding.check_divisible(
             f"image {side}", size, divisor, reason + hint
         )
         least = divisor * model.min_share

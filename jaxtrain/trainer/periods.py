@@ -1,19 +1,26 @@
 """The length and the periods of a run, derived from the config."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxtrain.config import MAX_COUNT, ONE_OF, Config, get
+from jaxtrain import config as config_lib
+from jaxtrain.config import MAX_COUNT
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError, counted
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.timetable import Timetable
 
-LENGTH, EVALUATIONS = ONE_OF["length"], ONE_OF["evaluations"]
-CHECKPOINTS = ONE_OF["checkpoints"]
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+
+# Groups of fields, of which one may be set.
+LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
 # Ranges stay from this part of a run on, and where the learning rate is from then on at
 # most this part of its peak: a larger one makes a model diverge whose batch norms no
@@ -70,8 +77,8 @@ def make_timetable(
     if total > MAX_COUNT:
         length = _set_one(config, LENGTH)
         raise UserError(
-            f"{length} = {get(config, length)} is a run of {total:.3g} steps: shorten "
-            f"it to at most {MAX_COUNT} steps"
+            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
+            f"steps: shorten it to at most {MAX_COUNT} steps"
         )
     timetable = replace(timetable, fix_step=_fix_step(config, timetable))
     _check_steps_per_call(config, timetable)
@@ -201,7 +208,7 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
             "optimizer.schedule = 'plateau' watches a validation metric: set "
             "data.validation_fraction or data.validation_split"
         )
-    if any(get(config, path) is not None for path in EVALUATIONS):
+    if any(_is_set(config, path) for path in config_lib.ONE_OF[EVALUATIONS]):
         yield Problem(
             "train.eval_every_epochs and train.eval_every_steps have no effect without "
             "a validation split: set data.validation_fraction or data.validation_split"
@@ -238,6 +245,11 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     )
 
 
-def _set_one(config: Config, group: tuple[str, ...]) -> str:
+def _set_one(config: Config, name: str) -> str:
     """Return the member of a group that is set, else the first: it has the default."""
-    return next((path for path in group if get(config, path) is not None), group[0])
+    group = config_lib.ONE_OF[name]
+    return next((path for path in group if _is_set(config, path)), group[0])
+
+
+def _is_set(config: Config, path: str) -> bool:
+    return config_lib.get(config, path) is not None

@@ -1,13 +1,15 @@
 """The phases of a run: what each trains, how, and on images of which size."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import optax
 
-from jaxtrain.config import AugmentConfig, Config
+from jaxtrain.config import AugmentConfig
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
@@ -28,6 +30,9 @@ from jaxtrain.training.phase import Phase
 from jaxtrain.training.rates import make_rates, with_rates
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import split_model
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 T = TypeVar("T")
 Tx = optax.GradientTransformationExtraArgs

@@ -1,21 +1,25 @@
 """The first weights of a run: new, fitted to training images, or trained ones."""
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from jaxtrain import keys
+from jaxtrain import weights as weights_lib
 from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import cluster
 from jaxtrain.trainer.programs import Programs, unaugmented
 from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
-from jaxtrain.weights.adapt import compare
-from jaxtrain.weights.stored import Transfer, Weights
+
+if TYPE_CHECKING:
+    from jaxtrain.weights.stored import Transfer, Weights
 
 # Pixels of the images that are read: those of 5,000 of 32x32, as in airbench94.
 MAX_PIXELS = 5000 * 32 * 32
@@ -36,7 +40,7 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
     if trained is None:
         return None
     state, task = setup.abstract_state, setup.task
-    return compare(
+    return weights_lib.compare(
         trained,
         setup.create.blueprint,
         (state.params, state.model_state),

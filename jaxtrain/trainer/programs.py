@@ -1,33 +1,41 @@
 """The compiled programs of a run, and the data that they read."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
 from jaxtrain.data.datasets import Dataset, make_datasets, should_cache
 from jaxtrain.data.image_statistics import mean_and_std
-from jaxtrain.data.normalization import Normalization
 from jaxtrain.data.order import DataOrder
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
+from jaxtrain.plugin import resolve
 from jaxtrain.tasks.base import defines
 from jaxtrain.tasks.outputs import abstract_outputs
-from jaxtrain.trainer.new_statistics import NewStatistics, make_new_statistics
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
 from jaxtrain.training.phase import Phase
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.trainer.new_statistics import NewStatistics
+
+# Imported by runs that average weights.
+NEW_STATISTICS = "jaxtrain.trainer.new_statistics:make_new_statistics"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +100,9 @@ def make_programs(setup: Setup) -> Programs:
     with jax.default_matmul_precision(setup.policy.products):
         normalization = Normalization(mean, std)
         four = setup.execution.programs(setup, augmenting, plain, normalization)
-        statistics = make_new_statistics(setup, train_set, plain)
+        statistics = None
+        if setup.average is not None:
+            statistics = resolve(NEW_STATISTICS)(setup, train_set, plain)
     weights, begin, train, evaluate = four
     stored = eval_spec(setup.splits.test).batch(1)
     root = jax.eval_shape(lambda: keys.root_key(0))
@@ -181,7 +191,7 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
     return Compiled(
         step,
         "a training step",
-        out_shardings=(setup.state_formats, sharding.replicated(setup.mesh)),
+        out_shardings=(setup.state_formats, data_sharding.replicated(setup.mesh)),
         donate_argnums=0,
         compiler_options=compiler_options(remat, platform),
     )

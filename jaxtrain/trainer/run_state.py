@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.console import tell
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals

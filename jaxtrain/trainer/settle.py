@@ -6,31 +6,33 @@ the value that comes with the weights. `config.json` then holds it, with the dig
 the weights, so that a run that goes on needs them no more.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, ModelConfig
-from jaxtrain.config.data_combinations import CROP_MODE
+from jaxtrain import weights as weights_lib
+from jaxtrain.checkpoints import CHECKPOINTS
+from jaxtrain.config.data import DataConfig
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.config.recipe import CONFIG
-from jaxtrain.errors import UserError, counted
-from jaxtrain.models import CLASSIFIERS, MODELS
+from jaxtrain.config.model import ModelConfig
+from jaxtrain.errors import UserError
+from jaxtrain.models import CLASSIFIERS, IN_TRAINING
 from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.processes import cluster
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.regular_file import read_text
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
 from jaxtrain.weights.channels import statistics
-from jaxtrain.weights.description import Description
-from jaxtrain.weights.resolve import NUM_SHOWN, load_named
-from jaxtrain.weights.sources import IN_TRAINING, lasting_options
-from jaxtrain.weights.spec import named_by, path_of
-from jaxtrain.weights.stored import Weights
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.weights.description import Description
+    from jaxtrain.weights.stored import Weights
 
 # Of the section `data`.
 PREPARED = with_metadata(DataConfig, "from_weights")
@@ -80,7 +82,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
-        model = _filled(model, _options(about.model))
+        model = _filled(model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _filled(data, prepared)
     # The usual crop_mode stays None, as in the runs of versions that had no other.
@@ -113,7 +115,7 @@ def _check_name(found: str, model: ModelConfig) -> None:
     )
 
 
-def _of_model(trained: ModelConfig, model: ModelConfig) -> bool:
+def of_model(trained: ModelConfig, model: ModelConfig) -> bool:
     """Whether weights are of the whole model, and not of its backbone alone."""
     return own.is_own(model.name) or trained.name == model.name
 
@@ -125,11 +127,11 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
     its features are good for.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
-    if not _of_model(about.model, config.model):
+    if not of_model(about.model, config.model):
         return found
-    if about.crop_mode != CROP_MODE:
+    if about.crop_mode != config_lib.CROP_MODE:
         found["crop_mode"] = about.crop_mode
-    if (config.data.crop_mode or about.crop_mode) == CROP_MODE:
+    if (config.data.crop_mode or about.crop_mode) == config_lib.CROP_MODE:
         found["crop_pct"] = about.crop_pct
     return found
 
@@ -139,7 +141,7 @@ def _begun(workdir: Path) -> Config | None:
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
-            text = read_text(workdir / CONFIG)
+            text = read_text(workdir / config_lib.CONFIG)
     except (OSError, UnicodeDecodeError):
         pass  # What is wrong with the folder is told where it is opened.
     text = cluster.current().gather(text)[0]
@@ -155,25 +157,11 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
     return dataclasses.replace(section, **unset)
 
 
-def _options(model: ModelConfig) -> dict[str, Any]:
+def options_of(model: ModelConfig) -> dict[str, Any]:
     """Return the options that make the model compute what it does."""
     names = with_metadata(ModelConfig, "part_option")
     found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}
-
-
-def check_kept(config: Config, workdir: Path) -> None:
-    """Refuse to move aside the run whose weights another is to begin with, or asks.
-
-    Raises:
-      UserError: They lie in the folder.
-    """
-    for field, path in named_by(config).items():
-        if path_of(path).resolve().is_relative_to(workdir.resolve()):
-            raise UserError(
-                f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
-                "it: choose another --workdir"
-            )
 
 
 def open_weights(model: ModelConfig) -> Weights:
@@ -185,7 +173,7 @@ def open_weights(model: ModelConfig) -> Weights:
     assert model.pretrained is not None
     backbone = backbone_config(model)
     models = (model,) if backbone is None else (model, backbone)
-    return load_named(
+    return weights_lib.load_named(
         model.pretrained, "model.pretrained", model.pretrained_digest, models
     )
 
@@ -203,53 +191,3 @@ def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
     """Fill in the options that a task has taken from the training targets."""
     options = {**config.task_options, **found}
     return dataclasses.replace(config, task_options=options)
-
-
-def describe_settled(
-    recipe: Config, config: Config, trained: Weights | None
-) -> dict[str, str]:
-    """Return rows of the start table: what weights, and what was taken from them."""
-    model = config.model
-    if model.pretrained is None:
-        return {}
-    digest = f", sha256 {(model.pretrained_digest or 'unknown')[:NUM_SHOWN]}"
-    if trained is None:
-        return {"weights": f"begun with those of {model.pretrained}{digest}"}
-    taken, changed = [], []
-    for path, value in _theirs(trained, config).items():
-        used = config_lib.get(config, path)
-        if config_lib.get(recipe, path) in (None, {}):
-            taken += [f"{path} = {_shown(used)}"] if used is not None else []
-        elif used != value:
-            changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")
-    rows = {
-        "weights": trained.where + digest,
-        "from the weights": "; ".join(taken),
-        "by the recipe": "; ".join(changed),
-    }
-    return {name: text for name, text in rows.items() if text}
-
-
-def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
-    """Return what the weights were trained with, by the paths of the fields."""
-    about = trained.about
-    found: dict[str, Any] = {}
-    if config.data.image_size is not None:
-        names = RESIZING if _of_model(about.model, config.model) else ["interpolation"]
-        found |= {f"data.{name}": getattr(about, name) for name in names}
-    channels = len(config.data.mean or about.mean)
-    mean, std = statistics(about.mean, about.std, channels)
-    known = about.model.name in MODELS
-    options = lasting_options(about.model) if known else _options(about.model)
-    if about.model.channels:
-        options |= {"channels": about.model.channels}
-    found |= {"data.mean": mean, "data.std": std}
-    return found | {f"model.{name}": value for name, value in options.items()}
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(f'{x:.4g}' for x in value)})"
-    if isinstance(value, dict):
-        return f"those of {counted(len(value), 'layer')}"
-    return f"{value:g}" if isinstance(value, float) else repr(value)

@@ -3,19 +3,20 @@
 The one place where a whole config is opened: what lies below takes its own section.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
+from jaxtrain import data as data_lib
 from jaxtrain.config.checking import check_names
-from jaxtrain.data import sources
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
@@ -32,8 +33,8 @@ from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.phases import build_phases
-from jaxtrain.trainer.placement import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
+from jaxtrain.trainer.state_sharding import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training import precision
 from jaxtrain.training.averages import Average
@@ -45,7 +46,11 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState, split_model
 from jaxtrain.training.transforms.average import WeightAverage
-from jaxtrain.weights.stored import Weights
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.data.sources import Splits
+    from jaxtrain.weights.stored import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ class Setup:
     layout: Layout
     execution: Execution
     policy: Policy
-    splits: sources.Splits
+    splits: Splits
     task: Task
     method: Method
     method_inputs: MethodInputs | None
@@ -146,7 +151,7 @@ def build_setup(
     policy = problems.build(precision.parse, config.precision)
     problems.check(checks.check_batches, config, mesh)
     problems.check(checks.check_sums, config, policy, mesh)
-    splits = problems.build(sources.load, config.data, config.seed)
+    splits = problems.build(data_lib.load, config.data, config.seed)
     if splits is None:
         problems.stop()
     assert splits is not None

@@ -11,13 +11,14 @@ from jaxtrain.data import hold_out
 from jaxtrain.data.conversions import lost_detail
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.records.progress_bar import short_duration
 from jaxtrain.tasks.metrics import formatted
 from jaxtrain.trainer import advice
 from jaxtrain.trainer.features import plan
 from jaxtrain.trainer.learning_rate import schedule_name
 from jaxtrain.trainer.setup import Setup
+from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.training.state import num_params
 
 # Accounts of less of the time are not named at the end.
@@ -118,14 +119,14 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
     sums = []
-    if sharding.num_batch_shards(mesh) > 1:
+    if data_sharding.num_batch_shards(mesh) > 1:
         dtype = compute if copies is None else copies.sum_dtype
         sums.append(f"{dtype} over the examples")
-    if sharding.num_image_parts(mesh) > 1:
+    if data_sharding.num_image_parts(mesh) > 1:
         sums.append(f"{compute} over the parts of an image")
     if sums:
         rows["gradient sums"] = ", ".join(sums)
-    names = sharding.whole_layers(setup.abstract_state.params) if size > 1 else []
+    names = whole_layers(setup.abstract_state.params) if size > 1 else []
     if names:
         shown = ", ".join(names)
         rows["left whole"] = (

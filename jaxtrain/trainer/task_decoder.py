@@ -1,11 +1,17 @@
 """Decoder of the outputs of a run that is not trained yet, or just was."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from jaxtrain.config import Config
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.outputs import abstract_outputs
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def decoder_of(config: Config, task: Task) -> OutputDecoder:

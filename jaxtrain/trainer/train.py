@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from jaxtrain import starting
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.retention import check_space
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import Config, own_parts
@@ -31,6 +32,7 @@ from jaxtrain.trainer.calls import CallQueue
 from jaxtrain.trainer.clock import Clock
 from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
 from jaxtrain.trainer.extended import describe_jump
+from jaxtrain.trainer.features import keep_features
 from jaxtrain.trainer.loop import take_steps
 from jaxtrain.trainer.metric_lines import MetricLines
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS, show_next
@@ -39,12 +41,13 @@ from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import describe_data, describe_model, versions
 from jaxtrain.trainer.rewind import go_back
 from jaxtrain.trainer.run_state import RunState
-from jaxtrain.trainer.settle import check_kept, describe_settled
 from jaxtrain.trainer.summary import summarize
 from jaxtrain.trainer.tables import describe, describe_result
 from jaxtrain.trainer.trainer import Trainer
+from jaxtrain.trainer.weights_rows import settled_rows
 from jaxtrain.training.state import TrainState, as_dict
 from jaxtrain.weights.description import MODEL
+from jaxtrain.weights.spec import check_kept
 
 
 def train(
@@ -80,13 +83,13 @@ def train(
         check_kept(config, workdir)
     starting.begin(f"opening the data: {config.data.source}")
     trainer = Trainer(config, workdir=None if fresh else workdir)
-    rows = _settled_rows(trainer)
+    rows = settled_rows(trainer)
     with locked(workdir):
         finished, run_id = _open(trainer, workdir, fresh=fresh, resume_step=resume_step)
         if finished is not None:
             return finished
         show_table("jaxtrain", {**describe(trainer, workdir), **rows})
-        folder = workdir / workdir_lib.CHECKPOINTS
+        folder = workdir / CHECKPOINTS
         with contextlib.ExitStack() as ending:
             saved = ending.enter_context(
                 contextlib.closing(
@@ -121,16 +124,6 @@ def train(
         return summary
 
 
-def _settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Return the rows of the table that tell of values which the config left open."""
-    rows = describe_settled(trainer.recipe, trainer.config, trainer.trained)
-    if trainer.pretrained is not None:
-        rows |= trainer.pretrained.rows
-    if trainer.method_inputs is not None:
-        rows |= trainer.method_inputs.describe()
-    return rows
-
-
 def _open(
     trainer: Trainer, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> tuple[dict[str, Any] | None, RunId]:
@@ -153,7 +146,7 @@ def _open(
                 workdir, total_steps, config.train.early_stop_patience
             )
         if summary is None:
-            folder = workdir / workdir_lib.CHECKPOINTS
+            folder = workdir / CHECKPOINTS
             check_space(folder, trainer.abstract_state, config.checkpoint)
         else:
             where = f"see {workdir_lib.SUMMARY} there"
@@ -198,7 +191,7 @@ def _begin(
             for file, digest in info["own_parts"].items()
             if parts.get(file, digest) != digest
         ]
-    trainer = trainer.keeping_features(state)
+    trainer = keep_features(trainer, state)
     logged = LoggedRun(
         workdir=workdir,
         config=trainer.config,

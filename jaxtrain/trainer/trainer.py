@@ -1,18 +1,18 @@
 """A training run in parts: the first state, batches, a step, an evaluation."""
 
-import copy
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.config import Config
 from jaxtrain.data import loader
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.batch_specs import train_numbers
@@ -20,16 +20,18 @@ from jaxtrain.data.loader import Dataset
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.tasks.base import Values
-from jaxtrain.trainer.features import with_features
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.transforms.base import Metrics
-from jaxtrain.weights.stored import Transfer
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.weights.stored import Transfer
 
 
 class StepBatch(NamedTuple):
@@ -106,7 +108,7 @@ class Trainer(Setup):
         make = jax.jit(
             keys.root_key,
             static_argnums=0,
-            out_shardings=sharding.replicated(self.mesh),
+            out_shardings=data_sharding.replicated(self.mesh),
         )
         return make(self.config.seed)
 
@@ -118,22 +120,6 @@ class Trainer(Setup):
         """Create the first state; name the weights that it begins with, if any."""
         weights, told = first_weights(self, self.programs, self.pretrained)
         return self.programs.begin(weights), told
-
-    def keeping_features(self, state: TrainState) -> "Trainer":
-        """Compute what frozen layers make of the images once, if they never change.
-
-        Args:
-          state: State with the weights of the frozen layers.
-
-        Returns:
-          A trainer whose steps begin behind these layers, where that is possible.
-        """
-        programs = with_features(self, self.programs, state)
-        if programs is self.programs:
-            return self
-        other = copy.copy(self)
-        vars(other)["programs"] = programs
-        return other
 
     def batches(
         self, start: int = 0, stop: int | None = None
@@ -175,7 +161,7 @@ class Trainer(Setup):
           UserError: An array is missing.
         """
         size = self.timetable.batch_size
-        rows = sharding.local_rows(self.mesh, size)
+        rows = data_sharding.local_rows(self.mesh, size)
         arrays = {"index": np.arange(size)[rows], **batch}
         for name in ("image", "target", *train_numbers(self.config.data)):
             if name not in arrays:
@@ -183,7 +169,7 @@ class Trainer(Setup):
         arrays = jax.tree.map(lambda x: np.asarray(x)[None], arrays)
         for name in train_numbers(self.config.data):
             arrays[name] = arrays[name].astype(np.int32)
-        return StepBatch(step, 1, sharding.put_batch(self.mesh, arrays, size), {})
+        return StepBatch(step, 1, data_sharding.put_batch(self.mesh, arrays, size), {})
 
     def prepare(self, batch: StepBatch) -> Batch:
         """Return the examples of a batch as the model sees them in training.

@@ -1,16 +1,20 @@
 """Facts of a training split, for the task to be built of."""
 
+from __future__ import annotations
+
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.config import Config
+from jaxtrain.data import UNLABELLED
 from jaxtrain.data.pixel_classes import MAX_VALUE
-from jaxtrain.data.slices import UNLABELLED
-from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
+    from jaxtrain.data.sources import Source
 
 
 def training_facts(config: Config, train: Source) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """The transforms of a run's steps: those of the core, and of plug-ins."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.plugin import Table
@@ -13,6 +15,9 @@ from jaxtrain.training.averages import make_average
 from jaxtrain.training.frozen import Frozen
 from jaxtrain.training.transforms.base import StepTransform
 from jaxtrain.training.transforms.core import CORE_NAMES, core_transforms
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import ParallelConfig
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.evaluation.evaluate import EVALUATION, compiler
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.base import Model

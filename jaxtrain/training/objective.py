@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import merge

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch, Preprocess
-from jaxtrain.data.normalization import UNCHANGED, Normalization
+from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.training.frozen import merge
 from jaxtrain.training.kernels import global_norm, in_rows
@@ -101,7 +101,7 @@ def make_train_step(
             grads, model_state, metrics = method.gradients(
                 objective, params, model_state, *micro(index)
             )
-            total = jax.tree.map(jnp.add, total, layout.partial_grads(grads))
+            total = jax.tree.map(jnp.add, total, layout.shard_grads(grads))
             return (model_state, total), metrics
 
         carry = state.model_state, zero_grads(params)

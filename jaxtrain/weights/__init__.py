@@ -1,20 +1,26 @@
 """Trained weights: `load` finds them, `transfer` puts them into a model."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxtrain.weights.adapt import transfer as transfer
-    from jaxtrain.weights.resolve import load as load
+    from jaxtrain.weights.resolve import load, load_named
+    from jaxtrain.weights.transfer_learning import compare, transfer
+
+# Digits of a digest that are shown.
+NUM_SHOWN = 12
+# Name -> its module, imported when the name is asked for: a run that begins with new
+# weights reads none, and names of arrays need none.
+_MODULES = {
+    "compare": "transfer_learning",
+    "load": "resolve",
+    "load_named": "resolve",
+    "transfer": "transfer_learning",
+}
+__all__ = ["NUM_SHOWN", "compare", "load", "load_named", "transfer"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when they are asked for: names of arrays need neither.
-    if name == "load":
-        from jaxtrain.weights.resolve import load
-
-        return load
-    if name == "transfer":
-        from jaxtrain.weights.adapt import transfer
-
-        return transfer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

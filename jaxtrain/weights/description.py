@@ -13,7 +13,8 @@ import jaxtrain
 from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.config.base import Options
 from jaxtrain.data import INPUTS
-from jaxtrain.data.images import CROP_MODES, FILTERS, Fit
+from jaxtrain.data.fit import CROP_MODES, Fit
+from jaxtrain.data.images import FILTERS
 from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError

@@ -21,7 +21,7 @@ from jaxtrain.weights.identify import (
     find_named,
     identify,
 )
-from jaxtrain.weights.sources import Library
+from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 

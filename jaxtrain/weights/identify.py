@@ -11,17 +11,11 @@ from flax import nnx
 from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.invocation import command
-from jaxtrain.models import MODELS, defaults
+from jaxtrain.models import MODELS, defaults, lasting_options
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.trees import by_path
-from jaxtrain.weights.names import Differences, Shapes
-from jaxtrain.weights.sources import (
-    Library,
-    WeightsSource,
-    all_sources,
-    lasting_options,
-    sources_of,
-)
+from jaxtrain.weights.names import Differences, Library, Shapes
+from jaxtrain.weights.sources import WeightsSource, all_sources, sources_of
 
 # Our name of a model, and the same model there.
 Row = tuple[str, WeightsSource]

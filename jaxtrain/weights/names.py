@@ -4,11 +4,13 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+
+Library = Literal["timm", "torchvision"]
 
 # Our name of an array -> its own there, after that of its layer.
 LEAVES = {

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from jaxtrain import own
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.manifest import best_step
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, ModelConfig, own_references
@@ -20,10 +21,9 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import CheckpointError, DamagedError, UserError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import cluster
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.training.state import eval_weights
 from jaxtrain.trees import by_path
-from jaxtrain.weights import description, folder, foreign
+from jaxtrain.weights import NUM_SHOWN, description, folder, foreign
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN
 from jaxtrain.weights.spec import Spec, find
@@ -37,9 +37,6 @@ from jaxtrain.weights.stored import (
 )
 
 T = TypeVar("T")
-
-# Digits of a digest that are shown.
-NUM_SHOWN = 12
 
 
 def load(

@@ -5,15 +5,11 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.config.metadata import with_metadata
-from jaxtrain.models import MODELS, defaults
+from jaxtrain.models import MODELS, lasting_options
 from jaxtrain.plugin import Table
 from jaxtrain.weights import families
-from jaxtrain.weights.names import ArrayNames
+from jaxtrain.weights.names import ArrayNames, Library
 
-Library = Literal["timm", "torchvision"]
-# Options of a model that change nothing of what it computes once it is trained.
-IN_TRAINING = with_metadata(ModelConfig, "in_training")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -228,12 +224,3 @@ def find(
         if source.library == library and same:
             return source if source.takes(image_shape) else None
     return None
-
-
-def lasting_options(config: ModelConfig) -> dict[str, Any]:
-    """Return what the options of a model come to, but those of training alone."""
-    return {
-        option: default if getattr(config, option) is None else getattr(config, option)
-        for option, default in defaults(MODELS[config.name]).items()
-        if option not in IN_TRAINING
-    }

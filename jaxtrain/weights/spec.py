@@ -14,7 +14,7 @@ from jaxtrain.records.workdir import METRICS
 from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import files, hub
 from jaxtrain.weights.description import MODEL
-from jaxtrain.weights.sources import Library
+from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
 # Of `export --format saved`.
@@ -95,6 +95,20 @@ def named_by(config: Config) -> dict[str, str]:
     found = {"model.pretrained": config.model.pretrained}
     found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
     return {field: str(text) for field, text in found.items() if text is not None}
+
+
+def check_kept(config: Config, workdir: Path) -> None:
+    """Refuse to move aside the run whose weights another is to begin with, or asks.
+
+    Raises:
+      UserError: They lie in the folder.
+    """
+    for field, path in named_by(config).items():
+        if path_of(path).resolve().is_relative_to(workdir.resolve()):
+            raise UserError(
+                f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
+                "it: choose another --workdir"
+            )
 
 
 def find(text: str) -> Spec:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxtrain import own, tasks
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.placed import put_like
+from jaxtrain.parallel.device_put import put_like
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights import files

@@ -14,7 +14,7 @@ from jaxtrain import tasks
 from jaxtrain.config import from_json, get, to_json
 from jaxtrain.config.overrides import clear_replaced
 from jaxtrain.config.recipe import load_config
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer import checks

@@ -14,10 +14,11 @@ from jaxtrain import keys, own
 from jaxtrain.config import AugmentConfig, DataConfig, ParallelConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import images, loader, sources
-from jaxtrain.data.canvas import BOX
+from jaxtrain.data.batch import BOX
 from jaxtrain.data.datasets import make_datasets, should_cache
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import StoredFile, open_file
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.data.random_windows import Window, random_window
 from jaxtrain.data.replacements import fill_in
@@ -77,7 +78,7 @@ def in_the_step(batch: dict[str, Any], splits: Any, size: int = 0) -> np.ndarray
 
 
 @functools.cache
-def compiled_step(size: int, fit: images.Fit) -> Any:
+def compiled_step(size: int, fit: Fit) -> Any:
     constants = (0.0,) * 3, (1 / 255,) * 3, np.float32
     return jax.jit(make_preprocess(*constants, CROP, size=size, fit=fit))
 

@@ -22,8 +22,9 @@ from jaxtrain.data.arrays import open_arrays
 from jaxtrain.data.canvas import cut, draw
 from jaxtrain.data.csv_list import open_csv
 from jaxtrain.data.files import UnreadableError, open_file
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.idx import open_idx
-from jaxtrain.data.images import Fit, fit_file
+from jaxtrain.data.images import fit_file
 from jaxtrain.data.random_windows import WINDOW
 from jaxtrain.errors import UserError
 from tests.helpers.images import write_folder

@@ -12,7 +12,7 @@ from jaxtrain import own
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import AUGMENTATIONS, check_augmentations
 from jaxtrain.data.augment.geometry import Flip, ResizedBox
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.data.random_windows import Window
 from jaxtrain.errors import UserError

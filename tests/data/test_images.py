@@ -6,6 +6,7 @@ from PIL import Image
 
 from jaxtrain.data import canvas, images
 from jaxtrain.data.files import open_file
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import WINDOW, random_window
 from tests.helpers.images import encode, load_images, read_all
 
@@ -104,7 +105,7 @@ def test_memory_that_is_used_again_changes_nothing(monkeypatch: pytest.MonkeyPat
     for height, width in ((40, 60), (90, 70), (20, 30), (41, 61), (16, 40)):
         pixels = draws.integers(0, 256, (height, width, 3), np.uint8)
         files.append(open_file(encode(pixels, "JPEG"), 10**6))
-    fit = images.Fit(window=WINDOW)
+    fit = Fit(window=WINDOW)
 
     def fit_all() -> list[np.ndarray]:
         centres = [images.fit_file(file, 16, 3) for file in files]

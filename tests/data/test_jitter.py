@@ -8,7 +8,8 @@ from PIL import Image
 
 from jaxtrain.config import AugmentConfig, DataConfig
 from jaxtrain.data import images
-from jaxtrain.data.images import BORDER, Fit
+from jaxtrain.data.fit import Fit
+from jaxtrain.data.images import BORDER
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.random_windows import Jitter
 from jaxtrain.errors import UserError

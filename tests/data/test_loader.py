@@ -17,7 +17,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.data import loader, sources
 from jaxtrain.data.datasets import make_datasets, should_cache
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.random_windows import WINDOW
 from jaxtrain.evaluation.evaluate import ModelView, evaluate

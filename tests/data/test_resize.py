@@ -20,7 +20,7 @@ from jaxtrain.data.augment import windows
 from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.augment.resize import GRAIN, resize, resize_nearest, weights
 from jaxtrain.data.datasets import make_datasets
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.data.random_windows import Window, random_window
 from jaxtrain.parallel.mesh import make_mesh

@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain import own
 from jaxtrain.config import DataConfig
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.opening import open_store
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.replacements import fill_in

@@ -9,8 +9,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import DataConfig
 from jaxtrain.data import datasets, loader, sources
-from jaxtrain.data.defects import Defects
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError
 from tests.helpers.images import Example, grey, load_images, read_all, write_tfds

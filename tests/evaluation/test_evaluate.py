@@ -16,6 +16,7 @@ from jaxtrain import load_model
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import images, opening, sources
+from jaxtrain.data.fit import Fit
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration
 from jaxtrain.inference import folder as folder_of_models
@@ -167,7 +168,7 @@ def test_images_of_something_else_get_their_size_as_the_others():
     plain = DataConfig(source=name)
     store, splits = opening.open_store(plain)
     stored = sources.open_split(plain, store, splits, False, "test").read(np.arange(4))
-    fit = images.Fit(centre_part=1.0)
+    fit = Fit(centre_part=1.0)
     wanted = [images.centre_fit(image, 8, fit) for image in stored["image"]]
     np.testing.assert_array_equal(found, np.stack(wanted))
 

@@ -18,7 +18,7 @@ from jaxtrain.evaluation.reducers import (
     TaskMetrics,
 )
 from jaxtrain.evaluation.resampling import Intervals
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.tasks.classification import Classification
 
@@ -41,7 +41,7 @@ def apply(weights: Any, data: Any, batches: Any) -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def view() -> ModelView:
     mesh = make_mesh(ParallelConfig())
-    weights = jax.device_put((KERNEL, BIAS), sharding.replicated(mesh))
+    weights = jax.device_put((KERNEL, BIAS), data_sharding.replicated(mesh))
     return ModelView(weights=weights, mesh=mesh, program=compiler(apply, mesh, "test"))
 
 
@@ -100,7 +100,7 @@ def test_outputs_stay_on_the_devices_by_the_numbers_of_examples(
 ):
     """The last batch is filled up with the first examples."""
     num = len(train_set.source)
-    shape, everywhere = (num, CLASSES), sharding.replicated(view.mesh)
+    shape, everywhere = (num, CLASSES), data_sharding.replicated(view.mesh)
     abstract = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=everywhere)
     logits, _ = whole(train_set)
     batches = loader.all_batches(DATA, train_set, view.mesh, 104)

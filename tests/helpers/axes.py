@@ -26,7 +26,7 @@ from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
-from jaxtrain.parallel import devices, layout, sharding
+from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
@@ -137,7 +137,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     """
     setup = build_setup(config)
     programs = make_programs(setup)
-    everywhere = sharding.replicated(setup.mesh)
+    everywhere = data_sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(0), everywhere)
     train_set, order = programs.train_set, programs.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)

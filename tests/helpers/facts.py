@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.tasks.decoder import OutputFacts
 
 

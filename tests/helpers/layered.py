@@ -19,6 +19,7 @@ from jaxtrain.config import (
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
+from jaxtrain.trainer import features
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.state import as_dict
 from tests.helpers.command import float64
@@ -108,7 +109,7 @@ def _take_steps(config: Config, *, keep_features: bool) -> Steps:
     trainer = Trainer(config)
     state = trainer.init()
     if keep_features:
-        trainer = trainer.keeping_features(state)
+        trainer = features.keep_features(trainer, state)
     states, metrics = [jax.device_get(as_dict(state))], []
     for batch in trainer.batches():
         state, found = trainer.step(state, batch)

@@ -279,9 +279,6 @@ def sigmoid(x: float) -> float:
 
 FORMULAS = {
     "gelu": lambda x: x / 2 * math.erfc(-x / math.sqrt(2)),
-    "gelu_tanh": lambda x: (
-        x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    ),
     "silu": lambda x: x * sigmoid(x),
     "hard_sigmoid": lambda x: min(max(x + 3, 0), 6) / 6,
     "hard_swish": lambda x: x * min(max(x + 3, 0), 6) / 6,
@@ -300,18 +297,16 @@ def test_activations(name: str, dtype: Any):
     np.testing.assert_allclose(np.asarray(y, np.float64), expected, rtol, atol)
 
 
-@each_row("name", ["gelu", "gelu_tanh"])
-def test_the_gradient_of_gelu_stores_its_input_alone(name: str):
-    gelu = getattr(activations, name)
+def test_the_gradient_of_gelu_stores_its_input_alone():
     x = jnp.linspace(-4, 4, 101, dtype=jnp.bfloat16)
-    _, vjp = jax.vjp(gelu, x)
+    _, vjp = jax.vjp(activations.gelu, x)
     (stored,) = jax.tree.leaves(vjp)
     np.testing.assert_array_equal(stored, x)
     one = jnp.ones_like(x)
-    step, formula = 1e-4, FORMULAS[name]
+    step, formula = 1e-4, FORMULAS["gelu"]
     slopes = [(formula(float(v) + step) - formula(float(v) - step)) / 2 for v in x]
     # Backwards and forwards; bfloat16 is rounded once, by half of the last of its bits.
-    for dx in (vjp(one)[0], jax.jvp(gelu, (x,), (one,))[1]):
+    for dx in (vjp(one)[0], jax.jvp(activations.gelu, (x,), (one,))[1]):
         found, wanted = np.asarray(dx, np.float64), np.array(slopes) / step
         np.testing.assert_allclose(found, wanted, 2**-8, 1e-4)
 

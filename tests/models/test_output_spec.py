@@ -19,10 +19,10 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.model_checks import check_outputs
 from jaxtrain.training.state import split_model
-from jaxtrain.weights.adapt import compare
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN
 from jaxtrain.weights.stored import Weights, shapes_of
+from jaxtrain.weights.transfer_learning import compare
 from tests.helpers import described
 
 HERE = "tests.models.test_output_spec"

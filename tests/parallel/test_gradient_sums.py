@@ -28,7 +28,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.models.copied import copied_paths, use_copies
 from jaxtrain.models.layers import Layers
-from jaxtrain.parallel import sharding
+from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
@@ -115,7 +115,7 @@ def collectives(setup: Setup) -> list[tuple[str, str, int]]:
     *_, (_, train) = make_programs(setup).train
     assert isinstance(train, Compiled)
     key = jax.eval_shape(lambda: keys.root_key(0))
-    where = sharding.replicated(setup.mesh)
+    where = data_sharding.replicated(setup.mesh)
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=where)
     arguments = setup.abstract_state, key, *abstract_inputs(setup)
     found = []
@@ -220,7 +220,7 @@ def compare_gradients() -> list[float]:
 
         def on_devices(params: Any) -> tuple[Any, Any]:
             grads = jax.grad(loss)(layout.trained_params(params), True)
-            summed = layout.summed_grads(layout.partial_grads(grads))
+            summed = layout.summed_grads(layout.shard_grads(grads))
             # As a line search takes them: through the making of the copies.
             through = jax.grad(lambda p: loss(layout.trained_params(p), True))(params)
             return summed, through

@@ -22,8 +22,8 @@ from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.layers import split_dims
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import axis_sizes
-from jaxtrain.parallel.sharding import whole_layers
 from jaxtrain.trainer.setup import make_blueprint
+from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
 from jaxtrain.training.state import TrainState

@@ -11,7 +11,7 @@ import pytest
 from jaxtrain import own
 from jaxtrain.config import TrainConfig
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.sharding import replicated
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.methods.base import Gradients, Method, Objective
 from jaxtrain.training.methods.build import build_method

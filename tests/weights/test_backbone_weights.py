@@ -12,11 +12,11 @@ from jaxtrain import load_model
 from jaxtrain.cli import main
 from jaxtrain.config import ModelConfig
 from jaxtrain.training.state import split_model
-from jaxtrain.weights.adapt import compare
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames
 from jaxtrain.weights.sources import SOURCES
 from jaxtrain.weights.stored import Transfer, Weights, shapes_of
+from jaxtrain.weights.transfer_learning import compare
 from tests.helpers import described
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
 from tests.helpers.recipes import recipe, write_recipe

@@ -22,10 +22,10 @@ from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import Config, ModelConfig
 from jaxtrain.errors import UserError
-from jaxtrain.trainer.settle import check_kept
 from jaxtrain.weights import channels, files
 from jaxtrain.weights.foreign import open_file
 from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.spec import check_kept
 from jaxtrain.weights.stored import Transfer, abstract_weights
 from tests.helpers import fake_torch, tiny
 from tests.helpers.command import with_devices

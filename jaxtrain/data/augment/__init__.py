@@ -8,8 +8,8 @@ To add one: write its function, add its field to `AugmentConfig` and its row to
 before them.
 """
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,10 +18,10 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment import blur, colour, policies, simple, spectrogram
 from jaxtrain.data.augment.apply import Follow, change_each, stay
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.errors import UserError
+from jaxtrain.plugin import resolve
 from jaxtrain.registry import call_own
 
 
@@ -30,35 +30,59 @@ class AugmentationRow(NamedTuple):
 
     Attributes:
       number: part of the keys of its draws: a number, once used, stays.
-      geometry: Where it takes an image, and its target: a function of the key, (H, W)
-        and the config; None if pixels stay.
-      paint: What it does to an image (H, W, C): a function of the key, the image, the
-        config and the mean colour (C,); None if its geometry is all that it does.
+      geometry: Where it takes an image, and its target: "module:function" of the key,
+        (H, W) and the config; None if pixels stay.
+      paint: What it does to an image (H, W, C): "module:function" of the key, the
+        image, the config and the mean colour (C,); None if its geometry is all that it
+        does.
     """
 
     number: int
-    geometry: Callable[..., Geometry] | None = None
-    paint: Callable[..., jax.Array] | None = None
+    geometry: str | None = None
+    paint: str | None = None
+
+
+class Change(NamedTuple):
+    """An augmentation as a config turns it on; see `AugmentationRow`.
+
+    Attributes:
+      number: Part of the keys of its draws.
+      geometry: Function of the key and (H, W).
+      paint: Function of the key and the image.
+    """
+
+    number: int
+    geometry: Callable[..., Geometry] | None
+    paint: Callable[..., jax.Array] | None
 
 
 # Config field, or property -> its row, applied in this order.
 AUGMENTATIONS: dict[str, AugmentationRow] = {
-    "crop_padding": AugmentationRow(0, simple.random_crop),
-    "horizontal_flip": AugmentationRow(1, functools.partial(simple.flip, dim=1)),
-    "vertical_flip": AugmentationRow(4, functools.partial(simple.flip, dim=0)),
-    "rotation": AugmentationRow(5, simple.rotation),
-    "colour_jitter": AugmentationRow(6, paint=colour.colour_jitter),
-    "grayscale": AugmentationRow(14, paint=colour.grayscale),
-    "blur": AugmentationRow(15, paint=blur.blur),
-    "randaugment": AugmentationRow(7, policies.rand_geometry, policies.rand_augment),
-    "trivialaugment": AugmentationRow(
-        8, policies.trivial_geometry, policies.trivial_augment
+    "crop_padding": AugmentationRow(0, "simple:random_crop"),
+    "horizontal_flip": AugmentationRow(1, "simple:horizontal_flip"),
+    "vertical_flip": AugmentationRow(4, "simple:vertical_flip"),
+    "rotation": AugmentationRow(5, "simple:rotation"),
+    "colour_jitter": AugmentationRow(6, paint="colour:colour_jitter"),
+    "grayscale": AugmentationRow(14, paint="colour:grayscale"),
+    "blur": AugmentationRow(15, paint="blur:blur"),
+    "randaugment": AugmentationRow(
+        7, "policies:rand_geometry", "policies:rand_augment"
     ),
-    "augmix": AugmentationRow(9, paint=policies.aug_mix),
-    "cutout_size": AugmentationRow(2, paint=simple.cutout),
-    "erasing": AugmentationRow(10, paint=simple.erasing),
-    "time_masks": AugmentationRow(11, paint=spectrogram.time_masks),
-    "frequency_masks": AugmentationRow(12, paint=spectrogram.frequency_masks),
+    "trivialaugment": AugmentationRow(
+        8, "policies:trivial_geometry", "policies:trivial_augment"
+    ),
+    "augmix": AugmentationRow(9, paint="policies:aug_mix"),
+    "cutout_size": AugmentationRow(2, paint="simple:cutout"),
+    "erasing": AugmentationRow(10, paint="simple:erasing"),
+    "time_masks": AugmentationRow(11, paint="spectrogram:time_masks"),
+    "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
+}
+
+# Change of a whole batch: config field, or property -> its function.
+BATCH_CHANGES = {
+    "alternating_flip": "simple:alternating_flip",
+    "mosaic": "mosaic:mosaics",
+    "mixes_pairs": "mix:mix_pairs",
 }
 
 # Fields that need to know what the channels are; of grey images some change nothing.
@@ -91,35 +115,45 @@ def augment(
     colour = jnp.round(fill).astype(batch["image"].dtype)
     for field, row in AUGMENTATIONS.items():
         if getattr(config, field):
-            geometry = row.geometry and functools.partial(row.geometry, config=config)
-            paint = row.paint and functools.partial(
-                row.paint, config=config, fill=colour
-            )
-            changes = AugmentationRow(row.number, geometry, paint)
-            batch = _apply(changes, batch, keys, follow)
+            geometry = _read(row.geometry, config=config)
+            paint = _read(row.paint, config=config, fill=colour)
+            batch = _apply(Change(row.number, geometry, paint), batch, keys, follow)
     for number, name in enumerate(config.own, start=FIRST_OWN):
-        batch = _apply(_own_row(number, name, colour), batch, keys, follow)
+        batch = _apply(_own_change(number, name, colour), batch, keys, follow)
     return batch
 
 
+def batch_change(field: str) -> Callable[..., dict[str, Any]]:
+    """Import the change of a batch that a field of the config turns on."""
+    return resolve(f"{__name__}.{BATCH_CHANGES[field]}")
+
+
+def _read(function: str | None, **given: Any) -> Callable[..., Any] | None:
+    return (
+        None
+        if function is None
+        else partial(resolve(f"{__name__}.{function}"), **given)
+    )
+
+
 def _apply(
-    row: AugmentationRow, batch: dict[str, Any], keys: jax.Array, follow: Follow
+    change: Change, batch: dict[str, Any], keys: jax.Array, follow: Follow
 ) -> dict[str, Any]:
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
-        key = jax.random.fold_in(key, row.number)
-        if row.geometry is not None:
-            geometry = row.geometry(key, image.shape[:2])
+        key = jax.random.fold_in(key, change.number)
+        if change.geometry is not None:
+            geometry = change.geometry(key, image.shape[:2])
             target = follow(target, geometry)
-            if row.paint is None:
+            if change.paint is None:
                 return geometry.pixels(image), target
-        assert row.paint is not None
-        return row.paint(key, image), target
+        assert change.paint is not None
+        return change.paint(key, image), target
 
     return change_each(batch, one, keys)
 
 
-def _own_row(number: int, name: str, colour: jax.Array) -> AugmentationRow:
-    """Return the row of a function of the user's own; it knows no config."""
+def _own_change(number: int, name: str, colour: jax.Array) -> Change:
+    """Return the change by a function of the user's own; it knows no config."""
     field = "data.augment.own"
     function = own.load(field, name)
     moves = getattr(function, "moves", None)
@@ -144,7 +178,7 @@ def _own_row(number: int, name: str, colour: jax.Array) -> AugmentationRow:
             )
         return found
 
-    return AugmentationRow(number, geometry if moves else None, paint)
+    return Change(number, geometry if moves else None, paint)
 
 
 def check_augmentations(

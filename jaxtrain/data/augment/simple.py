@@ -26,8 +26,17 @@ def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry
     return PaddedCrop(padding, top, left)
 
 
-def flip(key: jax.Array, shape: Shape, config: AugmentConfig, *, dim: int) -> Geometry:
-    """Mirror with probability one half: rows (dim 0), or columns (dim 1)."""
+def vertical_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
+    """Mirror rows with probability one half."""
+    return _flip(key, shape, 0)
+
+
+def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
+    """Mirror columns with probability one half."""
+    return _flip(key, shape, 1)
+
+
+def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
     # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
     return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
 

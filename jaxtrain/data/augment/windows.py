@@ -9,8 +9,8 @@ import numpy as np
 from jaxtrain.data.augment.apply import Follow, change_each
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
-from jaxtrain.data.canvas import BOX
-from jaxtrain.data.images import Fit
+from jaxtrain.data.batch import BOX
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).

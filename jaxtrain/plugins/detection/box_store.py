@@ -11,9 +11,9 @@ from jaxtrain.data.boxes import MIN_AREA, NAMES, NUM_BOXES, PADDING, StoredBoxes
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import FileNames, shown
-from jaxtrain.data.placed import Placed
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark
+from jaxtrain.data.target_transform import Placed
 from jaxtrain.plugins.segmentation import upright
 
 

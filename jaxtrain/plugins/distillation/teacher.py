@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxtrain import scopes
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.layout import Layout
 

@@ -13,7 +13,8 @@ from jaxtrain.plugins.distillation.weights import (
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.inputs import MethodContext
-from jaxtrain.weights.resolve import NUM_SHOWN, load_named
+from jaxtrain.weights import NUM_SHOWN
+from jaxtrain.weights.resolve import load_named
 from jaxtrain.weights.stored import Weights
 
 

@@ -19,10 +19,10 @@ from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.input_kind import InputKind
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError, counted
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.layout import Layout
-from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task
@@ -33,8 +33,8 @@ from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
 from jaxtrain.trees import num_bytes
+from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
-from jaxtrain.weights.resolve import NUM_SHOWN
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
 # Classes that a message names.

@@ -19,6 +19,7 @@ from PIL import Image
 from jaxtrain.data import files, formats, images
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError
 from jaxtrain.data.image_source import Source
+from jaxtrain.data.image_statistics import histogram
 from jaxtrain.data.input_kind import InputKind
 
 # Side of the grey image that what is nearly the same is found by.
@@ -141,7 +142,7 @@ def _of_pixels(pixels: np.ndarray, mode: str) -> Look:
     if pixels.shape[-1] in files.MODES:
         return _of_picture(files.to_picture(pixels), mode)
     grey = Image.fromarray(pixels.mean(axis=-1).astype(np.uint8))
-    return _describe(images.histogram(pixels), grey, mode)
+    return _describe(histogram(pixels), grey, mode)
 
 
 def _of_picture(

@@ -8,7 +8,7 @@ from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
-from jaxtrain.data.placed import Placed, place_of
+from jaxtrain.data.target_transform import Placed, place_of
 from jaxtrain.plugins.doctor.look import Look
 
 

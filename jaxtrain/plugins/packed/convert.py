@@ -8,13 +8,14 @@ import simplejpeg
 
 from jaxtrain.data import images
 from jaxtrain.data.files import ImageFile, StoredFile, UnreadableError, open_file
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.stores import Store
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed.index import Column
 
 JPEG_QUALITY = 95
 # Arrays hold the whole centred square of an image.
-SQUARE = images.Fit(centre_part=1.0)
+SQUARE = Fit(centre_part=1.0)
 
 
 @dataclass(frozen=True)

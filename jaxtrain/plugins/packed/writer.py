@@ -21,12 +21,11 @@ from jaxtrain import atomic_file, links
 from jaxtrain.config import DataConfig
 from jaxtrain.console import tell
 from jaxtrain.data import opening, sources
-from jaxtrain.data.defects import Defects
-from jaxtrain.data.image_source import Unreadable
+from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.input_kind import input_of
-from jaxtrain.data.placed import place_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import remarks_of
+from jaxtrain.data.target_transform import place_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.plugins.packed.convert import Form, make_form

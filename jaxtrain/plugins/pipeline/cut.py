@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 from jaxtrain.config import ParallelConfig
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.pipeline.timeline import Timeline, simulate
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model

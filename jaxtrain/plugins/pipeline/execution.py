@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from jaxtrain.config import Config, ParallelConfig
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError, counted
 from jaxtrain.models.base import Model
 from jaxtrain.parallel.layout import Layout

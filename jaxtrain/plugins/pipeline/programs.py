@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.models.remat import compiler_options
-from jaxtrain.parallel.sharding import replicated
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.plugins.pipeline.cut import Stage
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.training_losses import losses_and_metrics
@@ -78,7 +78,7 @@ def make_programs(
 
     def zeros(params: Any) -> Any:
         params = layout.trained_params(params)
-        return layout.partial_grads(zero_grads(frozen.part(params)[0]))
+        return layout.shard_grads(zero_grads(frozen.part(params)[0]))
 
     def forward(
         params: Any, model_state: Any, x: Any, key: jax.Array, target: Any
@@ -113,7 +113,7 @@ def make_programs(
 
     def backward(total: Any, pullback: Any, dy: Any) -> tuple[Any, Any]:
         grads, dx = pullback(dy)
-        grads = layout.partial_grads(grads)
+        grads = layout.shard_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
         # Nobody asks for the gradients of the images, or of what frozen layers put
         # out: XLA drops them.

@@ -19,7 +19,7 @@ from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.dtypes import wide
 from jaxtrain.evaluation.evaluate import reduce_batch
 from jaxtrain.evaluation.reducers import TaskMetrics
-from jaxtrain.parallel.sharding import replicated
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.plugins.pipeline.cut import Stage, Stages
 from jaxtrain.plugins.pipeline.programs import StagePrograms, make_programs
 from jaxtrain.tasks.base import Task

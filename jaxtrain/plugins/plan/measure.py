@@ -23,7 +23,7 @@ from jaxtrain.data.batch_specs import eval_spec, train_spec
 from jaxtrain.data.datasets import should_cache
 from jaxtrain.errors import UserError, counted, is_out_of_memory
 from jaxtrain.evaluation.evaluate import eval_batch_size
-from jaxtrain.parallel import devices, sharding
+from jaxtrain.parallel import data_sharding, devices
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.trainer.programs import Programs, make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
@@ -63,7 +63,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
     """
     setup.execution.check_measurable()
     programs = _programs(setup)
-    everywhere = sharding.replicated(setup.mesh)
+    everywhere = data_sharding.replicated(setup.mesh)
     key = jax.eval_shape(lambda: keys.root_key(0))
     key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     *_, (_, train) = programs.train
@@ -81,7 +81,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     """
     programs, state = _programs(setup), setup.abstract_state
     mesh, size = setup.mesh, eval_batch_size(setup.config.data)
-    rows = sharding.batch_sharding(mesh)
+    rows = data_sharding.batch_sharding(mesh)
     batches = eval_spec(setup.splits.test).batch(1, size, sharding=rows)
     assert isinstance(programs.eval, Compiled)
     weights = state.params, state.model_state
@@ -101,13 +101,13 @@ def _programs(setup: Setup) -> Programs:
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
     """Return shapes and shardings of the `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
-    spec, rows = train_spec(config, splits.train), sharding.batch_sharding(mesh)
+    spec, rows = train_spec(config, splits.train), data_sharding.batch_sharding(mesh)
     on_device = should_cache(config, splits)
     batches = spec.batch(1, config.batch_size, sharding=rows, on_device=on_device)
     if not on_device:
         return {}, batches
     num_examples = sum(map(len, splits.named().values()))
-    return spec.stored(num_examples, sharding=sharding.replicated(mesh)), batches
+    return spec.stored(num_examples, sharding=data_sharding.replicated(mesh)), batches
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -139,7 +139,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
         {name: fill(name, x) for name, x in inputs.items()}
         for inputs in abstract_inputs(setup)
     )
-    everywhere = sharding.replicated(setup.mesh)
+    everywhere = data_sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(setup.config.seed), everywhere)
     state = jax.jit(setup.create, out_shardings=setup.state_formats)(key)
     return state, key, data, batches

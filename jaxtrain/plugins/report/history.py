@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from jaxtrain import config as config_lib
-from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints import CHECKPOINTS, manifest
 from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.config import Config
 from jaxtrain.config.recipe import is_run
@@ -16,7 +16,7 @@ from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.plugins.profiler.step_profile import PROFILE, StepProfile, read_profile
 from jaxtrain.plugins.report.pages.charts import Point
 from jaxtrain.records.metrics_file import parse_line
-from jaxtrain.records.workdir import CHECKPOINTS, CONFIG, DATA, METRICS, SUMMARY
+from jaxtrain.records.workdir import CONFIG, DATA, METRICS, SUMMARY
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_text
 from jaxtrain.training.sparsity import ModelSparsity
 from jaxtrain.weights import spec

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from jaxtrain import keys
 from jaxtrain.data import loader
-from jaxtrain.data.canvas import BOX
+from jaxtrain.data.batch import BOX
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.image_statistics import mean_and_std
 from jaxtrain.data.order import DataOrder

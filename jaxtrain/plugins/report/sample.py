@@ -15,18 +15,17 @@ from jaxtrain.config import ParallelConfig
 from jaxtrain.data import ahead
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.defects import Defects
+from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import ImageFileStore, shown
-from jaxtrain.data.image_source import Unreadable
 from jaxtrain.data.preprocess import restored
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import ModelView, Weights, compiler, evaluate
 from jaxtrain.evaluation.reducers import KeepExamples, Kept
 from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.mesh import make_mesh
-from jaxtrain.parallel.sharding import replicated
 from jaxtrain.plugins.report.examples import Predictions, Sample
 from jaxtrain.tasks.prediction import Prediction
 from jaxtrain.tasks.training_losses import checked_loss

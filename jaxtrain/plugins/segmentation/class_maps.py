@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from jaxtrain.data import files
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.read_files import FileData

@@ -1,4 +1,4 @@
-"""Images with masks, the classes of their pixels, which follow them (see `placed.py`).
+"""Images with masks, the classes of their pixels (see `target_transform.py`).
 
 Masks are decoded when they are placed. One that does not fit its image, or holds a
 value that is no class, makes the example unreadable.
@@ -16,9 +16,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data import ahead, files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
-from jaxtrain.data.placed import Placed
 from jaxtrain.data.slices import NamedSplits, check_train, join
 from jaxtrain.data.stores import Images, Opened, Remark, Store
+from jaxtrain.data.target_transform import Placed
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.segmentation import upright
 from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, StoredMask

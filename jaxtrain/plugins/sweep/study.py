@@ -24,12 +24,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from jaxtrain import atomic_file, links
 from jaxtrain import config as config_lib
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.report import sweep_file
 from jaxtrain.plugins.report.sweep_file import SweepRecord, TrialRecord, trial_folder
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.tasks.metrics import Goal
 
 STUDY, NAME = "study.db", "sweep"

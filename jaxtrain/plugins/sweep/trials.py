@@ -8,6 +8,7 @@ import jax
 import optuna
 
 from jaxtrain import own
+from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config
 from jaxtrain.errors import (
@@ -17,7 +18,6 @@ from jaxtrain.errors import (
 )
 from jaxtrain.plugins.sweep.space import Overrides, apply
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.workdir import CHECKPOINTS
 from jaxtrain.trainer import train as run_lib
 from jaxtrain.trainer.callback import Callback, Evaluation, make_callbacks
 from jaxtrain.trainer.run_state import RunState

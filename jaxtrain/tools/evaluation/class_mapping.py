@@ -19,8 +19,8 @@ from jaxtrain.data.boxes import StoredBoxes
 from jaxtrain.data.image_files import listed
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
-from jaxtrain.data.placed import Place, Placed, place_of
 from jaxtrain.data.stores import Images, Remark, Store, remarks_of, targets_of
+from jaxtrain.data.target_transform import Place, Placed, place_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.model import TrainedModel
 
@@ -146,7 +146,7 @@ class MappedStore:
 
     @property
     def place(self) -> Place | None:
-        """Function that moves targets with their images (`placed.py`), or None."""
+        """Function that moves targets with their images; None if they stay."""
         return None if place_of(self.store) is None else self._place
 
     def _place(self, target: Any, placed: Placed) -> Any:

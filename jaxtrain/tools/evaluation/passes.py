@@ -16,7 +16,7 @@ from jaxtrain.data.augment import windows
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.defects import Defects
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.sources import Source
 from jaxtrain.evaluation.evaluate import (
     EVALUATION,

@@ -8,8 +8,9 @@ import numpy as np
 
 from jaxtrain.config import AugmentConfig, Config, DataConfig
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.data import images, opening, sources
-from jaxtrain.data.image_source import Source, targets_to_check
+from jaxtrain.data import opening, sources
+from jaxtrain.data.fit import FIT, Fit
+from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task
@@ -69,7 +70,7 @@ def open_subject(
         _check_shape(source, size, model, data)
     source, classes = map_classes(source, model, data)
     task = task_of_model(config, model, source.facts, data)
-    task.check_targets(targets_to_check(source), f"--split {split} of {data.source}")
+    task.check_targets(source.targets_to_check(), f"--split {split} of {data.source}")
     subject = Subject(
         model=model, task=task, data=data, size=size, fit=fit, classes=classes
     )
@@ -229,12 +230,12 @@ def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any
 
 def _open_split(
     data: DataConfig, seed: int, split: str
-) -> tuple[Source, int | None, images.Fit]:
+) -> tuple[Source, int | None, Fit]:
     """Return a split, the size that the device gives to its images, and how."""
     if split == ALL:
         data = as_evaluated(data)
         store, named = opening.open_store(data, to_train=False)
-        return sources.open_split(data, store, named, False, ALL), None, images.FIT
+        return sources.open_split(data, store, named, False, ALL), None, FIT
     opened = opening.open_store(data, to_train=False)
     splits = sources.load_splits(data, seed, *opened)
     named_splits = splits.named()

@@ -9,7 +9,7 @@ import jax
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.training.transforms.base import Metrics
 
 if TYPE_CHECKING:

@@ -1,18 +1,22 @@
 """Arrays that a training step takes for its method, besides the state and the batch."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config, DataConfig
 from jaxtrain.data.batch import Preprocess
-from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.normalization import Normalization
-from jaxtrain.data.sources import Source
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.tasks.base import Task
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config, DataConfig
+    from jaxtrain.data.datasets import Dataset
+    from jaxtrain.data.sources import Source
 
 
 @dataclass(frozen=True, eq=False)

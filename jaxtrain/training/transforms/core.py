@@ -1,14 +1,15 @@
 """The transforms of the core that a run asks for."""
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.plugin import resolve
 from jaxtrain.training.averages import Average
 from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.base import StepTransform
 from jaxtrain.training.transforms.guard import Guard
-from jaxtrain.training.transforms.plateau import Plateau
-from jaxtrain.training.transforms.spikes import SpikeDetector
 
-CORE_NAMES = (SpikeDetector.name, Plateau.name, WeightAverage.name, Guard.name)
+SPIKES = "jaxtrain.training.transforms.spikes:SpikeDetector"
+PLATEAU = "jaxtrain.training.transforms.plateau:Plateau"
+CORE_NAMES = ("spikes", "plateau", WeightAverage.name, Guard.name)
 
 
 def core_transforms(
@@ -28,9 +29,10 @@ def core_transforms(
     """
     found: list[StepTransform] = []
     if train.spike_sigma is not None:
-        found.append(SpikeDetector(sigma=train.spike_sigma, window=train.spike_window))
+        detector = resolve(SPIKES)
+        found.append(detector(sigma=train.spike_sigma, window=train.spike_window))
     if optimizer.schedule == "plateau":
-        found.append(Plateau())
+        found.append(resolve(PLATEAU)())
     if average is not None:
         found.append(WeightAverage(average))
     return (*found, Guard(scales_loss))

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
-from jaxtrain.data.normalization import UNCHANGED, Normalization
+from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization
 from jaxtrain.plugins.adversarial.adversarial import Adversarial
 from jaxtrain.plugins.adversarial.trades import Trades
 from jaxtrain.tasks.base import Task

@@ -25,7 +25,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import datasets, sources
-from jaxtrain.data.normalization import Normalization
+from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
@@ -39,7 +39,7 @@ from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
 from jaxtrain.trainer.kept import changes_of_images
-from jaxtrain.trainer.settle import Settled, check_kept, open_weights, settle
+from jaxtrain.trainer.settle import Settled, open_weights, settle
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.base import Method
@@ -49,6 +49,7 @@ from jaxtrain.training.step import make_train_step
 from jaxtrain.weights import resolve, trust
 from jaxtrain.weights.names import OWN
 from jaxtrain.weights.sources import SOURCES
+from jaxtrain.weights.spec import check_kept
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights, shapes_of
 from tests.helpers import damage, labelled, taught, tiny
 from tests.helpers.axes import assert_same_with

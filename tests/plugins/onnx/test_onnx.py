@@ -170,7 +170,7 @@ CASES: dict[str, tuple[Function, str]] = {
         "Conv Flatten MatMul",
     ),
     "gelu": (activations.gelu, "Div Erf Add Mul Mul"),
-    "gelu by tanh": (activations.gelu_tanh, "Mul Mul Mul Add Mul Tanh Add Mul Mul"),
+    "gelu by tanh": (jax.nn.gelu, "Mul Mul Mul Add Mul Tanh Add Mul Mul"),
     "silu": (activations.silu, "Sigmoid Mul"),
     "hard sigmoid": (activations.hard_sigmoid, "HardSigmoid"),
     "hard swish": (activations.hard_swish, "HardSwish"),

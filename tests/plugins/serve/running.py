@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-from jaxtrain.data.images import Fit
+from jaxtrain.data.fit import Fit
 from jaxtrain.data.input_kind import PICTURES
 from jaxtrain.evaluation.finite import Checked
 from jaxtrain.inference.model import TrainedModel

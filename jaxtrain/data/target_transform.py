@@ -1,4 +1,4 @@
-"""Places of images that the host resizes, for targets that go along.
+"""Transforms of targets that follow an image which the host cuts and resizes.
 
 A store whose targets have a place in the image, such as masks or boxes, says how they
 move: `place(target, placed)`, of one example. Augmentations in the step move them on

@@ -1,4 +1,4 @@
-"""Arrays of the host, placed on the devices as others lie there."""
+"""Arrays of the host, put on the devices with the sharding of others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Normalisation of images by the mean and deviation of each channel."""
+"""Normalisation of pixels by the mean and standard deviation of each channel."""
 
 from typing import NamedTuple
 

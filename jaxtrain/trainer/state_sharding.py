@@ -1,24 +1,30 @@
-"""Placement of a model on devices: meshes, copies, the order of arrays in memory."""
+"""Meshes of a run, and the shardings and the order in memory of its state."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxtrain.config import Config
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.models.base import Model
 from jaxtrain.models.copied import copied_paths
-from jaxtrain.parallel import cpu_devices, sharding
+from jaxtrain.parallel import cpu_devices, data_sharding
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.layout import KERNEL_ORDERS, Layout
 from jaxtrain.trainer.execution import Execution
 from jaxtrain.training.precision import Policy
 from jaxtrain.training.state import TrainState
+from jaxtrain.trees import by_path
+
+if TYPE_CHECKING:
+    from jaxtrain.config import Config
 
 
 def make_meshes(
@@ -45,7 +51,11 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
     summed = wide(params) if asked is None else jnp.dtype(asked)
     # XLA sums in the dtype of the layers, which may be wide enough.
     enough = asked is None and compute.itemsize >= summed.itemsize
-    if sharding.num_batch_shards(mesh) == 1 or enough or compute == params == summed:
+    if (
+        data_sharding.num_batch_shards(mesh) == 1
+        or enough
+        or compute == params == summed
+    ):
         return None
     # Layers widen narrower weights by themselves: fewer bytes to gather.
     gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
@@ -63,13 +73,34 @@ def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
     return KERNEL_ORDERS.get(meshes[0].devices.flat[0].platform)
 
 
+def splits_channels(shardings: Any) -> bool:
+    """Return whether the `model` axis splits any of the arrays."""
+    return any("model" in s.spec for s in jax.tree.leaves(shardings))
+
+
+def whole_layers(params: Any) -> list[str]:
+    """Return the layers whose output channels the `model` axis divides, yet not splits.
+
+    Of `params`, abstract arrays with shardings. Each path is there once, with `*` for
+    the numbers of blocks that differ in nothing else.
+    """
+    names: dict[str, None] = {}
+    for path, x in by_path(params).items():
+        size = x.sharding.mesh.shape["model"]
+        divides = len(x.shape) > 1 and x.shape[-1] % size == 0
+        if divides and "model" not in x.sharding.spec:
+            *blocks, layer, _ = path.split("/")
+            names["/".join([*(re.sub(r"\d+", "*", b) for b in blocks), layer])] = None
+    return list(names)
+
+
 def place(
     abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
     """Return the abstract state with its shardings, and its order in memory."""
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]
-    if model > 1 and not sharding.splits_channels(shardings):
+    if model > 1 and not splits_channels(shardings):
         raise UserError(
             f"parallel.model = {model} divides the channels of no layer of "
             f"{config.model.name}"

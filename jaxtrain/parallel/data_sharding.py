@@ -1,7 +1,6 @@
-"""Sharding of batches over the devices, and questions about shardings."""
+"""Sharding of batches over the devices."""
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,28 +10,6 @@ from jax.sharding import PartitionSpec as P
 
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.problems import Problem
-from jaxtrain.trees import by_path
-
-
-def splits_channels(shardings: Any) -> bool:
-    """Return whether the `model` axis splits any of the arrays."""
-    return any("model" in s.spec for s in jax.tree.leaves(shardings))
-
-
-def whole_layers(params: Any) -> list[str]:
-    """Return the layers whose output channels the `model` axis divides, yet not splits.
-
-    Of `params`, abstract arrays with shardings. Each path is there once, with `*` for
-    the numbers of blocks that differ in nothing else.
-    """
-    names: dict[str, None] = {}
-    for path, x in by_path(params).items():
-        size = x.sharding.mesh.shape["model"]
-        divides = len(x.shape) > 1 and x.shape[-1] % size == 0
-        if divides and "model" not in x.sharding.spec:
-            *blocks, layer, _ = path.split("/")
-            names["/".join([*(re.sub(r"\d+", "*", b) for b in blocks), layer])] = None
-    return list(names)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -1,0 +1,45 @@
+"""Windows on canvases, packed for the way from a data worker to the run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxtrain.data import memory
+from jaxtrain.data.batch import BOX
+
+
+def flatten(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch with its windows one after the other, uint8 (bytes,).
+
+    So a data worker hands it on: memory that processes share is cleared and mapped page
+    by page, and most of a canvas is empty.
+    """
+    boxes, canvases = batch[BOX], batch["image"]
+    channels = canvases.shape[-1]
+    num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
+    # As large as the canvases, so that their memory will do; the rest stays untouched.
+    flat = memory.empty((canvases.size,))[: num_pixels * channels]
+    for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
+        height, width, _ = part.shape
+        part[:] = image[:height, :width]
+    return {**batch, "image": flat}
+
+
+def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Put the windows of `flatten` back on canvases of a shape."""
+    flat, boxes = batch["image"], batch[BOX]
+    canvases = memory.empty((len(boxes), *shape))
+    for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
+        height, width, _ = part.shape
+        image[:height, :width] = part
+    return {**batch, "image": canvases}
+
+
+def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
+    """Yield the part of each window in a flat array, (h, w, channels) each."""
+    start = 0
+    for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
+        stop = start + height * width * channels
+        yield flat[start:stop].reshape(height, width, channels)
+        start = stop

@@ -1,0 +1,75 @@
+"""Images that the host resizes, with the targets that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxtrain.data import canvas, files, images, memory
+from jaxtrain.data.defects import Unreadable
+from jaxtrain.data.files import StoredFile, UnreadableError
+from jaxtrain.data.target_transform import Placed, place_of
+
+if TYPE_CHECKING:
+    from jaxtrain.data.image_source import Source
+    from jaxtrain.data.random_windows import Box
+    from jaxtrain.data.stores import Images
+
+
+def read_placed(
+    source: Source,
+    stored: Images,
+    targets: Sequence[Any],
+    indices: np.ndarray,
+    seeds: np.ndarray | None,
+    unreadable: list[Unreadable],
+) -> dict[str, Any]:
+    """Return images in their size, and their targets where these are."""
+    shape = source.image_shape if seeds is None else source.canvas_shape
+    place = place_of(source.store)
+    assert shape is not None and place is not None
+    pixels, placed = memory.empty((len(indices), *shape)), []
+    for i, (image, target) in enumerate(zip(stored, targets, strict=True)):
+        seed = None if seeds is None else seeds[i].tolist()
+        try:
+            pixels[i], followed = _read_one(source, image, target, seed, shape)
+        except UnreadableError as error:
+            unreadable.append(Unreadable.of(image, int(indices[i]), error))
+            pixels[i], size = 0, shape[:2]
+            followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
+        placed.append(followed)
+    return {
+        "image": pixels,
+        "target": jax.tree.map(lambda *x: np.stack(x), *placed),
+    }
+
+
+def _read_one(
+    source: Source,
+    image: np.ndarray | StoredFile,
+    target: Any,
+    seed: Sequence[int] | None,
+    shape: tuple[int, int, int],
+) -> tuple[np.ndarray, Any]:
+    """Return an image of a shape, of its window if there is a seed, its target."""
+    place = place_of(source.store)
+    assert place is not None
+    opened = source.open(image) if isinstance(image, StoredFile) else image
+    is_file = isinstance(opened, files.ImageFile)
+    height, width = (opened.height, opened.width) if is_file else opened.shape[:2]
+    size, channels = shape[:2], shape[-1]
+    box: Box = 0, 0, width, height
+    if seed is not None:
+        box = canvas.draw(opened, seed, source.fit, size[0])
+    elif (height, width) != size:
+        box = source.fit.centre_box(height, width, size[0])
+    orientation = opened.orientation if is_file else 1
+    followed = place(target, Placed((height, width), box, size, orientation))
+    if is_file:
+        opened, box = images.decode_box(opened, size[0], channels, box)
+    if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
+        opened = images.resize(opened, size, source.fit.interpolation, box)
+    return images.to_channels(opened, channels), followed

@@ -1,0 +1,121 @@
+"""Correction of the means that rounded kernels move.
+
+The biases of layers, and the running means of batch norms, take back how far rounding
+moves what layers put out, measured on images (Nagel et al. 2019, arXiv:1906.04721).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jaxtrain.dtypes import widen
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.models.batch_norm import BatchNorm
+from jaxtrain.models.layers import Conv, Linear
+from jaxtrain.plugins.quantization.passes import named_layers, of_batches, with_values
+from jaxtrain.training.state import split_model
+from jaxtrain.trees import by_path
+
+
+def with_means_of(
+    rounded: TrainedModel, model: TrainedModel, images: np.ndarray
+) -> TrainedModel:
+    """Return a rounded model whose layers put out the means that a model's do."""
+    params, state = by_path(rounded.params), by_path(rounded.model_state)
+    for path, shift in mean_shifts(rounded, model, images).items():
+        is_norm = f"{path}/mean" in state
+        values, name = (state, "mean") if is_norm else (params, "bias")
+        old = np.asarray(values[f"{path}/{name}"])
+        change = shift if is_norm else -shift
+        values[f"{path}/{name}"] = (old + change).astype(old.dtype)
+    return dataclasses.replace(
+        rounded,
+        params=with_values(rounded.params, params),
+        model_state=with_values(rounded.model_state, state),
+    )
+
+
+def mean_shifts(
+    rounded: TrainedModel, model: TrainedModel, images: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return how far rounding moves the means of channels, layer by layer.
+
+    They are of what batch norms take, and of what layers with a bias and without a norm
+    behind them put out. Each is taken back at once, in both models on one batch, so
+    that those behind it are of their own rounding alone.
+
+    Returns:
+      Means over batches, float64 (channels,) by the paths of norms and layers.
+    """
+    graphdefs = [split_model(m.description.abstract)[0] for m in (model, rounded)]
+
+    def function(x: jax.Array, *weights: Any) -> dict[str, jax.Array]:
+        networks = [
+            nnx.merge(graphdef, *given, copy=True)
+            for graphdef, given in zip(graphdefs, weights, strict=True)
+        ]
+        means: dict[str, jax.Array] = {}
+        shifts: dict[str, jax.Array] = {}
+        _measure(networks[0], means)
+        _take_back(networks[1], means, shifts)
+        for network in networks:
+            network.eval()
+            network(x)
+        return shifts
+
+    found = of_batches([model, rounded], images, function)
+    return {
+        path: np.mean([np.asarray(x[path], np.float64) for x in found], 0)
+        for path in found[0]
+    }
+
+
+def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
+    """Have a network write the means of channels, by the paths of its layers."""
+    put_out: dict[int, tuple[str, jax.Array]] = {}
+
+    def at_norm(path: str, x: jax.Array) -> jax.Array:
+        # The norm takes its mean off, and not the layer in front.
+        in_front, _ = put_out.pop(id(x), ("", x))
+        means.pop(in_front, None)
+        means[path] = _channel_means(x)
+        return x
+
+    def at_layer(path: str, y: jax.Array) -> jax.Array:
+        put_out[id(y)] = path, y
+        means[path] = _channel_means(y)
+        return y
+
+    for path, layer in named_layers(network):
+        if isinstance(layer, BatchNorm):
+            layer.input_range = functools.partial(at_norm, path)
+        elif isinstance(layer, Conv | Linear) and layer.bias is not None:
+            layer.output_range = functools.partial(at_layer, path)
+
+
+def _take_back(
+    network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
+) -> None:
+    """Have a network subtract, and write, how far its means are from others."""
+
+    def back(path: str, then: Any, x: jax.Array) -> jax.Array:
+        if path in means:
+            shifts[path] = _channel_means(x) - means[path]
+            x = x - shifts[path].astype(x.dtype)
+        return x if then is None else then(x)
+
+    for path, layer in named_layers(network):
+        if isinstance(layer, BatchNorm):
+            layer.input_range = functools.partial(back, path, None)
+        elif isinstance(layer, Conv | Linear) and layer.bias is not None:
+            then = layer.output_range
+            layer.output_range = functools.partial(back, path, then)
+
+
+def _channel_means(x: jax.Array) -> jax.Array:
+    return widen(x).mean(range(x.ndim - 1))
