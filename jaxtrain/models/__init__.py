@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from flax import nnx
     from jax.sharding import Mesh
 
-    from jaxtrain.config import ModelConfig
     from jaxtrain.models.base import Model
 
 # Models with one row of outputs an image, which may be backbones, too.

@@ -111,7 +111,7 @@ class FlaxModel(Model):
         except Exception as error:
             raise UserError(
                 f"model {name}: its constructor failed: {own.told(error)}; it was "
-                f"given {', '.join(given)}"
+                f"given {', '.join(given) or 'nothing'}"
             ) from error
         if isinstance(made, linen.Module):
             made = _from_linen(made, image_shape, layers)

@@ -165,7 +165,7 @@ def judge(
       The name of the task, None if none suits; and of each reason the kind of the
       finding and the text.
     """
-    if not with_recipe and config.task == Config.task:
+    if not with_recipe and config.task == config_lib.Config.task:
         train = splits.train
         suitable = tasks.suitable(train.facts, train.strata())
         if suitable is None:
