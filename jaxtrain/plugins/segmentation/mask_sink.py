@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.fit import Fit
+from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference.sinks import PredictionFile, Sink, of_each
 from jaxtrain.inference.stream import ImageBatch
