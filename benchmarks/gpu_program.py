@@ -35,7 +35,6 @@ from jaxtrain.config import (
     ParallelConfig,
     TrainConfig,
 )
-from jaxtrain.models import folding
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
@@ -44,6 +43,7 @@ from jaxtrain.plugins.plan.program import Instruction, read_program
 from jaxtrain.plugins.plan.targets import Target, parse_target
 from jaxtrain.trainer.records import versions
 from jaxtrain.trainer.setup import build_setup
+from jaxtrain.training import forward
 from jaxtrain.training.state import num_params
 
 # Model -> module and class of the peer.
@@ -111,7 +111,7 @@ def compile_evaluations(target: Target, config: Config) -> list[dict[str, int]]:
     setup = build_setup(config, devices=stand_ins)
     ours = compile_evaluation(setup)
     # The peer: nothing is folded.
-    folding.pays = lambda mesh: False
+    forward.has_accelerators = lambda mesh: False
     return [summary(ours), summary(compile_evaluation(setup))]
 
 

@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.finite import Checked
 from jaxtrain.models import folding
 from jaxtrain.parallel import data_sharding
-from jaxtrain.parallel.mesh import make_mesh
+from jaxtrain.parallel.mesh import has_accelerators, make_mesh
 from jaxtrain.training import forward, precision
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.precision import Policy
@@ -143,7 +143,7 @@ class PlacedModel:
 
         weights = params, model_state
         with jax.default_matmul_precision(self.policy.products):
-            if folding.pays(self.mesh):
+            if has_accelerators(self.mesh):
                 return widen(folding.fold_norms(bare, weights, images))
             return widen(bare(weights, images))
 

@@ -16,7 +16,6 @@ from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, OPTIONS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
-from jaxtrain.models.flax_module import model_class
 from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
@@ -26,7 +25,7 @@ from jaxtrain.models.projection import (
     beside_projection,
 )
 from jaxtrain.models.streams import use_keys_of_pieces
-from jaxtrain.plugin import Table
+from jaxtrain.plugin import Table, resolve
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
 # Dicts and tuples of an output spec, within each other.
@@ -171,7 +170,7 @@ def _model_class(name: str) -> type[Model]:
             f"model.name = {name!r} is {model!r}, expected a class of Flax modules, or "
             "a function that returns one; see docs/extending.md"
         )
-    return model_class(model)
+    return resolve("jaxtrain.models.flax_module:model_class")(model)
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:

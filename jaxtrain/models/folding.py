@@ -28,7 +28,6 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.extend import core
-from jax.sharding import Mesh
 
 from jaxtrain.dtypes import wide
 from jaxtrain.models import jaxprs
@@ -141,11 +140,6 @@ class _Convolved:
             return replace(same, shift=shift - by)
         scale = -1.0 if scale is None else -scale
         return replace(same, scale=scale, shift=by - shift)
-
-
-def pays(mesh: Mesh) -> bool:
-    """Whether the devices of a mesh evaluate a model faster with its norms folded."""
-    return mesh.devices.flat[0].platform != "cpu"
 
 
 def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:

@@ -95,3 +95,8 @@ def axis_sizes(
                 f"pixels are both split; set one of the two to 1"
             )
     return sizes
+
+
+def has_accelerators(mesh: Mesh) -> bool:
+    """Whether the devices of a mesh are no CPUs."""
+    return mesh.devices.flat[0].platform != "cpu"

@@ -1,12 +1,11 @@
-"""What is learnt: a task says what the model puts out, and how good that is.
+"""Tasks: outputs of a model, and how good they are. Rows: `jaxtrain.tasks.TASKS`."""
 
-To add one: a subclass of `Task`, and its row in `jaxtrain.tasks.TASKS`.
-"""
+from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -19,9 +18,11 @@ from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric, values_of
 from jaxtrain.tasks.outputs import in_numbers
-from jaxtrain.tasks.requirements import Required
 from jaxtrain.tasks.target_transforms import TargetTransforms
 from jaxtrain.tasks.training_losses import losses_and_metrics
+
+if TYPE_CHECKING:
+    from jaxtrain.tasks.requirements import Required
 
 Sums = dict[str, Any]
 # (images, key, *, average=False) -> (outputs, new model state).
@@ -43,15 +44,14 @@ class Task(TargetTransforms):
       output_spec: Shape of what the model puts out for one image: (height, width,
         features) for a map; or dicts and tuples of shapes, of several heads. None means
         (num_outputs,).
-      num_outputs: Features of the model's last layer: by default the last sizes of the
-        shapes of `output_spec`, added up.
+      num_outputs: Features of the last layer; by default the sum of the last sizes.
       class_names: of the outputs, where each stands for a class; else None.
       column_names: of the numbers of a target, where it has several columns, or one
         with a name; of the classes of boxes; else None.
       settled: Options taken from the training targets, which the config then holds.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
-      supports: Fields of `UNUSUAL` that the task has a meaning for.
+      supports: Of `data.hold_out`, `data.sliding_size`, `train.tta`: those that apply.
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
         validation split is evaluated, which chooses.
@@ -287,7 +287,7 @@ class Task(TargetTransforms):
         """
         return values_of({**self.metrics(), **self.own_metrics}, sums, kept)
 
-    def with_chosen(self, chosen: Mapping[str, Any]) -> "Task":
+    def with_chosen(self, chosen: Mapping[str, Any]) -> Task:
         """Return the task with what validation has chosen; {} if nothing."""
         task = copy.copy(self)
         task.chosen = chosen

@@ -1,17 +1,7 @@
-"""Fields of the config that tasks refuse, or ask values of."""
+"""Values of fields of the config that tasks ask for."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-# Fields of the config without a meaning for most tasks -> the reason.
-UNUSUAL: Mapping[str, str] = MappingProxyType(
-    {
-        "data.hold_out": "it cannot tell classes that it was not trained on",
-        "data.sliding_size": "it has no classes of pixels for windows of an image",
-        "train.tta": "it has no classes whose probabilities could be averaged",
-    }
-)
 
 
 class Required(NamedTuple):

@@ -1,12 +1,15 @@
 """Changes of the targets of images that are cropped, mixed or joined."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
+if TYPE_CHECKING:
+    from jaxtrain.data.augment.geometry import Geometry
+    from jaxtrain.data.augment.mosaic import Tile
 
 
 class TargetTransforms:

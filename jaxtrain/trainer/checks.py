@@ -17,13 +17,20 @@ from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.problems import Problem
 from jaxtrain.tasks.base import Task, defines
-from jaxtrain.tasks.requirements import UNUSUAL
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config
+
+
+# Fields of the config without a meaning for most tasks -> the reason.
+UNUSUAL = {
+    "data.hold_out": "it cannot tell classes that it was not trained on",
+    "data.sliding_size": "it has no classes of pixels for windows of an image",
+    "train.tta": "it has no classes whose probabilities could be averaged",
+}
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from jaxtrain import own
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
-from jaxtrain.problems import Problem
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.training.forward import predict
@@ -24,6 +24,25 @@ from jaxtrain.training.state import split_model
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config, DataConfig
+    from jaxtrain.models.blueprint import Blueprint
+
+
+def check_all(
+    problems: ProblemList,
+    config: Config,
+    blueprint: Blueprint | None,
+    model: Model | None,
+    task: Task | None,
+    mesh: Mesh | None,
+) -> None:
+    """Check that the model fits images, task and devices, as far as they are known."""
+    images = None if blueprint is None else blueprint.images(2)
+    shape = None if images is None else images.shape[1:]
+    problems.check(check_pieces, config, model, mesh)
+    problems.check(check_image_shape, shape, model, mesh)
+    problems.check(check_outputs, model, images, task)
+    problems.check(check_groups, model, mesh)
+    problems.check(check_training_sizes, config.data, model, images, mesh)
 
 
 def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:

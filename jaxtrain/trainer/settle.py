@@ -17,9 +17,7 @@ from jaxtrain import config as config_lib
 from jaxtrain import own
 from jaxtrain import weights as weights_lib
 from jaxtrain.checkpoints import CHECKPOINTS
-from jaxtrain.config.data import DataConfig
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.config.model import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS, IN_TRAINING
 from jaxtrain.models.blueprint import backbone_config
@@ -30,13 +28,9 @@ from jaxtrain.training.methods.build import build_method
 from jaxtrain.weights.channels import statistics
 
 if TYPE_CHECKING:
-    from jaxtrain.config import Config
+    from jaxtrain.config import Config, DataConfig, ModelConfig
     from jaxtrain.weights.description import Description
     from jaxtrain.weights.stored import Weights
-
-# Of the section `data`.
-PREPARED = with_metadata(DataConfig, "from_weights")
-RESIZING = [name for name, of in PREPARED.items() if of == "resizing"]
 
 
 class Settled(NamedTuple):
@@ -75,7 +69,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         model = _filled(model, vars(begun.model))
         if (digest or "").startswith(asked):
             model = dataclasses.replace(model, pretrained_digest=digest)
-        prepared = {name: getattr(begun.data, name) for name in PREPARED}
+        prepared = {name: getattr(begun.data, name) for name in from_weights(data)}
     else:
         trained = open_weights(model)
         about, digest = trained.about, trained.digest()
@@ -120,6 +114,17 @@ def of_model(trained: ModelConfig, model: ModelConfig) -> bool:
     return own.is_own(model.name) or trained.name == model.name
 
 
+def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
+    """Return the fields of a section that are taken over from trained weights.
+
+    Args:
+      data: The section.
+      kind: `resizing` for those alone that resize images.
+    """
+    found = with_metadata(type(data), "from_weights")
+    return [name for name, of in found.items() if kind in (None, of)]
+
+
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
     """Return what of the resizing of images is taken over from weights.
 
@@ -159,7 +164,7 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
     """Return the options that make the model compute what it does."""
-    names = with_metadata(ModelConfig, "part_option")
+    names = with_metadata(type(model), "part_option")
     found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}
 

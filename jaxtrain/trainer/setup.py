@@ -18,7 +18,6 @@ from jax.sharding import Mesh
 from jaxtrain import data as data_lib
 from jaxtrain.config.checking import check_names
 from jaxtrain.data.window_grid import WindowGrid, grid_of
-from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
@@ -187,7 +186,7 @@ def build_setup(
         rates = problems.build(lambda *x: (build_schedule(*x),), config, timetable)
     blueprint = problems.build(_blueprint_of_task, config, policy, shape, task)
     model = problems.build(Blueprint.abstract, blueprint)
-    _check_model(problems, config, blueprint, model, task, mesh)
+    model_checks.check_all(problems, config, blueprint, model, task, mesh)
     kernel_order = None if meshes is None else order_of_kernels(meshes)
     phases = problems.build(
         lambda config, timetable, model, rates: build_phases(
@@ -248,24 +247,6 @@ def build_setup(
         create=create,
         abstract_state=place(abstract, layouts[0], execution, config),
     )
-
-
-def _check_model(
-    problems: ProblemList,
-    config: Config,
-    blueprint: Blueprint | None,
-    model: Model | None,
-    task: Task | None,
-    mesh: Mesh | None,
-) -> None:
-    """Check that the model fits images, task and devices, as far as they are known."""
-    images = None if blueprint is None else blueprint.images(2)
-    shape = None if images is None else images.shape[1:]
-    problems.check(model_checks.check_pieces, config, model, mesh)
-    problems.check(model_checks.check_image_shape, shape, model, mesh)
-    problems.check(model_checks.check_outputs, model, images, task)
-    problems.check(model_checks.check_groups, model, mesh)
-    problems.check(model_checks.check_training_sizes, config.data, model, images, mesh)
 
 
 def _blueprint_of_task(

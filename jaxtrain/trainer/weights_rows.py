@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtrain import config as config_lib
 from jaxtrain.errors import counted
 from jaxtrain.models import MODELS, lasting_options
-from jaxtrain.trainer.settle import RESIZING, of_model, options_of
+from jaxtrain.trainer.settle import from_weights, of_model, options_of
 from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.channels import statistics
 
@@ -57,7 +57,9 @@ def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
-        names = RESIZING if of_model(about.model, config.model) else ["interpolation"]
+        names = ["interpolation"]
+        if of_model(about.model, config.model):
+            names = from_weights(config.data, "resizing")
         found |= {f"data.{name}": getattr(about, name) for name in names}
     channels = len(config.data.mean or about.mean)
     mean, std = statistics(about.mean, about.std, channels)

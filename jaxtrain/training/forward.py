@@ -7,9 +7,11 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config.train import Remat
-from jaxtrain.models import CONVOLUTIONS, folding
+from jaxtrain.models import CONVOLUTIONS
 from jaxtrain.models.copied import use_copies
 from jaxtrain.parallel.copies import Copies
+from jaxtrain.parallel.mesh import has_accelerators
+from jaxtrain.plugin import resolve
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.state import split_model
 
@@ -65,6 +67,7 @@ def predict(
         return model(x, part=part)
 
     weights = params, model_state
-    if mesh is not None and folding.pays(mesh):
-        return folding.fold_norms(function, weights, x)
+    if mesh is not None and has_accelerators(mesh):
+        fold_norms = resolve("jaxtrain.models.folding:fold_norms")
+        return fold_norms(function, weights, x)
     return function(weights, x)

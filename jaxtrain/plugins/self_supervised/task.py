@@ -20,8 +20,9 @@ from jaxtrain.plugins.embedding.decoder import EmbeddingDecoder
 from jaxtrain.plugins.embedding.losses import agreement_losses, contrastive_losses
 from jaxtrain.plugins.embedding.task import Embedding
 from jaxtrain.plugins.self_supervised.options import SelfSupervisedOptions
-from jaxtrain.tasks.base import Forward, Required
+from jaxtrain.tasks.base import Forward
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
+from jaxtrain.tasks.requirements import Required
 
 NAME = "self_supervised"
 # Divisor of cosines: of the paper's search for small batches, without a warm-up.
