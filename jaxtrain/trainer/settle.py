@@ -118,7 +118,7 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
     """Return the fields of a section that are taken over from trained weights.
 
     Args:
-      data: The section.
+      data: Section of the data.
       kind: `resizing` for those alone that resize images.
     """
     found = with_metadata(type(data), "from_weights")
