@@ -39,6 +39,11 @@ def allow(names: Iterable[str]) -> None:
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
+def is_allowed(name: str) -> bool:
+    """Whether a part may be loaded in this process."""
+    return _decided.get(_key(name), "") is None
+
+
 def refuse(name: str, reason: str) -> None:
     """Let loading a part fail for a reason, unless it is allowed already."""
     _decided.setdefault(_key(name), reason)

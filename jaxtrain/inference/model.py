@@ -127,7 +127,7 @@ class TrainedModel(PlacedModel):
 
     @property
     def task(self) -> type[Task]:
-        """The class of the task; `Task` itself for a user's own."""
+        """The class of the task; `Task` itself for a user's own without `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property

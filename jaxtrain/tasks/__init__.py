@@ -4,6 +4,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from jaxtrain import own
 from jaxtrain.plugin import Table
 
 if TYPE_CHECKING:
@@ -44,9 +45,14 @@ def better(metric: str) -> str | None:
 
 
 def kind(name: str) -> "type[Task]":
-    """Return the class of a task, to read records; a user's own is not imported."""
+    """Return the class of a task, to read its records and outputs.
+
+    A user's own is imported where it is allowed (`--trust`); else it is `Task` itself.
+    """
     from jaxtrain.tasks.base import Task
 
+    if own.is_own(name) and own.is_allowed(name):
+        return own.load("task", name)
     return TASKS.get(name, Task)
 
 

@@ -233,7 +233,7 @@ class Task(TargetTransforms):
     def probabilities(outputs: jax.Array) -> jax.Array:
         """Return the probability of each class, (B, classes); by default the softmax.
 
-        Predictions, exports and the server import no task of a user's own.
+        Predictions, exports and the server import a user's own with `--trust` alone.
         """
         return jax.nn.softmax(outputs, axis=-1)
 
