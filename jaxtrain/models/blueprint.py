@@ -24,7 +24,7 @@ from jaxtrain.models.projection import (
     ProjectionHead,
     beside_projection,
 )
-from jaxtrain.models.streams import use_keys_of_pieces
+from jaxtrain.models.streams import CountedStream, use_keys_of_pieces
 from jaxtrain.plugin import Table, resolve
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
@@ -256,26 +256,11 @@ def _transformed(model: Model, name: str | None) -> Model:
     return made
 
 
-class _Counted(nnx.RngStream):
-    """A stream that counts its keys in Python: in a trace they are constants.
-
-    Flax counts in an array. Under a trace it then looks, for each key, through all that
-    was traced before: for ResNet-152 that takes most of the time in which it is built.
-    """
-
-    def __init__(self, key: jax.Array, *, tag: str):
-        super().__init__(key, tag=tag)
-        self.taken = 0
-
-    def __call__(self) -> jax.Array:
-        key = jax.random.fold_in(self.key[...], self.taken)
-        self.taken += 1
-        return key
-
-
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
     """Return streams with the keys of `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
     # A layer forks the default for a stream of its own, such as that of dropout.
-    rngs.params, rngs.default = (_Counted(key, tag=t) for t in ("params", "default"))
+    rngs.params, rngs.default = (
+        CountedStream(key, tag=t) for t in ("params", "default")
+    )
     return rngs

@@ -17,7 +17,7 @@ from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.last_inputs import record_dense, recorded_class, recording
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.remat import Part
-from jaxtrain.models.streams import drawing_from
+from jaxtrain.models.streams import CountedStream, drawing_from
 
 # Keywords of `__call__` by which a module is told that it is trained, or evaluated.
 TRAINING = ("train", "training", "is_training")
@@ -241,7 +241,7 @@ def _apply(
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
         model = other
-    rngs = None if key is None else nnx.Rngs(dropout=jax.random.fold_in(key, 0))
+    rngs = None if key is None else _streams(jax.random.fold_in(key, 0))
     training = not model.deterministic
     if isinstance(model, nnx.bridge.ToNNX):
         return _apply_linen(model, x, rngs, training=training)
@@ -251,6 +251,13 @@ def _apply(
         y = call(model, x, **options, **_mode(model.keywords, training=training))
     nnx.pop(model, nnx.Intermediate)
     return inputs[-1] if model.bare else y
+
+
+def _streams(key: jax.Array) -> nnx.Rngs:
+    """Return one stream by all names, which transforms of Flax may draw from."""
+    rngs: Any = nnx.Rngs()
+    rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
+    return rngs
 
 
 def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -> Any:

@@ -116,6 +116,30 @@ class Hides(Five):
         self.pieces = 3
 
 
+class Checkpointed(nnx.Module):
+    """A block that Flax recomputes, with dropout in it."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.linear = nnx.Linear(64, 10, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        @nnx.remat
+        def block(model: Any, x: jax.Array) -> jax.Array:
+            return model.linear(model.dropout(x))
+
+        return block(self, x.reshape(x.shape[0], -1))
+
+
+def test_a_block_that_flax_recomputes_draws_from_the_step():
+    trainer = jaxtrain.Trainer(config_of("Checkpointed", __file__))
+    first, second = trainer.batches(stop=2)
+    state, _ = trainer.step(trainer.init(), first)
+    again, _ = trainer.step(trainer.init(), first)
+    assert same(state, again)
+    trainer.step(state, second)
+
+
 @each_row(
     ("name", "message"),
     [
