@@ -114,6 +114,12 @@ class FlaxModel(Model):
                 f"given {', '.join(given) or 'nothing'}"
             ) from error
         if isinstance(made, linen.Module):
+            if "dtype" not in given and policy.compute_dtype != policy.param_dtype:
+                raise UserError(
+                    f"model {name}: precision computes in "
+                    f"{jnp.dtype(policy.compute_dtype)}, and the Linen module takes no "
+                    "dtype: add one, for its layers, or set precision to fp32"
+                )
             made = _from_linen(made, image_shape, layers)
         if not isinstance(made, nnx.Module):
             raise UserError(

@@ -176,6 +176,22 @@ def test_options_that_need_more_are_refused(path: str, value: Any):
         jaxtrain.Trainer(replace(config_of("CNN"), path, value))
 
 
+class Plain(linen.Module):
+    """Takes no dtype."""
+
+    num_classes: int
+
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return linen.Dense(self.num_classes)(x.reshape(x.shape[0], -1))
+
+
+def test_a_linen_module_without_a_dtype_is_not_trained_in_another():
+    jaxtrain.Trainer(config_of("Plain", __file__))
+    with pytest.raises(UserError, match="in bfloat16, and the Linen module takes no"):
+        jaxtrain.Trainer(config_of("Plain", __file__, precision="bf16"))
+
+
 def test_nothing_of_a_linen_module_is_frozen():
     with pytest.raises(UserError, match="is told as a whole that it is trained"):
         jaxtrain.Trainer(config_of("ResNet", train__freeze=("Dense_0",)))
