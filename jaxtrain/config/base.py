@@ -66,7 +66,15 @@ def report(text: str, *fields: str) -> None:
     found = _checked.get(None)
     if found is None:
         raise UserError(text)
-    found[0].append(Problem(text, fields))
+    # What follows from a value of the wrong type or range is no news.
+    refused = {
+        field.rpartition(".")[2]
+        for known in found[0]
+        for field in known.fields
+        if ": expected " in known.text
+    }
+    if refused.isdisjoint(field.rpartition(".")[2] for field in fields):
+        found[0].append(Problem(text, fields))
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -163,8 +171,7 @@ class Section:
         token = _checked.set((found, f"{path}." if path else ""))
         try:
             self._check_types()
-            if not found:
-                self.validate()
+            self.validate()
         except UserError as error:
             found.append(Problem(str(error)))
         except Exception:
@@ -186,7 +193,6 @@ class Section:
                 elif isinstance(number, float):
                     expected = f"a finite number of at most {MAX_FLOAT:g}"
                     self._check(name, abs(number) <= MAX_FLOAT, expected)
-        self.validate()
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:

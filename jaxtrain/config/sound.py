@@ -33,14 +33,14 @@ class SoundConfig(Section):
             report(
                 f"seconds = {self.seconds} at sample_rate = {self.sample_rate}: "
                 f"expected 1 to {2**26} samples",
-                "data.sound.seconds",
+                *("data.sound.seconds", "data.sound.sample_rate"),
             )
         if self.mels > self.window // 2:
             report(
                 f"mels = {self.mels} with window = {self.window}: a frame has only "
                 f"{self.window // 2} frequencies above 0; set mels to less, or window "
                 "to more",
-                "data.sound.mels",
+                *("data.sound.mels", "data.sound.window"),
             )
 
     @property

@@ -24,13 +24,13 @@ from jaxtrain.config.root import SECTIONS
 from jaxtrain.data import loader
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
-from jaxtrain.models import folding
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.setup import build_setup
+from jaxtrain.training import forward
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64, with_devices
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
@@ -237,7 +237,7 @@ def on_first_devices() -> Iterator[Callable[[int], None]]:
         # Also arrays of a few elements are split.
         mock.patch.object(layout, "MIN_SHARDED_SIZE", 1),
         # Meshes evaluate as those of GPUs do, and are compared with what is written.
-        mock.patch.object(folding, "pays", lambda mesh: mesh.size > 1),
+        mock.patch.object(forward, "has_accelerators", lambda mesh: mesh.size > 1),
         mock.patch.object(jax, "devices") as found,
     ):
 

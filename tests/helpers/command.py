@@ -53,6 +53,7 @@ def run_here(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> R
         contextlib.chdir(directory),
         mock.patch.dict(os.environ, {"COLUMNS": "200", **env}),
         float64(X64 in env),
+        forgetting(directory),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         log_to(err),
@@ -62,6 +63,19 @@ def run_here(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> R
         except SystemExit as end:  # tyro's own
             code = end.code
     return Result(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def forgetting(directory: Path) -> Iterator[None]:
+    """Forget afterwards the modules of a folder, as a process of its own would."""
+    before = {*sys.modules}
+    try:
+        yield
+    finally:
+        for name in {*sys.modules} - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and directory.resolve() in Path(file).resolve().parents:
+                del sys.modules[name]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.parts import (
     Evaluated,
     EvaluationPart,
@@ -92,6 +91,7 @@ class Attacked(EvaluationPart):
         from jaxtrain.console import progress
         from jaxtrain.evaluation.resampling import SEED
         from jaxtrain.plugins.robustness.attacked import FOOLED_BY, Attacker
+        from jaxtrain.tasks.task_metrics import main_goal
         from jaxtrain.tools.evaluation.passes import Pass
 
         subject, threat, view = evaluated.subject, self.threat, evaluated.whole.view

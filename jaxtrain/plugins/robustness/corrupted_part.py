@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.task_metrics import main_goal
 from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_pictures
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class Corrupted(EvaluationPart):
         from jaxtrain.plugins.robustness.corruptions.corrupt import check_shape
         from jaxtrain.plugins.robustness.corruptions.levels import levels
         from jaxtrain.tasks.base import defines
+        from jaxtrain.tasks.task_metrics import main_goal
 
         check_pictures("--corruptions", subject)
         check_shape(subject.model.image_shape)
@@ -63,6 +63,7 @@ class Corrupted(EvaluationPart):
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
         from jaxtrain.plugins.robustness import corruption_errors
+        from jaxtrain.tasks.task_metrics import main_goal
 
         corruption_errors.error(main_goal(subject.task), values)
 
@@ -71,6 +72,7 @@ class Corrupted(EvaluationPart):
 
         from jaxtrain.plugins.robustness import corruption_errors
         from jaxtrain.plugins.robustness.corruptions.levels import levels
+        from jaxtrain.tasks.task_metrics import main_goal
         from jaxtrain.tools.evaluation.passes import Pass
         from jaxtrain.tools.evaluation.subject import open_subject
 

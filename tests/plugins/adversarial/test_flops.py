@@ -62,7 +62,8 @@ def test_loops_branches_and_what_is_computed_again():
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_all_devices_count(num_devices: int):
-    mesh = jax.sharding.AbstractMesh((num_devices,), ("batch",))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((num_devices,), ("batch",), axis_types=auto)
     rows = PartitionSpec("batch")
     product = jax.shard_map(
         lambda x: x @ jnp.ones((4, 4)), mesh=mesh, in_specs=rows, out_specs=rows

@@ -233,7 +233,7 @@ def test_a_server_answers_with_the_points(trained: Trained):
 @pytest.mark.parametrize("times", [1, 3])
 def test_pictures_have_dots_at_the_points(trained: Trained, times: int):
     """Also on images of another size than that which the model sees."""
-    images = {1: "photos", 3: "large"}[times]
+    images = {1: "photos", 3: "enlarged"}[times]
     (trained.folder / images).mkdir(exist_ok=True)
     pixels = trained.pixels.repeat(times, 1).repeat(times, 2)
     for i, image in enumerate(pixels if times > 1 else ()):
