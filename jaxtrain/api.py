@@ -17,7 +17,7 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.tools.evaluation.result import Asked
+from jaxtrain.tools.evaluation.result import Asked, views_of
 from jaxtrain.tools.evaluation.result import evaluate as evaluate_model
 from jaxtrain.tools.evaluation.subject import config_of
 from jaxtrain.trainer import train as run
@@ -108,8 +108,8 @@ def evaluate(
       split: `test`, `validation` or `train` as the run had it; `all` of the set.
       source: Images to evaluate on, as `data.source`. Defaults to those of the run.
       checkpoint: Weights of a run: `best`, `latest` or a step.
-      tta: Views of an image whose probabilities are averaged: `flip`, `five_crop` or
-        `ten_crop`. Defaults to the image alone.
+      tta: Views of an image whose probabilities are averaged: `flip`, `five_crop`,
+        `ten_crop`, or `plain` for the image alone. Defaults to the run's `train.tta`.
       calibrate: Whether to fit a temperature on the validation split of the run.
       trust: Whether to run the code of parts of your own that the folder names, after
         their files were shown and compared with the recorded digests.
@@ -142,7 +142,7 @@ def evaluate(
     data = config.data
     if not run:
         config, data = config_of(model, data)
-    asked = Asked(split=split, tta=tta, calibrate=calibrate)
+    asked = Asked(split=split, tta=views_of(tta, config), calibrate=calibrate)
     return evaluate_model(model, config, data, asked, tell=lambda line: None)
 
 

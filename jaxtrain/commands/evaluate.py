@@ -65,7 +65,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         from jaxtrain.config.recipe import is_run, read_run
         from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
-        from jaxtrain.tools.evaluation.result import Asked, evaluate
+        from jaxtrain.tools.evaluation.result import Asked, evaluate, views_of
         from jaxtrain.tools.evaluation.subject import config_of
         from jaxtrain.training.sparsity import describe_sparsity
         from jaxtrain.weights.spec import check_is_model
@@ -80,7 +80,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     out = _check_out(arguments)
     asked = Asked(
         split=arguments.split,
-        tta=_views(arguments, config),
+        tta=views_of(arguments.tta, config),
         calibrate=arguments.calibrate,
         parts={key: part for key, part in requested.items() if part is not None},
     )
@@ -99,13 +99,6 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))
     _write(result, out, workdir)
     print(f"{out} has the result")
-
-
-def _views(arguments: EvaluateArguments, config: Config) -> str | None:
-    """Return the name of the views; None: of the image alone."""
-    if arguments.tta is None:
-        return config.train.tta
-    return None if arguments.tta == "plain" else arguments.tta
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:

@@ -37,8 +37,9 @@ MAX_FLOAT = 3.4e38
 MAX_SECONDS = 365 * 24 * 3600
 
 
-# Problems of the section that is checked, and what its paths begin with.
-_checked: ContextVar[tuple[list[Problem], str]] = ContextVar("checked")
+# Problems of the section that is checked, the beginning of its paths, and the names of
+# fields whose values alone are wrong.
+_checked: ContextVar[tuple[list[Problem], str, set[str]]] = ContextVar("checked")
 # Whether new sections are left to `problems_of`.
 _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
 
@@ -63,18 +64,13 @@ def report(text: str, *fields: str) -> None:
     Raises:
       UserError: No section is being checked.
     """
-    found = _checked.get(None)
-    if found is None:
+    checked = _checked.get(None)
+    if checked is None:
         raise UserError(text)
+    found, _, refused = checked
     # What follows from a value of the wrong type or range is no news.
-    refused = {
-        field.rpartition(".")[2]
-        for known in found[0]
-        for field in known.fields
-        if ": expected " in known.text
-    }
     if refused.isdisjoint(field.rpartition(".")[2] for field in fields):
-        found[0].append(Problem(text, fields))
+        found.append(Problem(text, fields))
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -168,7 +164,7 @@ class Section:
           path: Path of the section in its config, for messages.
         """
         found: list[Problem] = []
-        token = _checked.set((found, f"{path}." if path else ""))
+        token = _checked.set((found, f"{path}." if path else "", set()))
         try:
             self._check_types()
             self.validate()
@@ -204,9 +200,10 @@ class Section:
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:
-            path = _checked.get(([], ""))[1] + name
-            value = _show_value(getattr(self, name))
+            _, before, refused = _checked.get(([], "", set()))
+            path, value = before + name, _show_value(getattr(self, name))
             report(f"{path} = {value}: expected {expected}", path)
+            refused.add(name)
 
     def _all(
         self, names: Iterable[str], good: Callable[[Any], bool], expected: str

@@ -43,9 +43,9 @@ def with_metadata(section: type, key: str) -> Mapping[str, Any]:
       key: Key of the metadata; that of a field that holds a section is that of all
         fields inside.
     """
-    found: dict[str, Any] = {}
+    found, hints = dict[str, Any](), get_type_hints(section)
     for field in dataclasses.fields(section):
-        hint = get_type_hints(section)[field.name]
+        hint = hints[field.name]
         inside: Iterable[str] = ()
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             within = with_metadata(hint, key)

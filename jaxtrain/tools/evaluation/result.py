@@ -50,6 +50,18 @@ class Asked:
         return named(self.tta)
 
 
+def views_of(tta: str | None, config: Config) -> str | None:
+    """Return the name of the views; None: of the image alone.
+
+    Args:
+      tta: Name as the user gives it, or `plain`. None means as the run did.
+      config: Config of the run.
+    """
+    if tta is None:
+        return config.train.tta
+    return None if tta == "plain" else tta
+
+
 def evaluate(
     model: TrainedModel,
     config: Config,
