@@ -1,7 +1,7 @@
-"""Averages of the weights, which a run evaluates in the place of the weights.
+"""Averages of the weights, evaluated in place of the weights.
 
-After a step each moves towards the weights, `average += rate * (weights - average)`.
-They differ in the rate, and in what the next step makes of the average.
+After each step `average += rate * (weights - average)`. The averages differ in the
+rate and in how the next step uses the average.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import SCHEDULE_FREE_NAMES
 
 Memory = dict[str, jax.Array]
-# Of schedule-free SGD and AdamW, the momentum and b1 of the authors' package.
+# Momentum of schedule-free SGD, b1 of schedule-free AdamW: the authors' defaults.
 SCHEDULE_FREE_BETA = 0.9
-# Of the slow weights of Lookahead: alpha in the paper.
+# Step size of Lookahead's slow weights: alpha in the paper.
 LOOKAHEAD_RATE = 0.5
 
 
 class DoneStep(NamedTuple):
-    """A step behind which an average moves.
+    """A completed step, as an average reads it.
 
     Attributes:
-      taken: Number of the steps before this one that were not skipped, which the
-        learning rate is a function of.
-      learning_rate: Learning rate of this step; None where a line search finds it.
+      taken: Number of earlier steps that were not skipped; the argument of the
+        learning-rate schedule.
+      learning_rate: Learning rate of this step; None with a line search.
     """
 
     taken: jax.Array
@@ -37,49 +37,49 @@ class Average:
     """An average of the weights.
 
     Attributes:
-      of_batches: Whether the batch-norm statistics of the average are those of each
-        batch, averaged with the same rates. If not, `model_state` is that of the
-        weights, and an evaluation computes the statistics anew before.
+      of_batches: Whether the batch-norm statistics of the average are per-batch
+          statistics, averaged with the same rates. If not, `model_state` belongs to the
+          weights, and the statistics are recomputed before each evaluation.
     """
 
     of_batches = False
 
     def create(self, dtype: Any) -> Memory:
-        """Return what is remembered from step to step, floats of `dtype`."""
+        """Create the state of the average, floats of `dtype`."""
         return {}
 
     def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
-        """Return how far the average moves after a step, 0 to 1, and the new memory.
+        """Compute the rate of the average, 0 to 1, and its new state.
 
         Args:
-          memory: What is remembered.
+          memory: State of the average before the step.
           done: Step that was just completed.
         """
         raise NotImplementedError
 
     def gradient_weights(self, params: Any, average: Any) -> Any:
-        """Return the weights at which a step computes the gradients."""
+        """Weights at which a step computes the gradients."""
         return params
 
     def next_weights(self, params: Any, average: Any, rate: jax.Array) -> Any:
-        """Return the weights after a step by which the average moved by `rate`."""
+        """Weights after a step that moved the average by `rate`."""
         return params
 
     def recomputes(self, step: int) -> bool:
-        """Whether statistics are computed anew for an evaluation.
+        """Whether batch-norm statistics are recomputed for an evaluation.
 
         Args:
-          step: Number of completed steps, those that were skipped included.
+          step: Number of completed steps, including skipped ones.
         """
         return True
 
 
 @dataclass(frozen=True)
 class Ema(Average):
-    """The moving average: `average = decay * average + (1 - decay) * weights`.
+    """Exponential moving average: `average = decay * average + (1 - decay) * weights`.
 
     The decay at step t is min(decay, (1 + t) / (10 + t)), as in TensorFlow's
-    ExponentialMovingAverage: faster at first, when the average is young.
+    ExponentialMovingAverage.
     """
 
     decay: float
@@ -97,9 +97,8 @@ class Ema(Average):
 class Swa(Average):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv:1803.05407).
 
-    The mean, with equal weights, of the weights after `start` steps, and at the end of
-    each cycle from there on; before, the weights themselves. Steps that are skipped are
-    no part of a cycle, as they are none of the learning rate's.
+    Equally weighted mean of the weights after `start` steps and at the end of each
+    later cycle; before `start`, the weights themselves. Skipped steps do not count.
 
     Attributes:
       start: Steps before the first cycle.
@@ -119,8 +118,8 @@ class Swa(Average):
         return rate, {"models": models + due.astype(models.dtype)}
 
     def recomputes(self, step: int) -> bool:
-        # After skipped steps there may be no model yet: the statistics of the weights
-        # themselves are then computed anew.
+        # After skipped steps the average may be empty: the statistics of the weights
+        # are recomputed then.
         return step >= self.start
 
 
@@ -128,13 +127,13 @@ class Swa(Average):
 class ScheduleFree(Average):
     """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682).
 
-    The weights are the paper's z, the average is x, and the gradients are those at y,
-    between both. z and x are kept, and y is computed: with y and z, as in optax, x
-    would lose what y loses to rounding in bfloat16. A step weighs as the square of the
-    largest learning rate so far, as in the authors' package.
+    The weights are the paper's z, the average is x, and gradients are computed at y, an
+    interpolation of both. z and x are stored and y is computed: optax stores y and z,
+    from which bfloat16 rounding of y carries over to x. A step is weighted by the
+    square of the largest learning rate so far, as in the authors' package.
 
     Attributes:
-      beta: Part of the average in y.
+      beta: Weight of the average in y.
     """
 
     beta: float
@@ -164,12 +163,12 @@ class ScheduleFree(Average):
 class Lookahead(Average):
     """The slow weights of Lookahead (Zhang et al. 2019, arXiv:1907.08610).
 
-    After every `period` steps they move towards the weights, which then begin anew
-    from there. The state of the optimizer stays as it is.
+    Every `period` steps the slow weights move towards the weights, which then restart
+    from the slow weights. The optimizer state is unchanged.
 
     Attributes:
-      period: Steps from one move to the next: k in the paper.
-      slow_rate: How far they move: alpha in the paper.
+      period: Steps between updates of the slow weights: k in the paper.
+      slow_rate: Step size of the slow weights: alpha in the paper.
     """
 
     period: int
@@ -189,11 +188,11 @@ class Lookahead(Average):
 def make_average(
     optimizer: OptimizerConfig, train: TrainConfig, swa: tuple[int, int] | None = None
 ) -> Average | None:
-    """Return the average that a run evaluates; None evaluates the weights.
+    """Create the average that a run evaluates; None evaluates the weights.
 
     Args:
-      optimizer: Section of the optimizer.
-      train: Section of the training.
+      optimizer: Config section of the optimizer.
+      train: Config section of the training.
       swa: Start and cycle of stochastic weight averaging, in steps.
     """
     if swa is not None:

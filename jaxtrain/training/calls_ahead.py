@@ -1,7 +1,7 @@
-"""How many calls the host may send before it waits for the device to finish some.
+"""Limit of calls dispatched ahead of the device.
 
-A few keep the device busy. They must be few seconds of work, too: a run that is told to
-stop saves only once the device has finished all of them.
+A few calls keep the device busy. They must also be few seconds of work: a run that is
+asked to stop saves only after the device has finished them.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-# The most calls in flight, however fast they are.
+# Upper limit of calls in flight.
 MAX_IN_FLIGHT = 8
 # Seconds of calls in flight; but one call is always in flight beside the running one,
 AHEAD_SECONDS = 1.0
@@ -19,10 +19,10 @@ LONG_CALL_SECONDS = 5.0
 
 
 def calls_ahead(call_seconds: float | None) -> int:
-    """Return the number of calls that may be in flight when another one is sent.
+    """Number of calls that may be in flight at a dispatch.
 
     Args:
-      call_seconds: Seconds that a call takes; None: not measured yet.
+      call_seconds: Duration of a call in seconds; None if not measured yet.
     """
     if call_seconds is None:
         return 1
@@ -32,9 +32,9 @@ def calls_ahead(call_seconds: float | None) -> int:
 
 
 class Pace:
-    """Waits for the device after every few calls, whose results depend on each other.
+    """Throttle of dispatches: waits for the device after every few dependent calls.
 
-    The time is that of the clock `seconds`.
+    `seconds` is the clock.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.perf_counter):
@@ -42,7 +42,7 @@ class Pace:
         self._since, self._num_sent, self._most = seconds(), 0, 1
 
     def sent(self, result: Any) -> None:
-        """Take what a call that was just sent will return; wait if it is time."""
+        """Record a dispatched call by its result; wait if too many are in flight."""
         self._num_sent += 1
         if self._num_sent < self._most:
             return

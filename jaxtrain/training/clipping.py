@@ -1,4 +1,4 @@
-"""Clipping of gradients, before an optimizer gets them."""
+"""Gradient clipping, a link before the optimizer."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from jaxtrain.dtypes import widen
 
 
 def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Scale `grads` down to `max_norm` if `norm`, of all layers, is larger."""
+    """Scale `grads` down to `max_norm` if their global `norm` is larger."""
     return jax.tree.map(
         lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm), grads
     )
 
 
 def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
-    """Scale the gradients of each output down to a part of the norm of its weights.
+    """Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171).
 
-    Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171), which leaves a
-    norm of at least 1e-3 to weights that are 0; a vector is one output.
+    Scales each output unit's gradients to at most `ratio` times the norm of its
+    weights, which counts as 1e-3 or more. A vector is one unit.
     """
     tx = optax.adaptive_grad_clip(ratio)
     wide_grads, wide_params = widen((grads, params))
@@ -32,16 +32,16 @@ def with_clipping(
     max_norm: float | None,
     ratio: float | None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Clip gradients before `tx`, whose state stays as it is.
+    """Clip gradients before `tx`, without a change of its state.
 
-    `optax.clip_by_global_norm` computes the norm of the gradients that it gets; of a
-    pipeline stage these are some, and so `update` takes `grad_norm`, that of all.
+    `update` takes the global norm as `grad_norm`: a pipeline stage has the gradients of
+    its own layers only, so `optax.clip_by_global_norm` would compute another norm.
 
     Args:
       tx: Optimizer of these gradients.
-      max_norm: Largest norm of all gradients; None clips none.
-      ratio: Largest norm of an output's gradients as a part of that of its weights;
-        None clips none.
+      max_norm: Largest global norm; None disables clipping by norm.
+      ratio: Largest ratio of an output unit's gradient norm to its weight norm; None
+        disables adaptive clipping.
     """
 
     def update(

@@ -1,4 +1,4 @@
-"""A jitted function compiled ahead of its first call, to tell the time it takes."""
+"""Jitted functions compiled ahead of time, with their compilation time."""
 
 import contextlib
 import time
@@ -21,28 +21,28 @@ _total_seconds = 0.0
 
 
 def total_seconds() -> float:
-    """Return the seconds of tracing and compiling in this process so far."""
+    """Seconds of tracing and compilation in this process so far."""
     return _total_seconds
 
 
 class Compiled:
-    """A function compiled once for the shapes and dtypes of its last argument.
+    """A function compiled once per shapes and dtypes of its last argument.
 
-    What is given before it, and by keyword, has the same in each call.
+    All other arguments must have the same shapes and dtypes in each call.
 
-    It keeps the precision of products that was set when it was made
-    (`jax.default_matmul_precision`). Several processes compile the same programs in the
-    same order, and go on together: the first collective on CPUs waits 30 s at most for
-    the others, one of which may have had to compile what this one found in its cache.
+    The matmul precision is the one set at creation (`jax.default_matmul_precision`).
+    Several processes compile the same programs in the same order and wait for each
+    other: the first collective on CPUs times out after 30 s, and another process may
+    have to compile a program that this one read from its cache.
 
-    A program that was planned to take more memory than the devices have raises
-    UserError in place of running.
+    A program whose planned memory exceeds the devices' raises UserError instead of
+    running.
 
     Attributes:
-      seconds: Seconds that tracing and compiling took in all.
-      compiling: Whether it is being compiled now, here or in another process.
-      programs: Compiled programs, by (shape, dtype) of each array of the last argument.
-      flops: FLOPs of each (see `count_flops`), by the same.
+      seconds: Total seconds of tracing and compilation.
+      compiling: Whether a compilation is in progress, here or in another process.
+      programs: Compiled programs by (shape, dtype) of each array of the last argument.
+      flops: FLOPs of each program (see `count_flops`), by the same key.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Compiled:
 
         Args:
           function: Pure function of arrays.
-          purpose: What it does, for messages, such as `a training step`.
-          fix: What takes less memory, as an imperative. Defaults to `LESS_MEMORY`
-            and the hints of plug-ins.
-          together: Whether several processes compile it, and wait for each other.
+          purpose: Name of the function in messages, such as `a training step`.
+          fix: Advice against running out of memory, an imperative. Defaults to
+              `LESS_MEMORY` and the hints of plug-ins.
+          together: Whether processes wait for each other after compilation.
           **jit_options: Options of `jax.jit`.
         """
         self._purpose, self._together = purpose, together
@@ -76,12 +76,12 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         arrays = _shapes(args)
         if arrays not in self.programs:
-            with self._compiling():  # Few frames of ours stand above the model's.
+            with self._compiling():  # Keeps jaxtrain's frames few in tracebacks.
                 self._compile(arrays, self._jitted.trace(*args, **named))
         return self.programs[arrays](*args, **named)
 
     def compile(self, *args: Any, **named: Any) -> jax.stages.Compiled:
-        """Return the program for these arguments; jax.ShapeDtypeStruct will do."""
+        """Compile for these arguments, arrays or `jax.ShapeDtypeStruct`."""
         arrays = _shapes(args)
         if arrays not in self.programs:
             with self._compiling():
@@ -89,15 +89,12 @@ class Compiled:
         return self.programs[arrays]
 
     def lower(self, *args: Any, **named: Any) -> jax.stages.Lowered:
-        """Return the program before XLA compiles it, in StableHLO."""
+        """Lower to StableHLO."""
         with jax.default_matmul_precision(self._products):
             return self._jitted.trace(*args, **named).lower()
 
     def flops_a_step(self) -> float | None:
-        """Return the FLOPs of a step, the first axis of the last argument being steps.
-
-        None: nothing was compiled yet.
-        """
+        """FLOPs per step (leading axis of the last argument); None if not compiled."""
         for arrays, flops in self.flops.items():
             (num_steps, *_), _ = arrays[0]
             return flops / num_steps
@@ -130,7 +127,7 @@ def _shapes(args: tuple[Any, ...]) -> Any:
 
 
 class Program(Protocol):
-    """A `Compiled`, or what runs several and looks like one of them."""
+    """Interface of `Compiled`, and of objects that run several of them."""
 
     def __call__(self, *args: Any, **named: Any) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""The first state of a run, created already sharded."""
+"""Initial TrainState of a run, created sharded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,10 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, eq=False)
 class CreateState:
-    """Pure function from the root key to the first TrainState, in two steps.
+    """Pure function from the root key to the initial TrainState, in two steps.
 
-    Jit it with `out_shardings` to create each array where it belongs. A run jits the
-    steps one by one: changes of the first weights, such as reading those of another
-    model, come between them.
+    Jit it with `out_shardings` to create each array sharded. A run jits the two steps
+    separately, and changes the weights between them, such as to pretrained ones.
 
     Attributes:
       blueprint: Model to build.
@@ -36,7 +35,7 @@ class CreateState:
         return self.begin(self.weights(root))
 
     def weights(self, root: jax.Array) -> tuple[Any, Any]:
-        """Return the first parameters, and the model's other state.
+        """Initialize parameters and other model state.
 
         Args:
           root: Root key of the run.
@@ -45,7 +44,7 @@ class CreateState:
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
-        """Return the state of a run that begins with such weights."""
+        """Initialize the state of a run with these weights."""
         return first_state(weights, self.tx, self.transforms)
 
 
@@ -54,10 +53,10 @@ def first_state(
     tx: optax.GradientTransformation,
     transforms: Sequence[StepTransform],
 ) -> TrainState:
-    """Return the first state of a run.
+    """Initialize the state of a run.
 
     Args:
-      weights: Parameters, and other state of the model, nested dicts.
+      weights: Parameters and other model state, nested dicts.
       tx: Optimizer of the run.
       transforms: Transforms of the step.
     """

@@ -1,4 +1,4 @@
-"""Optimizers that estimate their rate by the distance from the first weights."""
+"""Optimizers that estimate the learning rate: D-Adaptation and Prodigy."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,15 +16,15 @@ from jaxtrain.training.schedules import Schedule
 def _distance(
     make: Callable[..., Tx], lr: Schedule, weight_decay: float, b1: float, b2: float
 ) -> Tx:
-    """Return an Adam that estimates its rate by the distance from the first weights.
+    """Adam whose learning rate is estimated by the distance from the initial weights.
 
-    Where the learning rate is 0, as in the first step of a warm-up, there is nothing to
-    estimate by, and optax would divide 0 by 0: nothing changes but the count.
+    At a learning rate of 0, as in the first step of a warm-up, optax divides 0 by 0:
+    only the step count changes then.
 
     Args:
-      make: Function of optax, which would decay all weights.
+      make: Function of optax, without its own weight decay.
       lr: Factor on the estimate.
-      weight_decay: Decay of the kernels, as AdamW's.
+      weight_decay: Decoupled decay of the kernels, as in AdamW.
       b1: Decay of the first moment.
       b2: Decay of the second moment.
     """

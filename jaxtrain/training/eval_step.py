@@ -1,4 +1,4 @@
-"""A model as it is evaluated: a function of plain pytrees, to be jitted."""
+"""Model in evaluation mode, a pure function of pytrees to be jitted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,9 +24,9 @@ def make_apply(
 ) -> Callable[[Any, Any, Batch], tuple[Any, Batch]]:
     """Return `((params, model_state), data, batches) -> (outputs, batch)`.
 
-    Dropout is off. The outputs are those of a `view` of the prepared images, of which
-    the model takes those of a `size`; None: of theirs. The prepared batch has the
-    target of the task.
+    Dropout is off. `view` is the test-time augmentation of the prepared images, `size`
+    the image size that the model takes (None: the prepared size). The returned batch
+    has the target of the task.
     """
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
@@ -45,7 +45,7 @@ def make_apply(
 
 
 def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
-    """Prepare the one batch of `batches`, (1, B, ...) each, without randomness."""
+    """Prepare a single batch, arrays (1, B, ...), without random augmentation."""
     batch = jax.tree.map(lambda x: x[0], batches)
     unused = jnp.zeros((), jnp.int32)
     return preprocess(data, batch, keys.root_key(0), unused)

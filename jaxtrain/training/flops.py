@@ -1,6 +1,6 @@
-"""The FLOPs of a function, counted in its jaxpr: convolutions and matrix products.
+"""FLOPs of convolutions and matrix products, counted in a jaxpr.
 
-XLA's own count leaves out what it hands to a library, such as cuDNN's convolutions.
+XLA's own count omits library calls, such as cuDNN convolutions.
 """
 
 import math
@@ -11,10 +11,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 
 def count_flops(jaxpr: Jaxpr) -> int:
-    """Count a product and its sum as two, in all devices together.
+    """Count FLOPs over all devices; a multiply-add is two.
 
-    Padding counts as if it were part of the image. Loops count as often as they run,
-    `while` loops once; of branches the longest counts.
+    Padding counts as part of the image. Scans count once per iteration, `while` loops
+    once, and `cond` by its most expensive branch.
     """
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
@@ -39,7 +39,7 @@ def _inner(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
 
 
 def _times(name: str, params: Mapping[str, Any]) -> int:
-    """Return how often what is inside is computed."""
+    """Number of executions of an equation's inner jaxpr."""
     if name == "scan":
         return params["length"]
     if name == "shard_map":
@@ -61,7 +61,7 @@ def _dot_flops(equation: JaxprEqn) -> int:
 
 
 def _conv_flops(equation: JaxprEqn) -> int:
-    """Return 2 x outputs x products of one; none with the zeros of a dilated image."""
+    """FLOPs of a convolution; zeros of a dilated input do not count."""
     params, kernel = equation.params, _shape(equation.invars[1])
     channels = kernel[params["dimension_numbers"].rhs_spec[0]]
     products = math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // channels

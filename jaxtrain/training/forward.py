@@ -1,4 +1,4 @@
-"""Forward passes of a model: in a training step, and as it is evaluated."""
+"""Forward passes of a model in training and in evaluation."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ def apply_model(
     cpus: Mesh | None = None,
     training: bool = True,
 ) -> tuple[Any, Any]:
-    """Apply a model, or some of its pieces, in a step: the output and the new state.
+    """Apply a model, or some of its pieces, in a step; return outputs and new state.
 
-    `key` is for what is random in it (see `Model`); `frozen` layers compute as they are
-    evaluated, and of what `copies` says the parameters are copies. On a
-    mesh of `cpus` that share the batch alone it has the convolutions of `CONVOLUTIONS`.
-    Without `training` it computes as it is evaluated, and its state stays.
+    `key` is the model's random key (see `Model`). `frozen` layers run in evaluation
+    mode. `copies` says which parameters are per-device copies. On a data-parallel mesh
+    of `cpus` the convolutions are those of `CONVOLUTIONS`. Without `training` the model
+    runs in evaluation mode and its state is unchanged.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
@@ -55,10 +55,10 @@ def predict(
     part: slice = slice(None),
     mesh: Mesh | None = None,
 ) -> Any:
-    """Apply a model, or some of its pieces, as it is evaluated.
+    """Apply a model, or some of its pieces, in evaluation mode.
 
-    On a mesh where that pays norms are folded into convolutions (see
-    `jaxtrain.models.folding`); None leaves them as they are.
+    With a `mesh`, batch norms are folded into convolutions where that is faster (see
+    `jaxtrain.models.folding`); None never folds.
     """
 
     def function(weights: Any, x: Any) -> Any:

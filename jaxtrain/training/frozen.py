@@ -1,4 +1,4 @@
-"""Layers that are not trained, throughout or at first: what a step leaves out."""
+"""Frozen layers, for the whole run or its first epochs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,30 +14,30 @@ Tx = optax.GradientTransformationExtraArgs
 
 @dataclass(frozen=True)
 class Frozen:
-    """Layers that stay as they are, and compute as in an evaluation.
+    """Frozen layers: not trained, and run in evaluation mode.
 
-    So their batch norms use the running statistics, and nothing in them is random.
+    Their batch norms use running statistics, and their dropout is off.
 
     Attributes:
-      layers: Paths such as `stage1_block2/conv1`, with those of all layers within them.
-      statistics: Whether the batch-norm statistics and the ranges of all other layers
-        stay, too, and are those that these compute with.
+      layers: Paths such as `stage1_block2/conv1`, including all layers within them.
+      statistics: Whether all other layers also keep, and use, their batch-norm
+        statistics and quantizer ranges.
     """
 
     layers: frozenset[str] = frozenset()
     statistics: bool = False
 
     def part(self, tree: Any) -> tuple[Any, Any]:
-        """Return what is trained of a tree of arrays by their paths, and the rest.
+        """Partition a tree of arrays into (trainable, frozen), by path.
 
-        Each is such a tree, without the layers that it has nothing of.
+        Layers without arrays of a partition are absent from it.
         """
         if not self.layers:
             return tree, {}
         return self._select(tree, False, ()), self._select(tree, True, ())
 
     def switch(self, model: nnx.Module) -> None:
-        """Have the layers of a model in training compute as in an evaluation."""
+        """Switch the frozen layers of a model in training to evaluation mode."""
         if self.layers:
             for path, module in nnx.iter_modules(model):
                 if "/".join(map(str, path)) in self.layers:
@@ -47,7 +47,7 @@ class Frozen:
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if not isinstance(tree, dict):
-            return tree  # What optax puts in the place of all parameters.
+            return tree  # Placeholder of optax for masked parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}
@@ -60,12 +60,12 @@ class Frozen:
         return chosen
 
 
-# What a run has frozen that trains all of its layers.
+# No layer is frozen.
 NOTHING = Frozen()
 
 
 def merge(one: Any, other: Any) -> Any:
-    """Put together two trees that `part` has made of one."""
+    """Merge the two trees of `part`."""
     if not isinstance(one, dict):
         return one
     merged = {**other, **one}
@@ -75,7 +75,7 @@ def merge(one: Any, other: Any) -> Any:
 
 
 def trained_only(tx: Tx, frozen: Frozen) -> Tx:
-    """Return `tx` with a state for the layers alone that are trained."""
+    """Restrict `tx`, and its state, to the trainable layers."""
 
     def init(params: Any) -> Any:
         return tx.init(frozen.part(params)[0])
@@ -84,11 +84,11 @@ def trained_only(tx: Tx, frozen: Frozen) -> Tx:
 
 
 def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
-    """Return `tx` whose `update` takes the `learning_rate` of the step.
+    """Make `update` of an optimizer take the `learning_rate` of the step.
 
     Args:
-      tx: Optimizer that counts the steps of its schedule itself.
-      make: Function that makes such an optimizer, of the same state, of a schedule.
+      tx: Optimizer with a schedule, which counts its own steps.
+      make: Function from a schedule to an optimizer with the same state.
     """
 
     def update(
@@ -101,18 +101,17 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
 
 
 def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[Tx, Tx]:
-    """Return the optimizers of the steps before, and after, some layers begin.
+    """Create the optimizers of the frozen phase and of the full phase.
 
-    The state of both is a pair: what they have of the first layers, and of the later
-    ones. So it has the same structure from the first step on, and the later layers
-    count their own steps: the bias correction of Adam, for example, starts when they
-    start. The second `update` takes the `learning_rate` of the step, which is the same
-    for all layers.
+    Both have one state structure, a pair for the layers trained from the start and for
+    the layers that are unfrozen later. The latter count their own steps, so Adam's bias
+    correction starts when they do. `update` of the second takes the `learning_rate` of
+    the step, the same for all layers.
 
     Args:
-      tx: Optimizer of the first layers.
-      later: Layers that are frozen at first.
-      make: Function that makes such an optimizer of a schedule.
+      tx: Optimizer of the layers trained from the start.
+      later: Layers frozen in the first phase.
+      make: Function from a schedule to such an optimizer.
     """
 
     told = with_told_rate(tx, make)

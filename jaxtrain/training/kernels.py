@@ -1,4 +1,4 @@
-"""Norms of trees and the choice between two of them, in few kernels of a GPU."""
+"""Tree norms and tree selection in few GPU kernels."""
 
 from collections import Counter
 from typing import Any
@@ -18,24 +18,24 @@ _PARAMS_A_KERNEL = 8
 
 
 def global_norm(tree: Any, layout: Layout) -> jax.Array:
-    """Return the norm of parameters, or gradients, in at least float32."""
+    """Global norm of parameters or gradients, in at least float32."""
     return jnp.sqrt(squares(tree, layout))
 
 
 @scopes.part(scopes.OPTIMIZER)
 def squares(tree: Any, layout: Layout) -> jax.Array:
-    """Return the sum of squares, whose root is the norm, in at least float32.
+    """Sum of squares of a tree, in at least float32.
 
-    Arrays of one size are added up before they are summed, in one kernel for all, and
-    so are small ones, with zeros behind them; on several devices arrays of one shape.
-    A barrier keeps each sum a kernel of its own. Merged with the sum of the parameters
-    after the update, as XLA:GPU of jaxlib 0.11.2 does for gradients in bfloat16, the
-    norm was wrong, by up to ten times (benchmarks/RESULTS.md, "Norms that were wrong").
+    Squares of arrays of one size are added elementwise before the reduction, one kernel
+    for all; small arrays are padded with zeros for that. On several devices only arrays
+    of one shape are added. A barrier keeps each sum a separate kernel: fused with the
+    sum of the updated parameters, as XLA:GPU of jaxlib 0.11.2 does for bfloat16
+    gradients, the norm was wrong by up to ten times (benchmarks/RESULTS.md, "Norms that
+    were wrong").
 
     Args:
       tree: Parameters, or gradients.
-      layout: Layout of the run: arrays that the devices split in different ways stay
-        apart.
+      layout: Layout of the run: arrays with different shardings are not added.
     """
     alike: dict[Any, list[jax.Array]] = {}
     specs = jax.tree.leaves(layout.specs_of_grads(tree))
@@ -52,7 +52,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
 
 
 def _add_up(arrays: list[jax.Array]) -> jax.Array:
-    """Add up arrays of one shape, or vectors, with zeros behind the shorter ones."""
+    """Add arrays of one shape, or vectors padded with zeros to one length."""
     size = max(x.size for x in arrays)
     same = [x if x.size == size else jnp.pad(x, (0, size - x.size)) for x in arrays]
     return sum(same[1:], same[0])
@@ -60,19 +60,18 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
 
 @scopes.part(scopes.OPTIMIZER)
 def in_rows(grads: Any, layout: Layout) -> Any:
-    """Return gradients laid out in memory as the parameters are.
+    """Constrain gradients to the parameters' memory layout.
 
-    On one GPU these lie as cuDNN gives the gradients (`Layout.kernel_order`), which
-    stay as they are. Elsewhere they lie row by row, and on several GPUs cuDNN has the
-    gradients of kernels with the output channels first. XLA would take that layout for
-    the whole update, and transpose parameters and optimizer state there and back. The
-    barrier keeps it to one transpose, of the gradient, whose result the norm and the
-    update then read.
+    On one GPU parameters have the layout of cuDNN's gradients (`Layout.kernel_order`),
+    and nothing changes. Elsewhere parameters are row-major, while cuDNN writes kernel
+    gradients with output channels first on several GPUs. XLA would propagate that
+    layout into the update, and transpose parameters and optimizer state twice. The
+    barrier leaves one transpose, of the gradient.
 
     Args:
       grads: Gradients of trained parameters, as `Layout.summed_grads` leaves them.
-      layout: Layout of the run: XLA takes a constraint on the memory for one on the
-        sharding, too, and so each device has it on its own share.
+      layout: Layout of the run. XLA reads a layout constraint as a sharding constraint
+          too, so it is applied per device shard.
     """
 
     if layout.kernel_order is not None:
@@ -95,18 +94,18 @@ def in_rows(grads: Any, layout: Layout) -> Any:
 
 
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:
-    """Return `new` if `taken`, else `old`.
+    """Select `new` if `taken`, else `old`, leaf by leaf.
 
-    What is chosen is mostly computed in the kernel that chooses: for each array one, of
-    which many are short. XLA:GPU merges kernels for arrays of one shape only if they
-    read another array in common, scalars not counted. So eight parameters and what
-    belongs to them, by its path, read a copy of `taken` of their own: an array of two,
-    behind a barrier, without which the compiler would see that it is a scalar. An array
-    that two kernels read, and one of them overwrites, would be copied: hence the limit.
+    The selected values are mostly computed in the selecting kernel: one per array, many
+    of them short. XLA:GPU fuses kernels over arrays of one shape only if they share a
+    non-scalar input. So every eight parameters, with their optimizer state, read their
+    own copy of `taken`: an array of two behind a barrier, as the compiler would
+    otherwise see a scalar. More than eight would make XLA copy arrays that one kernel
+    reads and another overwrites.
 
     Args:
-      taken: Whether the new arrays are chosen.
-      new: Arrays; of what is in dicts, the keys but the first are the name.
+      taken: Whether the new arrays are selected.
+      new: Arrays in nested dicts; the keys after the first are the parameter's path.
       old: Arrays of the same tree.
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(new)

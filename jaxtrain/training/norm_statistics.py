@@ -1,7 +1,7 @@
-"""Batch-norm statistics computed anew, of training images, for averaged weights.
+"""Recomputation of batch-norm statistics for averaged weights, from training images.
 
-Those of the weights that were averaged belong to other activations (Izmailov et al.
-2018, arXiv:1803.05407).
+The running statistics of the averaged weights belong to other activations (Izmailov et
+al. 2018, arXiv:1803.05407).
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.trees import by_path, path_name
 
-# Training images, or windows of them, that they are computed from at most.
+# Largest number of training images, or windows of images, to compute them from.
 NUM_IMAGES = 10_000
-# Of a batch: which of the windows of its image each row is, int (batch,).
+# Key of a batch: window number of each example within its image, int (batch,).
 WINDOW = "window"
 
 
@@ -33,23 +33,22 @@ def statistics_of_batch(
     frozen: Frozen = NOTHING,
     cpus: Mesh | None = None,
 ) -> dict[str, jax.Array]:
-    """Return the statistics of one batch, by their paths.
+    """Compute the batch-norm statistics of one batch, by path.
 
     Args:
       graphdef: Graph of the model.
       params: Parameters of the model.
       model_state: Other state of the model.
       images: Prepared images (B, H, W, C).
-      keeps: What a step keeps of the running statistics that are wanted, by their
-        paths.
-      frozen: Layers that compute as in an evaluation.
+      keeps: Momentum of each running statistic to recompute, by path.
+      frozen: Layers that run in evaluation mode.
       cpus: Mesh of CPU devices, as `apply_model` takes it.
     """
 
     def from_zero(path: Any, x: jax.Array) -> jax.Array:
         return jnp.zeros_like(x) if path_name(path) in keeps else x
 
-    # From 0 on a step leaves so much of the statistics of its batch.
+    # Starting from 0, a step leaves (1 - momentum) times the batch statistics.
     zeros = jax.tree_util.tree_map_with_path(from_zero, model_state)
     key = jax.random.key(0)
     _, after = apply_model(
@@ -60,12 +59,12 @@ def statistics_of_batch(
 
 
 def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
-    """Return the numbers of the images of whole batches, int64 (batches, batch_size).
+    """Indices of the images of full batches, int64 (batches, batch_size).
 
     Args:
       num_examples: Number of training images.
-      batch_size: Number of images of a batch.
-      most: Number of images at most.
+      batch_size: Number of images per batch.
+      most: Largest number of images.
     """
     chosen = epoch_order(0, 0, num_examples)[:most]
     num = len(chosen) // batch_size
@@ -75,13 +74,13 @@ def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
 def chosen_windows(
     grid: WindowGrid, num_examples: int, batch_size: int, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers of images and of their windows, of whole batches.
+    """Indices of images and of their windows, in full batches.
 
     Args:
-      grid: Windows of an image.
+      grid: Number of windows per image.
       num_examples: Number of training images.
-      batch_size: Number of windows of a batch.
-      most: Number of windows at most.
+      batch_size: Number of windows per batch.
+      most: Largest number of windows.
 
     Returns:
       int64 (batches, batch_size) each.

@@ -1,4 +1,4 @@
-"""The objective of a step, as a function of the trained parameters."""
+"""Objective of a step, a function of the trainable parameters."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MakeObjective:
-    """Makes the objective of each step of a phase.
+    """Factory of the objective of each step of a phase.
 
     Attributes:
       task: Task of the run.
       graphdef: Structure of the model.
       phase: Phase of the steps.
       layout: Layout of the run.
-      part: Pieces of the model that the images go into.
-      normalization: Statistics that the images are normalised with.
+      part: Pieces of the model to apply to the images.
+      normalization: Mean and standard deviation of the pixel normalization.
     """
 
     task: "Task"
@@ -47,9 +47,9 @@ class MakeObjective:
 
         Args:
           state: State before the step.
-          rest: Parameters that are not trained, as `layout.trained_params` has them.
+          rest: Frozen parameters, as from `layout.trained_params`.
           scale: Factor on the loss.
-          beside: Arrays that the method reads beside the model.
+          beside: Input arrays of the method.
         """
         task = self.task
         average = self._trained_average(state) if task.reads_average else None
@@ -121,7 +121,7 @@ class MakeObjective:
         return grads
 
     def _trained_average(self, state: TrainState) -> Any:
-        """Return the average of the trained parameters, in their dtypes."""
+        """Average of the trainable parameters, in their dtypes."""
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )

@@ -1,4 +1,4 @@
-"""Optimizers, all of them optax's; defaults are optax's where none is given."""
+"""Optimizers of optax, with its defaults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,16 +25,16 @@ Tx = optax.GradientTransformation
 def make_optimizer(
     config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer: the method by name with its weight decay.
+    """Create the optimizer of a config, with its weight decay.
 
-    Clipping comes before (`clipping.py`). For lbfgs, whose line search finds the length
-    of a step, `schedule` is None. Call `update` with the `value`, `grad` and `value_fn`
-    that it needs and others ignore. State, arithmetic and updates are float32, or
-    float64 as the parameters; `update.optimize` rounds their sum.
+    Clipping is separate (`clipping.py`). `schedule` is None for lbfgs, which has a line
+    search: its `update` needs `value`, `grad` and `value_fn`, which others ignore.
+    State, arithmetic and updates are in float32, or float64 for such parameters;
+    `update.optimize` rounds the new parameters.
 
     Raises:
-      UserError: the name is not known, there is no learning rate, or an option has no
-        effect on the optimizer.
+      UserError: Unknown name, missing learning rate, or an option without effect on the
+        optimizer.
     """
     if config.name == LINE_SEARCH:
         _check_line_search(config)
@@ -46,21 +46,21 @@ def make_optimizer(
 
 
 def decay_mask(params: Any) -> Any:
-    """Return True for kernels, False for biases and norm parameters: the vectors."""
+    """Mask of weight decay: False for vectors (biases, norm parameters)."""
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 
 def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
-    """Run `tx` on parameters and gradients of at least float32.
+    """Run `tx` on parameters and gradients in at least float32.
 
-    In bfloat16 a decay of 0.999 rounds to 1: a second moment would never decay.
+    A decay of 0.999 rounds to 1 in bfloat16: the second moment would never decay.
     """
     tx = optax.with_extra_args_support(tx)
 
     def init(params: Any) -> Any:
         state = tx.init(widen(params))
-        # lbfgs's state has weak types, for which the second step would compile again,
-        # and arrays that occur twice, which cannot be donated. Copies have neither.
+        # lbfgs's state has weak types, which would recompile the second step, and
+        # duplicate buffers, which cannot be donated. Copies have neither.
         return jax.tree.map(lambda x: jnp.array(x, x.dtype), state)
 
     def update(
@@ -73,7 +73,7 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
 
 def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Have `tx` get `gradients + weight_decay * params`, as in PyTorch."""
+    """L2 regularization: `tx` gets `gradients + weight_decay * params`."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         tx = make(lr, **options)
@@ -83,7 +83,7 @@ def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
 
 
 def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Have `make` decay the weights itself; the learning rate scales the decay."""
+    """Decoupled weight decay by `make` itself, scaled by the learning rate."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)
@@ -153,7 +153,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Subtract `lr * weight_decay` of the kernels: the momentum before never sees it.
+    """Subtract `lr * weight_decay * kernel`, after the momentum.
 
     `optax.add_decayed_weights` takes no schedule.
     """
@@ -169,7 +169,7 @@ def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
 
 
 def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
-    """Return updates that also take a share off the kernels."""
+    """Add the decay of the kernels to updates."""
     return jax.tree.map(
         lambda u, p, decays: u - (share * p).astype(u.dtype) if decays else u,
         updates,
@@ -199,13 +199,13 @@ def _schedule_free_adamw(
 
 
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
-    # _check_line_search has seen to it that neither argument is set.
+    # _check_line_search has refused both arguments.
     tx = optax.lbfgs()
 
     def init(params: Any) -> Any:
         if jax.tree.leaves(params):
             return tx.init(params)
-        # `optax.tree_map_params` gives no arrays; the line search asks for a dtype.
+        # `optax.tree_map_params` passes no arrays, but the line search reads a dtype.
         pair = params, jnp.zeros(())
         alike = jax.tree.structure(pair)
 
@@ -224,7 +224,7 @@ def _check_nesterov(momentum: float, nesterov: bool) -> None:
 
 
 def _check_line_search(config: OptimizerConfig) -> None:
-    """Raise UserError for any setting: a line search overrides or is misled by each."""
+    """Raise UserError for settings that a line search overrides or cannot honour."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name != "name" and value and value != field.default:
@@ -261,7 +261,7 @@ ADAGRAD = Row(_l2(optax.adagrad), ("eps",))
 MUON = Row(_muon, ("momentum", "nesterov"))
 # Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
 SGDW = Row(_sgdw, ("momentum", "nesterov"))
-# Defazio et al. 2024, arXiv:2405.15682: what moves z, without a momentum.
+# Defazio et al. 2024, arXiv:2405.15682: the update of z, without momentum.
 SCHEDULE_FREE_SGD = Row(_l2(_schedule_free_sgd), ("momentum",))
 SCHEDULE_FREE_ADAMW = Row(_schedule_free_adamw, ("b1", "b2", "eps"))
 # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.

@@ -1,4 +1,4 @@
-"""Phases of a run: steps that are one program."""
+"""Phases of a run: consecutive steps that share one compiled program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps that are one program, and what they do.
+    """Steps that share one compiled program.
 
     Attributes:
-      start: Number of steps before it.
-      tx: Optimizer of the trained parameters, with clipping; its `update` gets
-        `grad_norm`, and the `learning_rate` if there is a `rate_from`.
-      schedule: Learning rate by the step; None logs none.
+      start: First step of the phase.
+      tx: Optimizer of the trainable parameters, with clipping; its `update` gets
+        `grad_norm`, and `learning_rate` if `rate_from` is given.
+      schedule: Learning rate by step; None logs no learning rate.
       transforms: Transforms of the step, in order.
-      frozen: Layers that are not trained: they have no gradients.
-      momenta: Momentum of each running statistic of `BatchNorm`, for one micro-batch,
-        by its path.
-      num_micro: Number of micro-batches, whose gradients are averaged.
-      rate_from: Least step of the schedule, however many steps were skipped before. The
-        optimizer is then given the rate. None: it counts the steps itself.
-      line_search: Whether the optimizer asks for the loss at other parameters.
-      remat: Outputs that the backward pass computes again.
+      frozen: Frozen layers, without gradients.
+      momenta: Momentum of each running statistic of `BatchNorm` per micro-batch, by
+        path.
+      num_micro: Number of micro-batches of gradient accumulation.
+      rate_from: Minimum of the schedule's step, regardless of skipped steps; the rate
+        is then an argument of the optimizer. None: the optimizer counts its own steps.
+      line_search: Whether the optimizer evaluates the loss at other parameters.
+      remat: Outputs that the backward pass recomputes.
       augment: Augmentation of the images.
-      image_size: Height and width of the training images; None: those of evaluations.
+      image_size: Height and width of training images; None: as in evaluation.
     """
 
     tx: optax.GradientTransformationExtraArgs

@@ -1,4 +1,4 @@
-"""Precision: the dtypes of a run, and rounded updates."""
+"""Precision policies and stochastic rounding."""
 
 import zlib
 from dataclasses import dataclass
@@ -16,29 +16,30 @@ from jaxtrain.trees import path_name
 
 @dataclass(frozen=True)
 class Policy(jmp.Policy):
-    """The dtypes of parameters, computation and logits, and how products are computed.
+    """Dtypes of parameters, computation and logits, and the matmul precision.
 
     Attributes:
-      products: of float32 numbers, as `jax.default_matmul_precision` takes it. The
-        default is TensorFloat-32 on NVIDIA GPUs from Ampere on.
+      products: Precision of float32 products, a value of
+        `jax.default_matmul_precision`. JAX's default is TensorFloat-32 on NVIDIA GPUs
+        from Ampere on.
     """
 
     products: Literal["float32", "tensorfloat32", "default"]
 
     @property
     def scales_loss(self) -> bool:
-        """Whether gradients pass through float16, whose loss is scaled."""
+        """Whether gradients pass through float16, which needs loss scaling."""
         return jnp.float16 in _dtypes(self)
 
     @property
     def product_dtype(self) -> str:
-        """Name of the dtype in which matrix products and convolutions are computed."""
+        """Name of the dtype of matrix products and convolutions."""
         if self.products == "tensorfloat32":
             return self.products
         return jnp.dtype(self.compute_dtype).name
 
     def describe(self) -> str:
-        """Say in words what parameters, products and logits are."""
+        """Describe the dtypes of parameters, products and logits."""
         params, compute, output = (jnp.dtype(d).name for d in _dtypes(self))
         products = self.products if compute == "float32" else compute
         rounding = "" if params == wide(params) else ", updates rounded at random"
@@ -49,11 +50,11 @@ def parse(text: str) -> Policy:
     """Parse a short name, or `params=DTYPE,compute=DTYPE,output=DTYPE`.
 
     Raises:
-      UserError: the text is neither, or names float64 where JAX has none.
+      UserError: Invalid text, or float64 without `jax_enable_x64`.
     """
     try:
-        # A bare dtype is valid to jmp but means all three of them, logits included,
-        # where `bf16` and `fp16` here do not.
+        # jmp reads a bare dtype as all three, logits included, unlike `bf16` and
+        # `fp16` here.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
         dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))
@@ -73,16 +74,15 @@ def parse(text: str) -> Policy:
 
 
 def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
-    """Add updates to parameters, in the parameters' dtypes.
+    """Add updates to parameters, with stochastic rounding to their dtypes.
 
-    The sum is that of float32. What bfloat16 or float16 cannot hold of it is rounded up
-    or down at random: to the nearest, an update below half of the last bit would be
-    lost each time (Zamirai et al. 2021, arXiv:2010.06192).
+    The sum is computed in float32. With rounding to nearest, bfloat16 or float16 would
+    lose each update below half of the last bit (Zamirai et al. 2021, arXiv:2010.06192).
 
     Args:
       params: Floats of any dtypes.
       updates: Updates of the same tree, in at least float32.
-      key: Key of the step; each array has its own, made from its path.
+      key: Key of the step, folded with the path of each array.
     """
 
     def add(path: Any, p: jax.Array, update: jax.Array) -> jax.Array:
@@ -96,13 +96,13 @@ def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
 
 
 def round_at_random(x: jax.Array, dtype: Any, key: jax.Array) -> jax.Array:
-    """Round to one of the two nearest values, so that the mean is `x`.
+    """Round to one of the two nearest values, with expectation `x`.
 
     Args:
-      x: Floats in float32; what is not finite, or too large for `dtype`, stays or
-        becomes so.
+      x: Floats in float32. Non-finite values stay so; values too large for `dtype`
+        become infinite.
       dtype: Either bfloat16 or float16.
-      key: Key of the draws, one an element.
+      key: Key of the draws, one per element.
     """
     nearest = x.astype(dtype)
     error = x - nearest.astype(x.dtype)

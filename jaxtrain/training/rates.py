@@ -1,4 +1,4 @@
-"""Learning rates that differ from layer to layer: factors on that of the run."""
+"""Layer-wise learning rates: factors on the learning rate of the run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from jaxtrain.trees import by_path, path_name
 
 
 def make_rates(model: Model, layer_decay: float | None) -> dict[str, float]:
-    """Return the factor on the learning rate of each parameter, by its path.
+    """Compute the learning-rate factor of each parameter, by path.
 
     Args:
       model: Model, which may be abstract.
@@ -38,9 +38,9 @@ def make_rates(model: Model, layer_decay: float | None) -> dict[str, float]:
 def with_rates(
     tx: optax.GradientTransformationExtraArgs, rates: Mapping[str, float]
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiply the updates of `tx`, whose state stays as it is, by these factors.
+    """Multiply the updates of `tx` by these factors; its state is unchanged.
 
-    Updates are proportional to the learning rate, whatever the optimizer.
+    Updates of every optimizer are proportional to the learning rate.
 
     Args:
       tx: Optimizer of these parameters.

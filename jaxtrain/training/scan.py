@@ -1,4 +1,4 @@
-"""A loop of steps in a compiled program: `lax.scan`, or unrolled where that pays."""
+"""Loops in compiled programs: `lax.scan`, or unrolled on CPU."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ def repeat(
     xs: Any,
     platform: str | None = None,
 ) -> tuple[Carry, Any]:
-    """Do what `jax.lax.scan(body, carry, xs)` does, unrolled unless it `scans`."""
+    """Equivalent of `jax.lax.scan(body, carry, xs)`, unrolled unless it `scans`."""
     if scans(xs, platform):
         return jax.lax.scan(body, carry, xs)
     results = []
@@ -26,21 +26,21 @@ def repeat(
 
 
 def scans(xs: Any, platform: str | None = None) -> bool:
-    """Whether passes over `xs` are a loop in the program.
+    """Whether iterations over `xs` are a loop in the program.
 
-    On CPU, and for a single pass, the body is written out once for each pass: XLA:CPU
-    runs a convolution in a loop body on a slow path (measured: 20 times slower), and
-    `scan(..., unroll=True)` still gives it a loop, of one pass.
+    On CPU, and for a single iteration, the body is unrolled: XLA:CPU runs a convolution
+    in a loop body on a slow path (measured: 20 times slower), and `scan(...,
+    unroll=True)` still emits a loop of one iteration.
 
     Args:
-      xs: Arrays with a leading axis of passes.
-      platform: Platform that it is compiled for. Defaults to that of JAX.
+      xs: Arrays with a leading axis of iterations.
+      platform: Platform to compile for. Defaults to JAX's default backend.
     """
     platform = platform or jax.default_backend()
     return jax.tree.leaves(xs)[0].shape[0] > 1 and platform != "cpu"
 
 
 def unstack(xs: Any) -> Iterator[Any]:
-    """Yield the parts of arrays along their leading axis."""
+    """Yield slices of arrays along the leading axis."""
     for i in range(jax.tree.leaves(xs)[0].shape[0]):
         yield jax.tree.map(lambda x, i=i: x[i], xs)

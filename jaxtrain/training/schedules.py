@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate as a function of the optimizer's step."""
+"""Learning-rate schedules: functions of the optimizer's step."""
 
 import itertools
 from collections.abc import Callable
@@ -15,39 +15,39 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
-# What optax makes, which returns a number for a number of Python.
+# A schedule of optax, which returns a Python number for a Python number.
 Rate = optax.Schedule
 
-# Smith's rule of thumb, as in fastai and PyTorch: start at 1/25 of the peak, and rise
-# over the first 30 % of the run.
+# Defaults of fastai and PyTorch: start at 1/25 of the peak, rise over the first 30 %
+# of the run.
 ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
-# Where the step schedule drops by itself.
+# Default milestones of the step schedule.
 MILESTONES = (0.5, 0.75)
-# How the plateau schedule reduces the rate by itself, as PyTorch's ReduceLROnPlateau.
+# Defaults of the plateau schedule, as in PyTorch's ReduceLROnPlateau.
 PLATEAU_FACTOR = 0.1
 PLATEAU_PATIENCE = 10
-# Where each cycle of fastai's `fine_tune` ends, as a part of its peak.
+# Final learning rate of a cycle of fastai's `fine_tune`, as a fraction of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
 
 def make_schedule(
     config: OptimizerConfig, *, total_steps: int, warmup_steps: int
 ) -> Schedule:
-    """Return the learning rate, float32, as a function of the step.
+    """Create the learning-rate schedule, a float32 function of the step.
 
-    Step 0 is the first of the run. What decays reaches its end at `total_steps`, one
-    after the last step, and stays there.
+    The first step is 0. A decay ends at `total_steps`, one after the last step, and
+    stays there.
 
     Args:
       config: Name of the schedule, its options, and the peak.
-      total_steps: Number of steps of the whole run.
-      warmup_steps: Number of steps of the linear warm-up, a part of the whole run; of
+      total_steps: Number of steps of the run.
+      warmup_steps: Number of linear warm-up steps, part of `total_steps`; for
         one_cycle, the steps of its rise.
 
     Raises:
-      UserError: the name is not known, there is no learning rate, the warm-up is too
-        long, or an option has no effect on the schedule or is out of its range.
+      UserError: Unknown name, missing learning rate, too long a warm-up, or an option
+        out of range or without effect on the schedule.
     """
     if warmup_steps >= total_steps:
         fraction = config.warmup_fraction
@@ -74,10 +74,10 @@ def make_schedule(
 
 
 def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
-    """Return the learning rate of fastai's `fine_tune` (arXiv:2002.04688).
+    """Create the schedule of fastai's `fine_tune` (arXiv:2002.04688).
 
-    The first cycle, while the head alone is trained, rises from 1/25 of the peak over
-    99 % of its steps; the second, to half of that peak, from 1/5 of its own over 30 %.
+    The first cycle, which trains the head only, rises from 1/25 of the peak over 99 %
+    of its steps; the second rises from 1/10 to 1/2 of the peak over 30 % of its steps.
     Both rise and fall along cosines, down to 1e-5 of their peaks (the defaults of
     fastai 2.7). The momentum is not cycled.
 
@@ -106,7 +106,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Return a schedule whose learning rate is constant from step `start` on."""
+    """Make a schedule constant from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)
@@ -115,7 +115,7 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
     return learning_rate
 
 
-# What follows the warm-up, of `peak`, the `steps` after it and the `total` steps.
+# Schedule after the warm-up: arguments `peak`, `steps` after it, `total` steps.
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
@@ -166,13 +166,10 @@ def _linear(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rat
 def _polynomial(
     peak: float, steps: int, total: int, power: float = 2.0, end_factor: float = 0.0
 ) -> Rate:
-    """Decay as a power of the part that is left (2: You et al. 2017, arXiv:1708.03888).
-
-    With a power of 1 it is linear.
-    """
+    """Polynomial decay (power 2 in You et al. 2017, arXiv:1708.03888)."""
     end = peak * end_factor
 
-    # optax's own takes the power of 1 - count / steps, which rounding makes negative.
+    # optax raises 1 - count / steps to the power, which rounding can make negative.
     def rate(count: ArrayLike) -> jax.Array:
         left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
         return end + (peak - end) * left**power
@@ -206,14 +203,14 @@ def _step(
     step_every: float | None = None,
     step_factor: float = 0.1,
 ) -> Rate:
-    """Multiply by `step_factor` at each milestone, a fraction of the whole run.
+    """Multiply by `step_factor` at each milestone, a fraction of the run.
 
-    By `step_every` of the run, if that is given: drops that would come within the
-    warm-up then come at its end (Tan & Le 2019, arXiv:1905.11946).
+    With `step_every`, at multiples of that fraction instead; drops within the warm-up
+    are delayed to its end (Tan & Le 2019, arXiv:1905.11946).
     """
     warmup_steps = total - steps
     if step_every is not None:
-        # Of a run so short that a step has several drops, a part of a step.
+        # A very short run may have several drops per step.
         period = round(step_every * total) or step_every * total
 
         def rate(count: ArrayLike) -> jax.Array:
@@ -233,7 +230,7 @@ def _step(
 
 
 def _exponential(peak: float, steps: int, total: int, end_factor: float = 0.01) -> Rate:
-    """Decay by the same factor every step, to `end_factor` at the end."""
+    """Exponential decay to `end_factor` at the end."""
     if end_factor == 0:
         raise UserError(
             "optimizer.end_factor = 0: exponential never reaches it, set it above 0"
@@ -242,11 +239,11 @@ def _exponential(peak: float, steps: int, total: int, end_factor: float = 0.01) 
 
 
 def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
-    """Return the row of a schedule that begins where a linear warm-up ends.
+    """Table row of a schedule that follows a linear warm-up.
 
-    The warm-up rises to the peak, from 0 as He et al. (2018, arXiv:1812.01187). Goyal
-    et al. (2017, arXiv:1706.02677), whose idea it is, rise from the rate for 256
-    examples: a `warmup_factor` of 256 over the batch.
+    The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187).
+    Goyal et al. (2017, arXiv:1706.02677) start from the rate of a batch of 256: set
+    `warmup_factor` to 256 / batch size.
     """
 
     def build(
@@ -260,10 +257,10 @@ def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
 
 
 def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -> Rate:
-    """Rise from peak / 25 and decay, both along a cosine (arXiv:1708.07120).
+    """Rise from peak / 25, then decay, both along a cosine (arXiv:1708.07120).
 
-    The rise is the warm-up: over `warmup` steps, or 30 % of the run if there are none.
-    The momentum is not cycled.
+    The rise takes `warmup` steps, or 30 % of the run if that is 0. The momentum is not
+    cycled.
     """
     rise_steps = warmup or round(ONE_CYCLE_RISE * total)
     return optax.piecewise_interpolate_schedule(

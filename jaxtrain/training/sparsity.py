@@ -1,4 +1,4 @@
-"""How many weights of a model are exactly 0, by layer."""
+"""Sparsity of a model: fraction of zero weights per layer."""
 
 from typing import Any, TypedDict
 
@@ -9,12 +9,12 @@ from jaxtrain.trees import by_path
 
 
 class ZeroShare(TypedDict):
-    """Weights of some kernels.
+    """Zero and nonzero weights of one or more kernels.
 
     Attributes:
-      weights: Number of them.
-      nonzero: Number of those that are not 0.
-      sparsity: Part of them that is 0.
+      weights: Number of weights.
+      nonzero: Number of nonzero weights.
+      sparsity: Fraction of weights equal to 0.
     """
 
     weights: int
@@ -23,13 +23,13 @@ class ZeroShare(TypedDict):
 
 
 class ModelSparsity(ZeroShare):
-    """Weights of all kernels of a model, and of each by its path."""
+    """Sparsity of all kernels together, and of each by path."""
 
     layers: dict[str, ZeroShare]
 
 
 def sparsity_of(params: Any) -> ModelSparsity | None:
-    """Return how sparse the kernels of a model are; None if none of them has a 0.
+    """Compute the sparsity of a model's kernels; None if no weight is 0.
 
     Args:
       params: Parameters, nested dicts; kernels are those of two dims or more.
@@ -46,7 +46,7 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
 
 
 def describe_sparsity(found: ModelSparsity) -> dict[str, str]:
-    """Return rows of a table: how many weights are left, of all kernels and of each."""
+    """Table rows: remaining weights of all kernels and of each."""
     rows = {"all kernels": _told(found)}
     return rows | {path: _told(one) for path, one in found["layers"].items()}
 

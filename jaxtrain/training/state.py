@@ -1,4 +1,4 @@
-"""The training state: a pytree of plain dicts."""
+"""Training state, a pytree of plain dicts."""
 
 import dataclasses
 from dataclasses import dataclass, replace
@@ -7,21 +7,21 @@ from typing import Any
 import jax
 from flax import nnx
 
-# Names of the transforms that the core reads.
+# Names of transforms whose extras the core reads.
 AVERAGE, GUARD = "average", "guard"
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class TrainState:
-    """All that a step reads and changes.
+    """State of training: input and output of a step.
 
     Attributes:
-      step: Number of completed steps, int32: the position in the data.
+      step: Number of completed steps, int32; also the position in the data.
       params: Parameters, nested dicts.
-      model_state: Other state of the model, such as batch-norm statistics.
-      opt_state: State of the optimizer.
-      extras: Arrays of each transform of the step, by its name (`transforms`).
+      model_state: Other model state, such as batch-norm statistics.
+      opt_state: Optimizer state.
+      extras: Arrays of each StepTransform, by its name.
     """
 
     step: jax.Array
@@ -37,33 +37,33 @@ class TrainState:
 
     @property
     def eval_params(self) -> Any:
-        """Parameters to evaluate: the average, if there is one."""
+        """Parameters to evaluate: averaged if the run averages weights."""
         return eval_weights(as_dict(self))[0]
 
     @property
     def eval_model_state(self) -> Any:
-        """Other state of the model, to evaluate with `eval_params`."""
+        """Model state to evaluate with `eval_params`."""
         return eval_weights(as_dict(self))[1]
 
 
 def as_dict(state: TrainState) -> dict[str, Any]:
-    """Return the state's fields, as a checkpoint holds them."""
+    """Fields of the state as a dict, as stored in a checkpoint."""
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
 
 
 def eval_weights(fields: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the parameters and the model state to evaluate, of a state's fields."""
+    """Parameters and model state to evaluate, from the fields of a state."""
     average = fields["extras"].get(AVERAGE, fields)
     return average["params"], average["model_state"]
 
 
 def with_extra(state: TrainState, name: str, extra: dict[str, Any]) -> TrainState:
-    """Return the state with other arrays of the transform `name`."""
+    """Replace the arrays of the transform `name`."""
     return replace(state, extras={**state.extras, name: extra})
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
-    """Split a model into its graph, parameters and other state, as plain dicts."""
+    """Split a model into graph, parameters and other state, as plain dicts."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 

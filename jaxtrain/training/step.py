@@ -1,4 +1,4 @@
-"""The pure training step: a function of plain pytrees, to be jitted."""
+"""Training step: a pure function of pytrees, to be jitted."""
 
 from collections.abc import Callable
 from functools import partial
@@ -47,25 +47,25 @@ def make_train_step(
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """Return `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
+    """Make `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
-    `batches` has a leading axis of steps, all of them run in one call, and `metrics`
-    one value a step. `beside` are arrays that the method reads beside the model; no
-    step changes them. A step whose loss, gradients, batch-norm statistics or new
-    parameters are not finite is counted and leaves model and optimizer as they were.
+    `batches` has a leading axis of steps, all run in one call; `metrics` has one value
+    per step. `beside` are constant input arrays of the method. A step with a non-finite
+    loss, gradient, batch-norm statistic or new parameter is skipped: counted, without a
+    change of model or optimizer.
 
     Args:
-      task: Task of the run, which has the objective.
+      task: Task of the run; defines the objective.
       graphdef: Structure of the model.
       phase: Optimizer, transforms and frozen layers. The backward pass ends at the
-        first layer that is trained.
-      preprocess: Prepares the images, of whole batches if it `mixes` examples, else of
-        each micro-batch in its turn, so that no more are in memory.
+        first trainable layer.
+      preprocess: Augments and normalizes images: of the full batch if it `mixes`
+        examples, else of one micro-batch at a time, which saves memory.
       layout: Layout of the run.
-      part: Pieces of the model that the images go into, up to the last.
-      mixes: Whether `preprocess` mixes the examples of a batch.
-      method: From the objective to gradients.
-      normalization: Statistics that the images are normalised with.
+      part: Pieces of the model to apply to the images, up to the last.
+      mixes: Whether `preprocess` mixes examples of a batch.
+      method: Method that computes gradients of the objective.
+      normalization: Mean and standard deviation of the pixel normalization.
     """
     make_objective = MakeObjective(task, graphdef, phase, layout, part, normalization)
     num_micro, frozen = phase.num_micro, phase.frozen
@@ -80,7 +80,7 @@ def make_train_step(
         root: jax.Array, data: Any, beside: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # The images of the set are not looked at again.
+            # Drop the data set: the inner step must not capture it.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.part(layout.trained_params(gradient_params(phase, state)))
@@ -158,13 +158,13 @@ def loss_at(
     micro: Callable[[jax.Array], tuple[Batch, jax.Array]],
     params: Any,
 ) -> jax.Array:
-    """Return the loss of a step at other parameters, for a line search.
+    """Loss of a step at other parameters, for a line search.
 
     Args:
-      make_objective: Maker of the objectives of the phase.
+      make_objective: Factory of the objectives of the phase.
       state: State before the step.
-      micro: Function from the number of a micro-batch to it and its key.
-      params: Trained parameters to try.
+      micro: Function from a micro-batch's number to (micro-batch, key).
+      params: Trainable parameters to evaluate.
     """
     layout, phase = make_objective.layout, make_objective.phase
     every = merge(params, phase.frozen.part(state.params)[1])
@@ -180,9 +180,9 @@ def loss_at(
 
 
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
-    """Return a micro-batch (batch / num, ...) of (batch, ...).
+    """Select a micro-batch (batch / num, ...) from (batch, ...).
 
-    Every num-th example goes together, so that each device keeps its own.
+    It has every num-th example, so that no example moves to another device.
     """
     parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)

@@ -1,10 +1,10 @@
-"""From the gradients of a step to the next state.
+"""Update of the training state from the gradients of a step.
 
-Gradients have one name at each place: `grads` of a micro-batch, as each device has
-them; `total`, their sum over micro-batches and devices, times the factor on the loss;
-and the mean gradients, again `grads`, which transforms and the optimizer get.
+`grads` are the gradients of a micro-batch on one device; `total` is their sum over
+micro-batches and devices, times the loss scale; after `mean_grads`, `grads` are the
+mean gradients that transforms and the optimizer get.
 
-The norms are arguments: they are of all layers, where a state may have some of them.
+Norms are arguments, as they are over all layers and a pipeline stage has only some.
 """
 
 import math
@@ -36,12 +36,12 @@ from jaxtrain.trees import by_path
 
 
 def zero_grads(params: Any) -> Any:
-    """Create zeros to add gradients to, in at least float32."""
+    """Zeros of the parameters' shapes, in at least float32, to accumulate gradients."""
     return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
 
 
 def gradient_params(phase: Phase, state: TrainState) -> Any:
-    """Return the parameters at which a step computes the gradients."""
+    """Parameters at which a step computes the gradients."""
     params = state.params
     for transform in phase.transforms:
         params = transform.gradient_params(params, state.extras[transform.name])
@@ -49,12 +49,12 @@ def gradient_params(phase: Phase, state: TrainState) -> Any:
 
 
 def loss_scales(phase: Phase, extras: dict[str, Extra]) -> dict[str, Extra]:
-    """Return the extras that `loss_factor` reads."""
+    """Extras that `loss_factor` reads."""
     return {t.name: extras[t.name] for t in _scaling(phase)}
 
 
 def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
-    """Return the factor on the loss that the gradients carry, a scalar."""
+    """Loss scale of the gradients, a scalar."""
     found = [t.loss_factor(extras[t.name]) for t in _scaling(phase)]
     factors = [factor for factor in found if factor is not None]
     if not factors:
@@ -64,14 +64,13 @@ def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
 
 @scopes.part(scopes.OPTIMIZER)
 def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
-    """Return the mean gradients of a step.
+    """Compute the mean gradients of a step.
 
-    They stay in the dtype of the sum: without the factor on the loss, small ones are 0
-    in float16.
+    They stay in the dtype of the sum: unscaled, small gradients underflow in float16.
 
     Args:
       phase: Phase of the step.
-      total: Sum of the gradients of all micro-batches, times the factor on the loss.
+      total: Sum of the gradients of all micro-batches, times the loss scale.
       state: State before the step.
     """
     factor = 1 / (phase.num_micro * loss_factor(phase, state.extras))
@@ -82,7 +81,7 @@ def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
 def transform_grads(
     phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
 ) -> tuple[Any, dict[str, Extra], Metrics]:
-    """Return mean gradients after `on_gradients`, changed extras, and metrics."""
+    """Apply `on_gradients` of all transforms: gradients, changed extras, metrics."""
     changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
     extras, metrics = {}, {}
     for transform in changing:
@@ -103,7 +102,7 @@ def optimize(
     grad_norm: jax.Array,
     **extra_args: Any,
 ) -> tuple[Any, Any]:
-    """Return the new parameters and optimizer state, before they are checked."""
+    """Compute new parameters and optimizer state, not yet checked to be finite."""
     trained, rest = phase.frozen.part(state.params)
     at, _ = phase.frozen.part(gradient_params(phase, state))
     if phase.rate_from is not None:
@@ -118,7 +117,7 @@ def optimize(
 
 
 def checked(phase: Phase, params: Any, model_state: Any) -> Any:
-    """Select the arrays of a new state that may not be finite though gradients are."""
+    """Select the arrays that can overflow even with finite gradients."""
     params, model_state = (phase.frozen.part(t)[0] for t in (params, model_state))
     others = {
         path: x
@@ -141,18 +140,18 @@ def apply_gradients(
     extras: Mapping[str, Extra] = MappingProxyType({}),
     **extra_args: Any,
 ) -> tuple[TrainState, Metrics]:
-    """Return the next state, and all metrics of the step.
+    """Compute the next state and all metrics of the step.
 
     Args:
       phase: Phase of the step.
-      state: State before the step; a step that is skipped changes its counts alone.
+      state: State before the step; a skipped step changes only its counts.
       root: Key of the run.
-      grads: Mean gradients of the trained parameters of `state`.
-      grad_norm: Norm of the gradients of the whole model. Batch-norm statistics that
-        are not finite show in it, too (`jaxtrain.models.batch_norm`).
-      model_state: State of the model after the step.
+      grads: Mean gradients of the trainable parameters.
+      grad_norm: Global gradient norm of the model; non-finite if batch-norm statistics
+        are (`jaxtrain.models.batch_norm`).
+      model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
-      norm: Function from what is `checked` of `state` to the norm of that of the whole
+      norm: Function from the `checked` arrays of a state to their norm over the full
         model.
       extras: Arrays that `on_gradients` changed, by transform.
       **extra_args: Arguments of an optimizer with a line search.
@@ -212,7 +211,7 @@ def _rate_factors(phase: Phase, state: TrainState) -> list[jax.Array]:
 
 def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
     assert phase.schedule is not None
-    # The optimizer counts only the steps that it took.
+    # The optimizer does not count skipped steps.
     count = _steps_taken(state)
     if phase.rate_from:
         count = jnp.maximum(count, phase.rate_from)
@@ -220,7 +219,7 @@ def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
 
 
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
-    """Return the new state if it is taken, else the old one."""
+    """Select the new state if the step is taken, else the old one."""
 
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}

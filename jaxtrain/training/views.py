@@ -1,8 +1,7 @@
-"""What the model is shown of an image: itself, or several views of it.
+"""Test-time augmentation: one or several views of an image.
 
-The probabilities of the views are averaged, as by Krizhevsky et al. 2012: the result
-is that of an ensemble, a distribution whatever the scale of the logits of one view. A
-mean of logits would let a single confident view outvote all others.
+Probabilities of the views are averaged, as in Krizhevsky et al. 2012. With averaged
+logits, a single confident view would outvote all others.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +16,17 @@ from jaxtrain.training.scan import repeat
 
 # Images (B, H, W, C) -> outputs of the model, (B, outputs) or (B, H, W, outputs).
 Apply = Callable[[jax.Array], jax.Array]
-# (apply, images that may be more than the model takes, height and width that it takes).
+# (apply, images, height and width that the model takes); images may be larger.
 View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
 
 
 def plain(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Return the outputs for the images as they are."""
+    """Outputs for the unchanged images."""
     return apply(pixels)
 
 
 def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over the images and their mirror images, left to right."""
+    """Average over the images and their horizontal flips."""
     return _mean(apply, jnp.stack([pixels, pixels[:, :, ::-1]]))
 
 
@@ -37,13 +36,13 @@ def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Arr
 
 
 def ten_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over these and their mirror images (Krizhevsky et al. 2012)."""
+    """Average over five crops and their horizontal flips (Krizhevsky et al. 2012)."""
     five = crops(pixels, size)
     return _mean(apply, jnp.concatenate([five, five[:, :, :, ::-1]]))
 
 
 def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Return the corners and the centre, (5, B, height, width, C).
+    """Crop the four corners and the centre, (5, B, height, width, C).
 
     In the order of torchvision: top left, top right, bottom left, bottom right, centre.
     """
@@ -55,9 +54,9 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
-    """Return the logarithms of mean probabilities of views (V, B, H, W, C).
+    """Log of the mean probabilities over views (V, B, H, W, C).
 
-    They are logits, for who takes them; one view is computed after the other.
+    Log-probabilities, usable as logits; views run sequentially to bound memory.
     """
 
     def body(carry: None, pixels: jax.Array) -> tuple[None, jax.Array]:
@@ -71,11 +70,11 @@ def _mean(apply: Apply, views: jax.Array) -> jax.Array:
 def sliding_windows(
     apply: Apply, pixels: jax.Array, size: tuple[int, int]
 ) -> jax.Array:
-    """Return logits of each pixel of whole images, means over windows that overlap.
+    """Per-pixel logits of full images, averaged over overlapping windows.
 
-    The windows of all images of a batch go through the model together. Places are those
-    of MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the last window
-    of a row or column ends with the image.
+    The windows of all images of a batch are one batch of the model. Positions are as in
+    MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the last window of
+    a row or column ends at the image border.
     """
     (height, width), whole = size, pixels.shape[1:3]
     if whole == size:
@@ -86,7 +85,7 @@ def sliding_windows(
     logits = apply(windows.reshape(-1, *windows.shape[3:]))
     logs = jax.nn.log_softmax(widen(logits), axis=-1)
     logs = logs.reshape(*windows.shape[:-1], logs.shape[-1])
-    # Image, row and column of windows; row and column of pixels; class.
+    # Axes: image, window row and column, pixel row and column, class.
     across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, whole[1], 3)
     total = _joined([across[:, i] for i in range(len(tops))], tops, whole[0], 1)
     counts = np.outer(
@@ -98,7 +97,7 @@ def sliding_windows(
 def _joined(
     parts: Sequence[jax.Array], places: Sequence[int], whole: int, dim: int
 ) -> jax.Array:
-    """Return the logarithm of the sum of exponentials of parts along a dim."""
+    """Log-sum-exp of overlapping parts along a dim."""
     shape = list(parts[0].shape)
     shape[dim] = whole
     total = jnp.full(shape, -jnp.inf, parts[0].dtype)
@@ -109,19 +108,19 @@ def _joined(
 
 
 def _covered(places: Sequence[int], part: int, whole: int) -> np.ndarray:
-    """Return how many windows each pixel of a side lies in, (whole,)."""
+    """Number of windows that cover each pixel of a side, (whole,)."""
     counts = np.zeros(whole, int)
     for start in places:
         counts[start : start + part] += 1
     return counts
 
 
-# By the name of the option.
+# View by option name.
 VIEWS: dict[str, View] = {"flip": flip, "five_crop": five_crop, "ten_crop": ten_crop}
-# Those that take larger images than the model.
+# Views that take images larger than the model's.
 CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Return the view by the name of an option; None: of the image as it is."""
+    """Get a view by option name; None is the unchanged image."""
     return plain if name is None else VIEWS[name]

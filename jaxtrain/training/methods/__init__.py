@@ -1,6 +1,6 @@
-"""Methods by name: how a step gets its gradients.
+"""Table of methods, which compute the gradients of a step.
 
-To add one, write a subclass of `Method` in a file of its own, and its row in `METHODS`.
+To add one, subclass `Method` in a new file, and add a row to `METHODS`.
 """
 
 from typing import TYPE_CHECKING
@@ -20,5 +20,5 @@ METHODS: "Table[type[Method]]" = Table(
 
 
 def weights_options() -> list[str]:
-    """Return the options of methods that name trained weights."""
+    """Options of methods that name trained weights."""
     return [name for plugin in installed() for name in plugin.weights_options]

@@ -1,4 +1,4 @@
-"""What a method is given, and what it returns."""
+"""Interface of a method: from an objective to gradients."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,25 +27,24 @@ Gradients = tuple[Any, Any, Metrics]
 
 @dataclass(frozen=True)
 class Objective:
-    """What a step lowers, as a function of the trained parameters.
+    """Objective of a step, a function of the trainable parameters.
 
     Attributes:
       losses: Function `(params, model_state, batch, key, *, training=True) -> (losses
-        (B,), metrics, new model_state)`; `key` is for what is random in the model.
-        Without `training` the model computes as it is evaluated.
-      scale: Factor on the loss that its gradients carry, so that float16 does not round
-        them to 0; 1 without a loss scale.
-      normalization: Statistics that the images of a batch are normalised with.
-      whole: Function of the gradients of the trained parameters that returns those of
-        the whole micro-batch, after `StepTransform.project`. They differ where
-        each device trains copies of its own.
-      norm: Function of such whole gradients, or of what has their shapes, to the norm
-        of all of them, in at least float32.
-      task: Task of the run, for a method that has losses of its own.
+        (B,), metrics, new model_state)`; `key` is the model's random key. Without
+        `training` the model runs in evaluation mode.
+      scale: Loss scale of the gradients; 1 without loss scaling.
+      normalization: Mean and standard deviation of the pixel normalization.
+      whole: Function from gradients on one device to the gradients of the full
+        micro-batch, after `StepTransform.project`. Both differ where each device
+        trains its own copies of parameters.
+      norm: Function from such full gradients, or arrays of their shapes, to their
+        global norm, in at least float32.
+      task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
-        (outputs, new model_state)`, one pass, for the same.
-      beside: Arrays that the method reads beside the model (`Method.plan_inputs`), such
-        as the weights of another one; None: it reads none.
+        (outputs, new model_state)`, one forward pass, for such methods.
+      beside: Input arrays of the method (`Method.plan_inputs`), such as teacher
+        weights; None for methods without any.
     """
 
     losses: Losses
@@ -61,28 +60,28 @@ class Objective:
     def __call__(
         self, params: Any, model_state: Any, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        """Return the scaled mean loss, and the new model state and all metrics."""
+        """Compute the scaled mean loss, and (new model state, metrics)."""
         losses, metrics, model_state = self.losses(params, model_state, batch, key)
         loss = losses.mean()
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
 
     def pixels(self, images: jax.Array) -> jax.Array:
-        """Return images (B, H, W, C) in 0..1 for those of a batch."""
+        """Undo the pixel normalization: images (B, H, W, C) in 0..1."""
         return self.normalization.pixels(images)
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
-        """Return images of a batch for those in 0..1, the inverse of `pixels`."""
+        """Normalize images in 0..1, the inverse of `pixels`."""
         return self.normalization.normalized(pixels)
 
 
 class Method:
-    """How a step gets its gradients from an objective.
+    """Computation of the gradients of an objective.
 
-    A user's own is created with the options of `train.method_options`.
+    A custom method is created with the options of `train.method_options`.
 
     Attributes:
-      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keywords that
-        `__init__` takes; None for a method of the table means that it takes none.
+      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
+        arguments of `__init__`; None if it takes none.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -90,18 +89,18 @@ class Method:
     def open(
         self, options: Mapping[str, Any], begun: Mapping[str, Any]
     ) -> tuple["Method", dict[str, Any]]:
-        """Open the files that the options name, before anything else of the run.
+        """Open the files named by the options, before the run starts.
 
         Args:
-          options: Options of the method, as the config has them.
-          begun: Those of the run that is resumed; {} for a new one.
+          options: Options of the method, from the config.
+          begun: Options recorded by the resumed run; {} for a new one.
 
         Returns:
-          The method with the opened files, and the options that `config.json` records,
-          such as with digests.
+          The method with open files, and the options to record in `config.json`, such
+          as with digests.
 
         Raises:
-          UserError: A file is not there, or not the one that was meant.
+          UserError: A file is missing, or has another digest.
         """
         del begun
         return self, {**options}
@@ -109,14 +108,13 @@ class Method:
     def plan_inputs(
         self, context: "MethodContext"
     ) -> tuple["Method", "MethodInputs | None"]:
-        """Plan the arrays that the step takes for the method: `objective.beside`.
+        """Plan the method's input arrays of a step: `objective.beside`.
 
         Returns:
-          The method with what it needs to read them, and the arrays; None: it reads
-          none.
+          The method, ready to read its inputs, and the inputs; None for no inputs.
 
         Raises:
-          UserError: They do not fit the run.
+          UserError: The inputs do not fit the run.
         """
         del context
         return self, None
@@ -129,7 +127,7 @@ class Method:
           name: Its name in the config.
 
         Raises:
-          UserError: It cannot.
+          UserError: The method does not support the task.
         """
 
     def gradients(
@@ -141,17 +139,18 @@ class Method:
         key: jax.Array,
         /,
     ) -> Gradients:
-        """Return scaled gradients, the new state of the model, and metrics. Traced.
+        """Compute scaled gradients, new model state and metrics of a micro-batch.
 
-        It sees one micro-batch. What it draws must depend on `key` and on the numbers
-        of the examples alone, so that the devices do not matter (`keys.of_examples`).
+        Traced. Random draws must depend only on `key` and on the indices of the
+        examples (`keys.of_examples`), so that results do not depend on the device
+        count.
 
         Args:
-          objective: What is lowered; what it returns first is what is differentiated.
-          params: Trained parameters, nested dicts.
-          model_state: State of the model before the micro-batch, nested dicts.
-          batch: Prepared batch: `image` (B, H, W, C), normalised; `target`, as it is
-            stored; `index` (B,), the numbers of the examples.
+          objective: Objective to differentiate.
+          params: Trainable parameters, nested dicts.
+          model_state: Model state before the micro-batch, nested dicts.
+          batch: Prepared batch: `image` (B, H, W, C), normalized; `target`, as stored;
+            `index` (B,), indices of the examples.
           key: Key of the micro-batch.
         """
         raise NotImplementedError

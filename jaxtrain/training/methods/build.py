@@ -10,10 +10,10 @@ from jaxtrain.training.methods.base import Method
 
 
 def build_method(config: TrainConfig) -> Method:
-    """Return the method that the section names.
+    """Create the method that the section names.
 
     Raises:
-      UserError: The name is not known, or the user's own is no method.
+      UserError: Unknown name, or a custom object that is not a `Method`.
     """
     name, options = config.method, config.method_options
     make = find_row(METHODS, "train.method", name)

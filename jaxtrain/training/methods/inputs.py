@@ -1,4 +1,4 @@
-"""Arrays that a training step takes for its method, besides the state and the batch."""
+"""Input arrays of a method, in addition to state and batch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MethodContext:
-    """The parts of a run from which a method plans its inputs.
+    """Context from which a method plans its inputs.
 
     Attributes:
       config: Config of the run.
       task: Task of the run.
       source: Training split of the run.
       layout: Layout of the run.
-      images: Images of a micro-batch, abstract, (B, H, W, C).
+      images: Abstract images of a micro-batch, (B, H, W, C).
     """
 
     config: Config
@@ -39,10 +39,10 @@ class MethodContext:
 
 
 class MethodInputs:
-    """The inputs that a method adds to a step, which gets them as `objective.beside`.
+    """Inputs of a method, passed to its step as `objective.beside`.
 
-    They are arguments of the step, not constants of the program, and no part of the
-    state: checkpoints do without them, and a resumed run loads them again.
+    They are arguments of the step rather than constants of the program, and not part of
+    the state: a checkpoint does not contain them, and a resumed run loads them again.
     """
 
     @property
@@ -58,20 +58,20 @@ class MethodInputs:
         prepare: Preprocess,
         seen: Normalization,
     ) -> Any:
-        """Return the arrays on the devices.
+        """Load the arrays onto the devices.
 
         Args:
-          data: Section of the data.
+          data: Config section of the data.
           dataset: Training split of the run.
           mesh: Mesh of the devices.
-          prepare: Prepares training images.
-          seen: Statistics that these are normalised with.
+          prepare: Preprocessing of training images.
+          seen: Mean and standard deviation of the pixel normalization.
 
         Raises:
-          UserError: They cannot be read.
+          UserError: The inputs cannot be read.
         """
         raise NotImplementedError
 
     def describe(self) -> dict[str, str]:
-        """Return rows of the start table."""
+        """Rows of the start-up table."""
         return {}

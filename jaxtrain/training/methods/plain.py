@@ -9,7 +9,7 @@ from jaxtrain.training.methods.base import Gradients, Method, Objective
 
 
 class Plain(Method):
-    """The gradients of the mean loss of the batch as it is."""
+    """Gradients of the mean loss of the batch."""
 
     def gradients(
         self,

@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation: the gradients at the sharpest weights nearby.
+"""Sharpness-aware minimization.
 
 SAM (Foret et al. 2021, arXiv:2010.01412) and ASAM (Kwon et al. 2021, arXiv:2102.11600).
 """
@@ -13,16 +13,16 @@ from jaxtrain.dtypes import widen
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# What ASAM adds to the size of each weight.
+# Constant that ASAM adds to the absolute value of each weight.
 ETA = 0.01
 
 
 class Sam(Plain):
-    """Two forward and backward passes a step, the second from perturbed weights.
+    """Two forward and backward passes per step, the second at perturbed weights.
 
-    What counts is the gradient of the second; statistics of batch norms and metrics are
-    those of the first, and random numbers the same in both. The perturbation is that of
-    the gradient of the whole micro-batch, on all devices.
+    Gradients come from the second pass, batch-norm statistics and metrics from the
+    first; random draws are the same in both. The perturbation follows the gradient of
+    the full micro-batch, over all devices.
     """
 
     Options = SamOptions
@@ -40,11 +40,11 @@ class Sam(Plain):
         return grads, after, metrics
 
     def _sharpest(self, objective: Objective, params: Any, grads: Any) -> Any:
-        """Return the weights of about the highest loss within rho."""
+        """Weights of approximately the highest loss within distance rho."""
         weights, grads = widen(params), widen(objective.whole(grads))
         sizes = jax.tree.map(self._size, weights)
         scaled = jax.tree.map(jnp.multiply, grads, sizes)
-        # Of gradients that are 0 nothing moves; those that are not finite stay so.
+        # Zero gradients give a zero perturbation; non-finite ones propagate.
         norm = objective.norm(scaled)
         rho = self._rho / jnp.where(norm > 0, norm, 1)
         return jax.tree.map(
@@ -53,7 +53,7 @@ class Sam(Plain):
         )
 
     def _size(self, weight: jax.Array) -> jax.Array:
-        """Return what the moves of weights are measured in."""
+        """Scale of the perturbation of each weight."""
         if self._adaptive:
             return jnp.abs(weight) + ETA
         return jnp.ones((), weight.dtype)

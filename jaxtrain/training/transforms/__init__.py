@@ -1,1 +1,1 @@
-"""Transforms of a step: what it does beside loss, gradients and optimizer."""
+"""Transforms of a step: everything besides loss, gradients and optimizer."""

@@ -1,4 +1,4 @@
-"""The average of the weights, as a transform of the step."""
+"""Weight averaging, a transform of the step."""
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -17,20 +17,19 @@ from jaxtrain.trees import path_name
 
 @dataclass(frozen=True)
 class WeightAverage(StepTransform):
-    """Moves an average towards the weights of each step.
+    """Average of the weights, updated at each step.
 
-    Its arrays are `params`, in at least float32, `model_state`, and the `memory` of the
-    average.
+    Its arrays are `params`, in at least float32, `model_state`, and `memory`, the state
+    of the average.
 
-    Batch-norm statistics of a moving average are those of the step's own batch, taken
-    out of the running ones again: the average of running averages would lag behind that
-    of the weights. Its values are as good as those computed anew (docs/decisions.md).
-    Numbers that are not float, such as counts, are those of the last step. Of other
-    averages `model_state` is that of the weights: an evaluation computes the statistics
-    anew.
+    For an EMA, `model_state` averages per-batch batch-norm statistics, recovered from
+    the running statistics: an average of running averages would lag behind the weights.
+    It is as good as recomputed statistics (docs/decisions.md). Integers such as counts
+    are copied from the last step. For other averages `model_state` is copied from the
+    weights, and the statistics are recomputed before each evaluation.
 
     Attributes:
-      average: Rate of the average, and what the next step makes of it.
+      average: Kind of the average.
     """
 
     average: Average

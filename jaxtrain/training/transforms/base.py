@@ -1,4 +1,4 @@
-"""The interface of a transform of the step, and the step as it sees it."""
+"""Interface of step transforms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,24 +11,24 @@ from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.state import TrainState
 
 Metrics = dict[str, jax.Array]
-# Arrays of the state that belong to one transform, by name.
+# Arrays of one transform, by name.
 Extra = dict[str, Any]
-# Field of the state that arrays of a transform are sharded as.
+# Field of the state whose shardings the arrays of a transform take.
 StateField = Literal["params", "model_state", "opt_state"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """A step whose new state is computed, but not yet chosen.
+    """Context of `on_update` and `after`: a step with its new state.
 
     Attributes:
       loss: Loss of the step, a scalar.
       finite: Whether loss, gradients and new values are finite.
       steps_taken: Number of earlier steps that were not skipped, on which the learning
         rate depends.
-      learning_rate: Learning rate of the schedule, without `rate_factor`; None where a
-        line search finds it.
-      taken: Whether the step is taken; until that is known, `finite`.
+      learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
+          line search.
+      taken: Whether the step is taken; in `on_update`, `finite`.
       momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
         path.
       num_micro: Number of micro-batches.
@@ -47,7 +47,7 @@ class StepContext:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientContext:
-    """A step whose mean gradients are computed.
+    """Context of `on_gradients`: a step with its mean gradients.
 
     Attributes:
       key: Key of the step for one transform, the same on all devices.
@@ -59,17 +59,17 @@ class GradientContext:
 
 
 class StepTransform:
-    """Pure functions around the optimizer, and the arrays that they keep.
+    """Pure functions around the optimizer, with a state of their own.
 
     A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
-    `rate_factor`, `on_update`, `accepts` and `after`, each of all transforms in order:
-    these are traced. Of a pipeline each stage calls them with its own layers; it takes
-    no transforms with `gradient_params` or `on_gradients`.
+    `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
+    transforms; all are traced. Each stage of a pipeline calls them with its own layers;
+    pipelines do not support transforms with `gradient_params` or `on_gradients`.
 
     Attributes:
-      name: Key of its arrays in `TrainState.extras`.
-      sharded_as: Key of its arrays -> field of the state: they are sharded as its
-        arrays of the same paths. Others are replicated.
+      name: Key in `TrainState.extras`.
+      sharded_as: Key of an array -> field of the state whose shardings it takes, path
+        by path. Other arrays are replicated.
     """
 
     name: str
@@ -77,67 +77,67 @@ class StepTransform:
 
     @property
     def settled_after(self) -> int:
-        """Steps from which on evaluations rank checkpoints and may stop the run.
+        """First step at which evaluations may rank checkpoints or stop the run.
 
-        Before, the weights are still those of another, better model.
+        Earlier weights are not comparable, such as those of a model not yet pruned.
         """
         return 0
 
     def init(self, params: Any, model_state: Any) -> Extra:
-        """Return the first arrays."""
+        """Create the initial arrays."""
         return {}
 
     def first_params(self, params: Any, extra: Extra) -> Any:
-        """Return the parameters to begin with."""
+        """Transform the initial parameters."""
         return params
 
     def gradient_params(self, params: Any, extra: Extra) -> Any:
-        """Return the parameters at which the step computes the gradients."""
+        """Parameters at which the step computes the gradients."""
         return params
 
     @property
     def moves_weights(self) -> bool:
-        """Whether `gradient_params` returns other weights than it is given."""
+        """Whether `gradient_params` changes the weights."""
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Return a factor on the loss, which gradients are divided by; None: 1."""
+        """Loss scale, which gradients are divided by; None is 1."""
         return None
 
     def on_gradients(
         self, grads: Any, state: TrainState, context: GradientContext
     ) -> tuple[Any, Extra, Metrics]:
-        """Return gradients to take in their place, arrays to keep, and metrics.
+        """Transform the mean gradients; return them, new arrays and metrics.
 
-        Called once a step. `project`, the norm and clipping follow. `on_update` finds
-        the arrays in its `new` state; a step that is skipped drops them.
+        Called once per step, before `project`, the norm and clipping. The arrays are
+        part of the `new` state of `on_update`; a skipped step drops them.
 
         Args:
-          grads: Mean gradients of the trained parameters, over all micro-batches and
-            devices, without the loss scale.
+          grads: Mean gradients of the trainable parameters over all micro-batches and
+              devices, without the loss scale.
           state: State before the step.
-          context: Step that the gradients are of.
+          context: Step of the gradients.
         """
         return grads, state.extras[self.name], {}
 
     def project(self, direction: Any, extra: Extra) -> Any:
-        """Return a direction of the parameters without what a step may not move.
+        """Project a direction onto the subspace in which parameters may move.
 
         Args:
-          direction: Gradients, or the like, of the trained parameters by their paths. A
-            method also has those of copies, with a leading dim.
+          direction: Gradients, or arrays of their shapes, of the trainable parameters
+            by path. Per-device copies within a method have a leading dim.
           extra: Arrays of this transform.
         """
         return direction
 
     def rate_factor(self, extra: Extra) -> jax.Array | None:
-        """Return a factor on the learning rate, a scalar; None: 1."""
+        """Factor on the learning rate, a scalar; None is 1."""
         return None
 
     def on_update(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> TrainState:
-        """Return the state after the step, if it is taken.
+        """Transform the state after the step, if it is taken.
 
         Args:
           new: State with the new parameters, model state and optimizer state.
@@ -147,34 +147,34 @@ class StepTransform:
         return new
 
     def accepts(self, extra: Extra, context: StepContext) -> jax.Array | None:
-        """Return whether a finite step may be taken, a scalar; None: yes."""
+        """Whether a finite step may be taken, a scalar; None is yes."""
         return None
 
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Return the state after the step, taken or skipped, and metrics to log.
+        """Transform the state after the step, taken or skipped; return it and metrics.
 
         Args:
-          new: State after the step: that of `on_update`, or the old arrays.
+          new: State after the step: from `on_update`, or the old arrays.
           old: State before the step.
           context: Step that was taken or skipped.
         """
         return new, {}
 
     def describe(self, abstract: TrainState) -> dict[str, str]:
-        """Return rows of the table at the start of a run.
+        """Rows of the start-up table.
 
         Args:
-          abstract: State without values.
+          abstract: State of `jax.ShapeDtypeStruct`.
         """
         return {}
 
     def summarize(self, state: TrainState) -> dict[str, Any]:
-        """Return entries of the summary at the end of a run."""
+        """Entries of the summary of a run."""
         return {}
 
 
 def overrides(transform: StepTransform, method: str) -> bool:
-    """Return whether a transform has a method of its own."""
+    """Whether a transform overrides a method."""
     return getattr(type(transform), method) is not getattr(StepTransform, method)

@@ -1,4 +1,4 @@
-"""The transforms of the core that a run asks for."""
+"""Transforms of the core that a config enables."""
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.plugin import resolve
@@ -19,12 +19,12 @@ def core_transforms(
     *,
     scales_loss: bool,
 ) -> tuple[StepTransform, ...]:
-    """Return the transforms of the core, in order.
+    """Create the transforms of the core, in order.
 
     Args:
-      optimizer: Section of the optimizer.
-      train: Section of the training.
-      average: Average of the weights that the run evaluates; None keeps none.
+      optimizer: Config section of the optimizer.
+      train: Config section of the training.
+      average: Average of the weights that the run evaluates; None for no average.
       scales_loss: Whether gradients pass through float16.
     """
     found: list[StepTransform] = []

@@ -1,4 +1,4 @@
-"""The guard: counts of skipped steps, and the dynamic loss scale of fp16."""
+"""Guard against non-finite steps, and dynamic loss scaling for fp16."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ MAX_SCALE = 2.0**24
 
 @dataclass(frozen=True)
 class Guard(StepTransform):
-    """Counts the steps that are skipped; scales the loss where float16 asks for it.
+    """Skips and counts non-finite steps; scales the loss for float16.
 
-    Its arrays are int32 `total` and `in_a_row`, and of a loss scale float32 `scale` and
-    int32 `good_steps`. Overflows above the smallest scale are not in a row.
+    Its arrays are int32 `total` and `in_a_row`, and with loss scaling float32 `scale`
+    and int32 `good_steps`. Overflows above the smallest scale do not count as in a row.
 
     Attributes:
       scales: Whether gradients pass through float16.

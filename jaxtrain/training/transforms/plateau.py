@@ -1,4 +1,4 @@
-"""The factor that evaluations without improvement put on the learning rate."""
+"""Learning-rate factor of the plateau schedule."""
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,6 @@
-"""Loss spikes: a loss far above the recent ones, found inside the compiled step.
+"""Detection of loss spikes inside the compiled step.
 
-The statistics are part of the state, so that what is a spike does not depend on where a
-run was stopped.
+The statistics are part of the state, so that a resumed run detects the same spikes.
 """
 
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from jaxtrain.training.transforms.base import (
     StepTransform,
 )
 
-# The smallest standard deviation, as a part of the mean: where the loss hardly changes,
-# its rounding is no spike.
+# Smallest standard deviation, relative to the mean: rounding of a nearly constant loss
+# is no spike.
 MIN_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeDetector(StepTransform):
-    """Follows the mean and the deviation of the losses, weighted exponentially.
+    """Exponentially weighted mean and standard deviation of the losses.
 
     A loss above their limit enters as the limit, so that a spike hardly moves it and a
     loss that stays higher is accepted after some steps (Gelper, Fried and Croux 2010,
@@ -43,7 +42,7 @@ class SpikeDetector(StepTransform):
     name = "spikes"
 
     def create(self) -> Extra:
-        """Return the statistics of no loss: scalars; `limit` is not known yet."""
+        """Create the initial statistics, scalars, without a `limit`."""
         return {
             "count": jnp.int32(0),
             "mean": jnp.float32(0),
@@ -52,7 +51,7 @@ class SpikeDetector(StepTransform):
         }
 
     def follow(self, stats: Extra, loss: jax.Array) -> Extra:
-        """Take in a finite loss; there is a limit once half the window is full."""
+        """Update the statistics with a finite loss; `limit` starts at half a window."""
         count = stats["count"] + 1
         # All have the same weight until half the window is full (Finch 2009,
         # Incremental calculation of weighted mean and variance).
