@@ -1,4 +1,4 @@
-"""What bounds the speed of a run, and what to try: a table over its figures."""
+"""Advice on the speed of a run: its bottleneck, and options that help."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -6,22 +6,22 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Accounts that took less than this bound nothing that a person would wait for.
+# Accounts with fewer seconds than this are no bottleneck.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
 LOW_MFU = 0.2
-# Steps of less than this share of the time are not what bounds a run.
+# Steps with a smaller share of the time are no bottleneck.
 MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """An account stands out if its share is above this; then the text helps."""
+    """Threshold of an account's share of the time, and advice above it."""
 
     account: str
     name: str
     above: float
     text: str
-    # More advice, for a config with which it helps: a text, and hints of plug-ins.
+    # Further advice by config: a text, and hints of plug-ins.
     more: str = ""
     occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False
@@ -78,12 +78,12 @@ RULES = (
 
 
 def _of_files(data: DataConfig) -> bool:
-    """Whether the images are files, which can be packed."""
+    """Whether the images are separate files, which can be packed."""
     return data.source.partition(":")[0] in ("folder", "csv", "masks", "coco", "yolo")
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of each account in the whole, the largest first."""
+    """Share of each account in the total time, largest first."""
     whole = sum(seconds.values())
     largest = sorted(seconds, key=lambda name: -seconds[name])
     return {name: seconds[name] / whole for name in largest} if whole > 0 else {}
@@ -92,12 +92,12 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
 def advise(
     seconds: Mapping[str, float], mfu: float | None, config: Config | None
 ) -> list[str]:
-    """Return what stands out and what to try, the largest share first.
+    """List bottlenecks with advice, largest share first.
 
     Args:
       seconds: Seconds of each account (see `clock.ACCOUNTS`).
-      mfu: Model FLOP utilization of the steps; None if it is not known.
-      config: Config of the run; None if it is not known.
+      mfu: Model FLOP utilization of the steps; None if unknown.
+      config: Config of the run; None if unknown.
     """
     found = shares(seconds)
     rules = [

@@ -1,7 +1,7 @@
-"""Comparison of the processes of a run before the first step.
+"""Consistency check of the processes of a run, before the first step.
 
-Processes of other configs, versions or numbers of devices would train something else
-together, or wait for each other forever.
+Processes with different configs, versions or device counts would compute wrong results
+or deadlock.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from jaxtrain.processes import cluster
 from jaxtrain.records import data_record
 from jaxtrain.trainer.records import versions
 
-# Processes, and differing values, that a message names.
+# Largest number of processes, and of differing values, in a message.
 NUM_PROCESSES, NUM_VALUES = 5, 20
-# Longest wait for a file that process 0 has written: network file systems keep for half
-# a minute that there is none (acdirmin of NFS).
+# Longest wait in seconds for a file written by process 0: NFS caches the absence of a
+# file for half a minute (acdirmin).
 LOOK_SECONDS = 60.0
 
 
@@ -36,11 +36,11 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
       options: Other options of the command, by name.
 
     Raises:
-      UserError: They were not.
+      UserError: Some values differ.
     """
     if cluster.current().num == 1:
         return
-    # Whether the data are the same is known once they are opened.
+    # Data are compared later, once they are open.
     fields = _fields(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}
@@ -58,16 +58,16 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
 
 
 def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
-    """Check that all processes see the same data, wherever each has them.
+    """Check that all processes read the same data, at whatever path.
 
     Args:
       config: Config of the run.
       data: Record of the data: see `data_record`.
 
     Raises:
-      UserError: They do not, or it cannot be known.
+      UserError: The data differ, or cannot be compared.
     """
-    # There may be many thousand names, which the digest holds, too.
+    # There may be thousands of class names; the digest covers them.
     found = cluster.current().gather({**data, "class_names": None})
     data_record.check_agree(found)
     if any(one["digest"] is None for one in found):
@@ -75,10 +75,10 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
 
 
 def check_same_workdir(workdir: Path, run: RunId) -> None:
-    """Check that all processes see the workdir in which process 0 has begun the run.
+    """Check that all processes see the workdir in which process 0 started the run.
 
     Raises:
-      UserError: One does not.
+      UserError: A process does not see it.
     """
     told = None if jax.process_index() == 0 else _look_for(workdir, run)
     for process, reason in enumerate(cluster.current().gather(told)):
@@ -91,13 +91,13 @@ def check_same_workdir(workdir: Path, run: RunId) -> None:
 
 
 def compare(values: Mapping[str, Any]) -> None:
-    """Check that the values of all processes are equal.
+    """Check that all processes have the same values.
 
     Args:
-      values: Values of this process that JSON can hold, by name.
+      values: JSON values of this process, by name.
 
     Raises:
-      UserError: Some differ; the message names each with its values.
+      UserError: Some values differ; the message lists them.
     """
     told = describe_differences(cluster.current().gather(dict(values)))
     if told:
@@ -111,7 +111,7 @@ def compare(values: Mapping[str, Any]) -> None:
 
 
 def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the values that are not the same for all processes.
+    """Describe the values that differ between processes.
 
     Args:
       found: Values by name, in the order of the processes.
@@ -136,7 +136,7 @@ def _fields(config: Config, *, same_data: bool) -> dict[str, Any]:
 
 
 def _look_for(workdir: Path, run: RunId) -> str | None:
-    """Return why the workdir does not hold a run; None: it does."""
+    """Reason why the workdir does not contain the run; None if it does."""
     until = time.monotonic() + LOOK_SECONDS
     while True:
         try:
@@ -152,7 +152,7 @@ def _look_for(workdir: Path, run: RunId) -> str | None:
 
 
 def _source_digest() -> str:
-    """Return the SHA-256 of the source files of the package, by their names."""
+    """SHA-256 of the package's source files, in order of their names."""
     root, found = Path(jaxtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Bad steps and loss spikes on the host: report them, and stop after too many."""
+"""Reports of skipped steps and loss spikes; stops a run after too many in a row."""
 
 import math
 from typing import Any, NoReturn
@@ -10,12 +10,13 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.calls import Call
 from jaxtrain.trainer.run_state import RunState
 
-# Lines of a run, each with the examples of its batch; after that steps are counted.
+# Largest number of log lines, each with the examples of its batch; later steps are only
+# counted.
 MAX_TOLD = 20
 
 
 class BadSteps(Callback):
-    """Report bad steps and loss spikes, and end the run after too many in a row."""
+    """Callback that reports skipped steps and spikes, and ends a run after too many."""
 
     def on_metrics(self, run: RunState, call: Call) -> None:
         _look(run, call.start, call.metrics)
@@ -39,7 +40,7 @@ def _look(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
 
 
 def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
-    """Write one line on the step after `step` steps, if there are not too many."""
+    """Log one skipped step, up to the largest number of lines."""
     progress = run.progress
     progress.bad_steps_told += 1
     if progress.bad_steps_told > MAX_TOLD:
@@ -50,7 +51,7 @@ def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None
     }
     if progress.bad_steps_told == MAX_TOLD:
         details["note"] = "the last that is told, others are counted"
-    # Numbers of the examples in the training split.
+    # Indices of the examples in the training split.
     examples = run.trainer.programs.order.indices(step).tolist()
     run.log.write("event", step + 1, event=event, **details, examples=examples)
 

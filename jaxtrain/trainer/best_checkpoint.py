@@ -1,13 +1,13 @@
-"""The best evaluation so far, whose checkpoint is kept."""
+"""Best checkpoint: the step with the best evaluation so far."""
 
 from jaxtrain.trainer.callback import Callback, Evaluation
 from jaxtrain.trainer.run_state import RunState
 
 
 class BestCheckpoint(Callback):
-    """Remember the best evaluation, and have its step saved.
+    """Callback that records the best evaluation and requests a save of its step.
 
-    Of equal evaluations the last is the best, which has had more training.
+    Among equal evaluations the latest counts as the best.
     """
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:

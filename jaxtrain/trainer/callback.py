@@ -1,4 +1,4 @@
-"""The interface of callbacks: they watch a run, and may ask something of it."""
+"""Interface of callbacks."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
       split: `validation` or `test`.
-      step: Number of steps of the weights that were evaluated.
+      step: Training step of the evaluated weights.
       metrics: Metrics by name.
     """
 
@@ -29,54 +29,55 @@ class Evaluation(NamedTuple):
 
 
 class Callback:
-    """Called at the moments of a run; does nothing by itself.
+    """Base class of callbacks; every hook does nothing.
 
-    It may call `run.request_stop`, `run.request_save` and `run.set_rate_factor`. Its
-    memory, saved with each checkpoint, is `run.progress.callbacks[name]`: any JSON.
+    A callback may call `run.request_stop`, `run.request_save` and
+    `run.set_rate_factor`. Its memory, saved with each checkpoint, is
+    `run.progress.callbacks[name]`, any JSON.
 
     Attributes:
-      profiles: Whether it profiles steps, for which XLA needs flags of its own.
+      profiles: Whether it profiles steps, which requires XLA flags.
     """
 
     profiles: bool = False
 
     def on_start(self, run: "RunState") -> None:
-        """Begin, before the first step of this start."""
+        """Called before the first step of this start."""
 
     def on_step_start(self, run: "RunState", batch: "StepBatch") -> None:
-        """Look at a call of the training step that is about to be sent."""
+        """Called before a call of the training step is dispatched."""
 
     def on_step_end(self, run: "RunState", metrics: dict[str, Any]) -> None:
-        """Look at a call that was sent; its metrics may not be computed yet."""
+        """Called after a call is dispatched; its metrics may not be computed yet."""
 
     def on_metrics(self, run: "RunState", call: "Call") -> None:
-        """Look at the metrics of a call that the devices have done; calls are in order.
+        """Called with the metrics of a finished call, in order of the calls.
 
         Raises:
-          BadNumbersError: The run is to end here, with exit code 5.
+          BadNumbersError: To end the run here, with exit code 5.
         """
 
     def on_eval_start(self, run: "RunState", split: str) -> None:
-        """Look at a run before an evaluation; the metrics of all steps were seen."""
+        """Called before an evaluation, after `on_metrics` of all steps."""
 
     def on_eval(self, run: "RunState", evaluation: Evaluation) -> None:
-        """Look at an evaluation."""
+        """Called after an evaluation."""
 
     def on_save(self, run: "RunState") -> None:
-        """Bring `run.progress` up to date, before it is saved with the state."""
+        """Called before a save, to update `run.progress`."""
 
     def on_stop(self, run: "RunState") -> None:
-        """End what concerns steps, after the last one of this start."""
+        """Called after the last step of this start."""
 
     def close(self) -> None:
-        """Give up what is open, whether the run came to its end or failed."""
+        """Release resources, after success or failure."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        """Use a run that is finished: `summary` is in its workdir, its log closed."""
+        """Called after a run is complete, with `summary` written and the log closed."""
 
 
 class Callbacks(Callback):
-    """Several callbacks, called one after another."""
+    """A list of callbacks, called in order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()):
         self._each = tuple(callbacks)
@@ -115,7 +116,7 @@ class Callbacks(Callback):
             one.on_stop(run)
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:  # All, though one fails.
+        with contextlib.ExitStack() as stack:  # Close all, even if one fails.
             for one in self._each:
                 stack.callback(one.close)
 
@@ -124,20 +125,20 @@ class Callbacks(Callback):
             one.on_end(run, summary)
 
 
-# Made of the config and whether `--profile` is given, before the devices start; None
-# where a run has no use for one.
+# Factory: (config, whether `--profile` is given) -> callback, or None if the run does
+# not need it. Called before the devices start.
 CALLBACKS: Table[Callable[[Config, bool], Callback | None]] = Table("callbacks", {})
 
 
 def make_callbacks(config: Config, *, profile: bool = False) -> Callbacks:
-    """Make the callbacks that plug-ins bring for a run.
+    """Create the callbacks of plug-ins.
 
     Args:
       config: Config of the run.
       profile: Whether `--profile` is given.
 
     Raises:
-      UserError: Steps are to be profiled, and no plug-in does it.
+      UserError: Profiling is requested, and no plug-in provides it.
     """
     made = [make(config, profile) for make in CALLBACKS.values()]
     callbacks = Callbacks(one for one in made if one is not None)

@@ -1,4 +1,4 @@
-"""Calls of the training step on their way: sent, done, and their metrics read."""
+"""Queue of dispatched calls of the training step."""
 
 import collections
 import itertools
@@ -14,12 +14,12 @@ from jaxtrain.training.calls_ahead import calls_ahead
 
 @dataclass
 class Call:
-    """Some steps that the device carries out together.
+    """A dispatched call: one or more training steps.
 
     Attributes:
-      start: Number of steps done before it.
+      start: Number of steps before the call.
       metrics: Metrics of its steps, (steps,) each.
-      finished: Seconds at which the device had done it; infinity while it has not.
+      finished: Time in seconds at which the device finished it; infinity before that.
     """
 
     start: int
@@ -40,29 +40,30 @@ class Call:
 
 
 class CallQueue:
-    """Calls in a row. The loop runs ahead of the device, and sees late what is done."""
+    """FIFO queue of calls: the loop dispatches ahead of the device."""
 
     def __init__(self, seconds: Callable[[], float]):
         self._seconds = seconds
         self._calls = collections.deque[Call]()
-        # When the last call that is known to be done was.
+        # Time at which the last finished call was done.
         self.finished = seconds()
-        # Completed steps after it, as far as we have seen.
+        # Number of steps completed by then.
         self.done_step: int | None = None
-        # What a step took, among those that were seen done last.
+        # Seconds per step of the calls that finished last.
         self._step_seconds: float | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def add(self, start: int, metrics: dict[str, jax.Array]) -> None:
-        """Take a call that was just sent to the device."""
+        """Append a call that was just dispatched."""
         self._calls.append(Call(start, metrics))
 
     def look(self) -> None:
-        """Note which calls the device has finished, without waiting for any.
+        """Poll for finished calls, without waiting.
 
-        Several that are found at once are spread evenly over the time since the last.
+        The finish times of several calls are spread evenly over the time since the last
+        poll.
         """
         running = [call for call in self._calls if call.finished == math.inf]
         done = list(itertools.takewhile(Call.is_done, running))
@@ -76,24 +77,24 @@ class CallQueue:
             self.done_step = done[-1].stop
 
     def call_seconds(self) -> float | None:
-        """Return what the last call takes by the measure; None until there is one."""
+        """Estimated seconds of the last call; None before the first measurement."""
         if self._step_seconds is None or not self._calls:
             return None
         return self._step_seconds * self._calls[-1].num_steps
 
     def most(self) -> int:
-        """Return the number of calls that may be in flight, by what they take."""
+        """Number of calls that may be in flight, by their estimated duration."""
         return calls_ahead(self.call_seconds())
 
     def wait(self, most: int) -> None:
-        """Wait until the device has finished all but the last `most` calls."""
+        """Wait until at most `most` calls are in flight."""
         for call in list(self._calls)[: max(0, len(self._calls) - most)]:
             if call.finished == math.inf:
-                # To wait in device_get takes a tenth of the CPU from the step itself.
+                # Waiting in device_get would take a tenth of the CPU from the step.
                 call.metrics["bad_steps"].block_until_ready()
                 self.look()
 
     def pop(self) -> Call:
-        """Wait for the oldest call, and return it."""
+        """Wait for the oldest call; remove and return it."""
         self.wait(len(self._calls) - 1)
         return self._calls.popleft()

@@ -1,4 +1,4 @@
-"""Checks of a config against its devices, task and length: facts -> problems."""
+"""Checks of a config against devices, task and run length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
 
 
-# Fields of the config without a meaning for most tasks -> the reason.
+# Config field that most tasks do not support -> reason.
 UNUSUAL = {
     "data.hold_out": "it cannot tell classes that it was not trained on",
     "data.sliding_size": "it has no classes of pixels for windows of an image",
@@ -34,7 +34,7 @@ UNUSUAL = {
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
-    """Refuse to profile steps that no start of the run has."""
+    """Refuse profiled steps outside the run."""
     steps, total = config.train.profile_steps, timetable.total_steps
     if steps is not None and steps[1] > total:
         yield Problem(
@@ -44,7 +44,7 @@ def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Proble
 
 
 def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
-    """Check that the devices can share the batches, and the groups of batch norm."""
+    """Check that batches, and batch-norm groups, are divisible by the devices."""
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
@@ -73,7 +73,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
-    """Refuse a dtype of gradient sums that parts of images would not go by."""
+    """Refuse a gradient-sum dtype that spatial sharding does not support."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
     if asked not in (None, compute.name) and data_sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
@@ -86,7 +86,7 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
-    """Check that examples can be mixed, those of a group on one device."""
+    """Check that mixed examples lie on one device."""
     augment = config.data.augment
     if not augment.mixes:
         return
@@ -115,7 +115,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse fields that have no meaning for the task."""
+    """Refuse fields that the task does not support."""
     unusual = {p: why for p, why in UNUSUAL.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
         section, _, name = path.rpartition(".")
@@ -129,7 +129,7 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_required(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse values of fields that are not what the task asks for."""
+    """Refuse field values other than those the task requires."""
     for path, required in task.required.items():
         value = config_lib.get(config, path)
         if not required.holds(value):
@@ -140,7 +140,7 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
-    """Check that the layers that are frozen at first are trained in the end."""
+    """Check that layers frozen at first are unfrozen before the run ends."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
     if start is not None and start >= steps:
         train = config.train
@@ -153,7 +153,7 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
 
 
 def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse to round the outputs of a model whose numbers need more than 256 steps."""
+    """Refuse 8-bit outputs for tasks whose predictions need more than 256 levels."""
     in_units = decoder_of(config, task).in_units
     if config.model.quantize is not None and in_units is not None:
         yield Problem(
@@ -164,7 +164,7 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse micro-batches where the loss compares all examples of a batch."""
+    """Refuse micro-batches for losses over the full batch."""
     asked = {
         "train.accumulate_steps": config.train.accumulate_steps,
         "parallel.pipeline_stages": config.parallel.pipeline_stages,
@@ -178,7 +178,7 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             )
 
 
-# Checks of what a config does with examples, for the task.
+# Checks of the training examples against the task.
 OF_TASK: tuple[Callable[[Config, Task], Iterator[Problem] | None], ...] = (
     check_rounded,
     check_whole_batch,

@@ -1,4 +1,4 @@
-"""Where the seconds of a run go: a clock that charges one account at a time."""
+"""Time accounting of a run: a clock that charges one account at a time."""
 
 import contextlib
 import time
@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` ends where the loop begins, `step` is the loop but for what others name,
-# and `lost` is what came after a checkpoint that the run went back to.
+# `setup` ends where the loop starts, `step` is the loop without the other accounts,
+# and `lost` is time after a checkpoint that a later start resumed from.
 Account = Literal[
     "setup",
     "compile",
@@ -21,19 +21,19 @@ Account = Literal[
     "other",
 ]
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
-# Least time of an interval: the shortest that says something of the speed.
+# Shortest interval in seconds for a measurement of speed.
 MIN_SECONDS = 1e-3
-# What `train_seconds` does not count.
+# Accounts that `train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
 
 
 class Clock:
-    """Charges each second of a run to one account: they add up to the whole.
+    """Charges each second of a run to exactly one account.
 
-    Compilation happens while others are charged and is taken out of them.
+    Compilation time is subtracted from the account during which it happens.
 
     Args:
-      began: Time at which the run began. Defaults to now.
+      began: Start time of the run. Defaults to now.
       compile_seconds: Seconds of compilation of this process so far.
       now: The time, in seconds.
     """
@@ -50,18 +50,18 @@ class Clock:
         self._account: Account = "setup"
         self._charged_at = now() if began is None else began
         self._compiled = compile_seconds()
-        # `step_seconds` at the last line of metrics.
+        # `step_seconds` at the last log line.
         self._told = 0.0
 
     def switch(self, account: Account) -> Account:
-        """Charge an account from now on; return the one that was charged."""
+        """Charge another account from now on; return the previous one."""
         self._charge()
         before, self._account = self._account, account
         return before
 
     @contextlib.contextmanager
     def charging(self, account: Account) -> Iterator[None]:
-        """Charge what is inside to an account."""
+        """Context manager that charges an account."""
         before = self.switch(account)
         try:
             yield
@@ -69,39 +69,39 @@ class Clock:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each account, in all attempts so far."""
+        """Seconds of each account, over all starts of the run."""
         self._charge()
         return dict(self._seconds)
 
     def wall_seconds(self) -> float:
-        """Return the seconds of all accounts."""
+        """Total seconds of all accounts."""
         return sum(self.seconds().values())
 
     def step_seconds(self) -> float:
-        """Return the seconds of training steps, and of waiting for their data."""
+        """Seconds of training steps, including waits for data."""
         self._charge()
         return self._seconds["step"] + self._seconds["data_wait"]
 
     def speed(self, examples: int, until: float) -> float:
-        """Return examples a second of training steps, from the last `until` to this.
+        """Throughput of training steps since the last call, in examples per second.
 
         Args:
           examples: Number of examples of these steps.
-          until: When they were done, in `step_seconds`.
+          until: Finish time of these steps, in `step_seconds`.
         """
         seconds, self._told = until - self._told, until
-        # Steps that are seen done together seem to take no time.
+        # Steps that are polled together would seem to take no time.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
         self, saved: Mapping[str, float], spent: float, since: Account = "lost"
     ) -> None:
-        """Add the seconds of the attempts before this one.
+        """Add the seconds of earlier starts of the run.
 
         Args:
-          saved: Seconds by account at the checkpoint that the run goes on from.
-          spent: Seconds of these attempts in all, as far as they are known.
-          since: Account to charge those after the checkpoint to.
+          saved: Seconds by account at the resumed checkpoint.
+          spent: Total known seconds of the earlier starts.
+          since: Account to charge for the seconds after the checkpoint.
         """
         self._charge()
         for name, seconds in saved.items():
@@ -110,7 +110,7 @@ class Clock:
         self._told = self.step_seconds()
 
     def update(self, progress: Progress) -> None:
-        """Bring the seconds of `progress` up to date."""
+        """Write the seconds to `progress`."""
         progress.seconds = seconds = self.seconds()
         progress.step_seconds = self.step_seconds()
         progress.train_seconds = sum(
@@ -118,7 +118,7 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Charge the time since the last call, and what of it was compilation."""
+        """Charge the time since the last call, compilation apart."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
         self._seconds[self._account] += now - self._charged_at - compiling

@@ -1,6 +1,6 @@
-"""The reasons for which a run refuses its data: `CHECKS`.
+"""Checks of a data set against config and task: `CHECKS`.
 
-`build_setup` and a check of the data show all. Of single images both go by
+`build_setup` and `data --check` report all problems; single images are checked by
 `jaxtrain.data.defects`.
 """
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.data.sources import Splits
 
-# Kind of the finding for a task that cannot be built for the data.
+# Kind of a problem: the task does not fit the data.
 TASK = "task"
 
 
 def task_of_data(config: Config, splits: Splits) -> Task:
-    """Return the task of a run, for the data that it learns.
+    """Create the task of a run for its data.
 
     Raises:
-      UserError: the data are not of its kind, or there is nothing to learn.
+      UserError: The data do not fit the task, or there is nothing to learn.
     """
     facts = training_facts(config, splits.train)
     return build_task(config, splits.input_shape, facts)
 
 
 def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
-    """Check that there are as many means and deviations as channels."""
+    """Check that mean and standard deviation have one value per channel."""
     del task
     channels = splits.input_shape[-1]
     for name in ("mean", "std"):
@@ -55,16 +55,16 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
 
 
 def check_augment(config: Config, splits: Splits, task: Task) -> None:
-    """Check that the images have what the augmentations change."""
+    """Check that the augmentations support the images."""
     del task
     check_augmentations(config.data.augment, splits.input_shape)
 
 
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
-    """Check that the task can learn what the splits hold.
+    """Check the targets of the splits against the task.
 
-    The host cuts and resizes images, and what belongs to them only where the store can
-    move it; the step does it to both.
+    The host crops and resizes images, with their targets only where the store supports
+    it; the step transforms both.
     """
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
@@ -96,9 +96,9 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
 def check_several_classes(
     config: Config, splits: Splits, task: Task
 ) -> Iterator[Problem]:
-    """Refuse a training split of one class, of which any model is right.
+    """Refuse a training split of a single class.
 
-    Classes are counted where they are known without reading the images.
+    Classes are counted only if that does not read the images.
     """
     train = splits.train
     has_several = getattr(train.store, "has_several_classes", None)
@@ -122,20 +122,20 @@ def check_several_classes(
 
 
 def check_order(config: Config, splits: Splits, task: Task) -> None:
-    """Check that the training split can be sampled as the config says."""
+    """Check the sampling of the training split."""
     del task
     check_sampling(config.data, splits.train)
 
 
 def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
-    """Check that the splits have examples enough, and are those that are needed."""
+    """Check that the required splits exist, with enough examples."""
     del task
     return check_split_sizes(
         config, len(splits.train), has_validation=splits.validation is not None
     )
 
 
-# Kind of the finding -> the function that finds it.
+# Kind of a problem -> check.
 CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterator[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
@@ -144,26 +144,25 @@ CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterator[Problem] | None]]
     "sampling": check_order,
     "split_sizes": check_sizes,
 }
-# Those of them that depend on the recipe, and not on the data alone.
+# Checks that depend on the recipe, too.
 OF_RECIPE = frozenset({"split_sizes"})
 
 
 def judge(
     config: Config, splits: Splits, *, with_recipe: bool = True
 ) -> tuple[str | None, list[tuple[str, str]]]:
-    """Return the task of a run, and the reasons for which it refuses its data.
+    """Check the data of a run; return its task and all problems.
 
-    Own parts of the config must have been allowed (`own.allow`).
+    Custom code named by the config must have been allowed (`own.allow`).
 
     Args:
       config: Config of the run.
       splits: Splits of its data.
-      with_recipe: Whether there is a recipe; else the task is the one that suits the
-        data, unless the config has another than the default.
+      with_recipe: Whether there is a recipe; else the task is inferred from the data,
+        unless the config sets one.
 
     Returns:
-      The name of the task, None if none suits; and of each reason the kind of the
-      finding and the text.
+      The name of the task, None if none fits; and (kind, message) of each problem.
     """
     if not with_recipe and config.task == config_lib.Config.task:
         train = splits.train

@@ -1,4 +1,4 @@
-"""Early stopping: evaluations without improvement end the run."""
+"""Early stopping after evaluations without improvement."""
 
 from jaxtrain.trainer.callback import Callback, Evaluation
 from jaxtrain.trainer.progress import Progress
@@ -8,7 +8,7 @@ NAME = "early_stopping"
 
 
 class EarlyStopping(Callback):
-    """End a run, complete, after `train.early_stop_patience` evaluations in vain."""
+    """Callback: ends a run after `train.early_stop_patience` evaluations in vain."""
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         trainer, progress = run.trainer, run.progress
@@ -18,7 +18,7 @@ class EarlyStopping(Callback):
             return
         memory = progress.callbacks.get(NAME, {})
         if memory.get("metric", goal.metric) != goal.metric:
-            # It was changed: its best is still to come.
+            # The model still changes: its best is yet to come.
             memory, progress.evals_without_improvement = {}, 0
         value, best = evaluation.metrics[goal.metric], memory.get("best")
         if goal.improves(value, best):
@@ -33,6 +33,6 @@ class EarlyStopping(Callback):
 
 
 def reconsider(progress: Progress, patience: int | None) -> None:
-    """Let a run that stopped early go on if it has more patience now."""
+    """Continue a run that stopped early, if its patience was raised."""
     if patience is None or progress.evals_without_improvement < patience:
         progress.stopped_early = False

@@ -1,4 +1,4 @@
-"""The evaluations of a run: when they are due, and of which checkpoint."""
+"""Evaluations of a run: validation during training, test at the end."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from jaxtrain.training.state import TrainState, as_dict
 
 
 def due(run: RunState) -> bool:
-    """Whether the validation split is to be evaluated after this step."""
+    """Whether validation is due after this step."""
     step, timetable = run.step, run.trainer.timetable
     every = timetable.eval_every_steps
     if every is None or run.progress.evaluated_step == step:
@@ -25,9 +25,9 @@ def due(run: RunState) -> bool:
 
 
 def validate(run: RunState) -> None:
-    """Evaluate on the validation split; the callbacks see what it found.
+    """Evaluate on the validation split and call the callbacks.
 
-    Nothing follows if a signal comes on the way.
+    A signal cancels the evaluation.
     """
     run.settle()
     run.callbacks.on_eval_start(run, "validation")
@@ -46,8 +46,8 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
     """Evaluate the best checkpoint on the test split; its state becomes the run's.
 
     Returns:
-      The evaluation, and the metrics of the same weights on the validation split, if
-      they were evaluated; None if a signal came.
+      The evaluation, and the validation metrics of the same weights if there are any;
+      None after a signal.
 
     Raises:
       CheckpointError: No checkpoint can be read.
@@ -65,20 +65,19 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 
 
 def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
-    """Replace the last state by that of the best checkpoint.
+    """Load the best checkpoint into the run.
 
     Returns:
-      Its step, its metrics of the validation split, and what that has chosen.
+      Its step, its validation metrics, and its fitted thresholds.
 
-    `evaluate`, `predict`, `export` and `serve` take the same checkpoint, so that a run
-    has one model and one result. A checkpoint that turns out to be damaged is put
-    aside, and the best of the others is taken.
+    `evaluate`, `predict`, `export` and `serve` use the same checkpoint. A damaged
+    checkpoint is moved aside, and the best remaining one is loaded.
     """
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
     with run.clock.charging("checkpoint"), run.watchdog.saving():
         while (step := _choose(run)) != loaded:
-            # The devices do not have to hold two states at a time.
+            # Frees device memory: two states might not fit.
             jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
             try:
@@ -93,7 +92,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
 
 
 def _choose(run: RunState) -> int:
-    """Return the best step; process 0 chooses, as it alone writes checkpoints."""
+    """Select the best step, in process 0 for all."""
     step = None
     if jax.process_index() == 0:
         steps = run.saved.listed()

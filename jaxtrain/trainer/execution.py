@@ -1,4 +1,4 @@
-"""Execution of a run: which devices hold the model, and the programs of its steps."""
+"""Execution of a run: placement of the model on devices, and its programs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from jaxtrain.training.state import TrainState
 if TYPE_CHECKING:
     from jaxtrain.config import Config, ParallelConfig
 
-# What creates the weights, begins a run with them, trains, by phases, and evaluates.
+# Programs: create weights, create the state, train (by phase), evaluate.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 
 class Execution(abc.ABC):
     """Placement of a model on the devices of a run, and the programs of its steps.
 
-    A row of `EXECUTIONS`: the class makes the meshes and checks the task; an object of
-    it, which `build` returns, knows the model.
+    A row of `EXECUTIONS`: class methods make the meshes and check the task; `build`
+    returns an instance for a model.
     """
 
-    # Why features of frozen pieces cannot be kept; None: they can.
+    # Reason why features of frozen layers cannot be cached; None if they can.
     obstacle: ClassVar[str | None] = None
 
     @classmethod
@@ -41,10 +41,10 @@ class Execution(abc.ABC):
     def make_meshes(
         cls, config: ParallelConfig, devices: Sequence[Any] | None = None
     ) -> list[Mesh]:
-        """Return the meshes that hold the model in turn; the data go to the first.
+        """Create the meshes of the model, in order; data go to the first.
 
         Args:
-          config: Section of the config.
+          config: Config section `parallel`.
           devices: Devices of the run. Defaults to `jax.devices()`.
 
         Raises:
@@ -53,7 +53,7 @@ class Execution(abc.ABC):
 
     @classmethod  # noqa: B027
     def check_task(cls, config: Config, task: Task) -> None:
-        """Raise UserError if the task cannot be trained in this way."""
+        """Raise UserError if this execution does not support the task."""
 
     @classmethod
     @abc.abstractmethod
@@ -64,16 +64,16 @@ class Execution(abc.ABC):
         layouts: Sequence[Layout],
         num_micro: int,
     ) -> Self:
-        """Place an abstract model.
+        """Place an abstract model on the meshes.
 
         Args:
-          model: Model whose arrays are shapes alone.
+          model: Model with abstract arrays.
           images: Shape of a micro-batch.
           layouts: Layout on each mesh of `make_meshes`.
           num_micro: Number of micro-batches of a step.
 
         Raises:
-          UserError: The model cannot be placed on so many meshes.
+          UserError: The model does not fit this number of meshes.
         """
 
     @property
@@ -83,7 +83,7 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        """Return the formats (order in memory) and the shardings of a state."""
+        """Memory formats and shardings of a state."""
 
     @abc.abstractmethod
     def programs(
@@ -93,38 +93,38 @@ class Execution(abc.ABC):
         plain: Preprocess,
         normalization: Normalization,
     ) -> Four:
-        """Return the programs of a run.
+        """Create the programs of a run.
 
         Args:
           setup: `jaxtrain.trainer.setup.Setup` of the run.
-          augmenting: Preparation of the training batches of each phase.
-          plain: Preparation of the batches of evaluations.
-          normalization: Statistics that the images are normalised with.
+          augmenting: Preprocessing of training batches, by phase.
+          plain: Preprocessing of evaluation batches.
+          normalization: Mean and standard deviation of the pixel normalization.
         """
 
     def check_measurable(self) -> None:  # noqa: B027
         """Raise UserError unless a step is a single program (a `Compiled`)."""
 
     def describe(self) -> dict[str, str]:
-        """Return rows of the table at the start of a run."""
+        """Rows of the start-up table."""
         return {}
 
     def summary(self) -> dict[str, Any]:
-        """Return entries of summary.json."""
+        """Entries of summary.json."""
         return {}
 
 
-# One mesh that holds the whole model, and what plug-ins bring.
+# The core's execution on one mesh, and those of plug-ins.
 EXECUTIONS: Table[type[Execution]] = Table(
     "executions", {"whole": "jaxtrain.trainer.whole:Whole"}
 )
 
 
 def kind_of_execution(config: ParallelConfig) -> type[Execution]:
-    """Return the execution that a config asks for.
+    """Select the execution of a config.
 
     Raises:
-      UserError: No plug-in here has it.
+      UserError: No installed plug-in provides it.
     """
     if config.pipeline_stages == 1:
         return EXECUTIONS["whole"]

@@ -1,4 +1,4 @@
-"""What is other in a run that goes on than in the one that stopped, and allowed."""
+"""Warnings about a resumed run with another length."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,15 +17,15 @@ def describe_jump(
 ) -> list[str]:
     """Describe a jump of the learning rate in a run resumed with another length.
 
-    A schedule may drop by itself; what counts is that the old one would not have come
-    to the new rate.
+    The new rate is compared with the old schedule's, so drops of a schedule do not
+    count.
 
     Args:
-      saved: Config that the checkpoint was saved under, as JSON.
-      taken: Number of these steps that the optimizer took.
+      saved: Config of the checkpoint, as JSON.
+      taken: Number of steps that the optimizer took.
     """
     length = {name: saved["train"][name] for name in ("epochs", "steps")}
-    # More steps a call than that length has is no error here.
+    # Ignore more steps per call than the old run had.
     train = replace(setup.config.train, **length, steps_per_call=1)
     before = make_timetable(
         replace(setup.config, train=train),

@@ -1,8 +1,7 @@
-"""Feature extraction: what frozen layers make of the images is computed once, and kept.
+"""Feature extraction: outputs of frozen layers, cached on the devices.
 
-If the first pieces of a model are frozen throughout and an image is the same in every
-epoch, so is what they make of it. It then lies on the devices in the place of the
-images, and the steps begin at the first piece that is trained.
+If the first pieces of a model are frozen throughout and images are not augmented, their
+outputs replace the images, and steps start at the first trainable piece.
 """
 
 import copy
@@ -32,13 +31,13 @@ from jaxtrain.trees import num_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class FeaturePlan:
-    """What is kept, or why nothing is.
+    """Plan of feature caching.
 
     Attributes:
-      part: Pieces of the model whose output is kept.
-      features: Features of all training examples, abstract: their `image` is that
-        output, any pytree, and beside it lies the `target`.
-      obstacle: Why they are computed anew in each step; None: they are kept.
+      part: Pieces of the model whose output is cached.
+      features: Abstract features of all training examples: `image` is that output, any
+        pytree, and `target`.
+      obstacle: Reason not to cache; None if features are cached.
     """
 
     part: slice
@@ -46,7 +45,7 @@ class FeaturePlan:
     obstacle: str | None
 
     def describe(self) -> str:
-        """Return what a person wants to see before a run starts."""
+        """Describe the plan for the start-up table."""
         if self.obstacle is not None:
             return f"of frozen layers computed in each step: {self.obstacle}"
         return (
@@ -56,10 +55,10 @@ class FeaturePlan:
 
 
 def plan(setup: Setup) -> FeaturePlan:
-    """Plan which outputs of frozen layers are computed once and kept."""
+    """Plan the caching of frozen layers' outputs."""
     weights = setup.abstract_state.params, setup.abstract_state.model_state
     model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].frozen
-    # Pieces without layers are frozen, too; something is always trained.
+    # Pieces without layers count as frozen; something is always trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
     source, everywhere = setup.splits.train, data_sharding.replicated(setup.mesh)
@@ -78,7 +77,7 @@ def plan(setup: Setup) -> FeaturePlan:
 
 
 def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
-    """Return why the features of some pieces cannot be kept; None: they can."""
+    """Reason why features cannot be cached; None if they can."""
     config, kind = setup.config, type(setup.task)
     obstacles = {
         "they are trained later": setup.timetable.unfreeze_step is not None,
@@ -97,14 +96,14 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
 
 
 def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
-    """Compute what frozen layers make of the images once, if they never change.
+    """Cache the features of frozen layers, if the plan allows it.
 
     Args:
-      trainer: Trainer whose programs begin with the images.
+      trainer: Trainer whose programs start with the images.
       state: State with the weights of the frozen layers.
 
     Returns:
-      A trainer whose steps begin behind these layers, where that is possible.
+      A trainer whose steps start after these layers, or the same trainer.
     """
     if not trainer.phases[0].frozen.layers:
         return trainer
@@ -131,14 +130,14 @@ def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
 
 
 def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
-    """Take the features of a batch: there is nothing else to prepare."""
+    """Look up the features of a batch, in place of preprocessing."""
     return {**batch, **jax.tree.map(lambda array: array[batch["index"]], data)}
 
 
 def _extract(
     setup: Setup, programs: Programs, planned: FeaturePlan, state: TrainState
 ) -> dict[str, Any]:
-    """Return the features of all training examples, on every device."""
+    """Compute the features of all training examples, on every device."""
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
     prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
 

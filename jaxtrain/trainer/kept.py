@@ -1,6 +1,6 @@
-"""What is computed once of each training example, and kept on the devices.
+"""Outputs computed once per training example and cached on the devices.
 
-It must be the same in every epoch: the images are, where nothing augments them.
+Requires images that are the same in every epoch, without augmentation.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler, evaluate
 from jaxtrain.evaluation.reducers import OnDevices
 from jaxtrain.trees import num_bytes
 
-# What the program is for.
+# Purpose of the program, for messages.
 PURPOSE = "what is kept of the training images"
 
 
 def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
-    """Return why the images of training may not be those of other epochs.
+    """Reasons why training images differ between epochs.
 
     Args:
       data: Section of the data.
@@ -39,7 +39,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Return the same of what takes more memory than data on a device may."""
+    """Reason why arrays are too large for the data memory of a device."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}
@@ -53,12 +53,12 @@ def of_each_example(
     dataset: Dataset,
     mesh: Mesh,
 ) -> Any:
-    """Compute something of all training examples, and put it on every device.
+    """Map a function over all training examples; put the outputs on every device.
 
     Args:
-      apply: Function of a batch, traced, whose outputs are kept.
-      weights: Parameters and other state that it takes.
-      abstract: Outputs for all examples, (examples, ...) each, with where they lie.
+      apply: Function of a batch, traced.
+      weights: Parameters and other state for `apply`.
+      abstract: Outputs for all examples, (examples, ...) each, with shardings.
       config: Section of the data.
       dataset: Training split of the run.
       mesh: Mesh of the devices.

@@ -1,4 +1,4 @@
-"""The learning rate of a run by the step."""
+"""Learning-rate schedule of a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
-    """Return the learning rate by the step; None: the optimizer finds its steps.
+    """Create the learning-rate schedule; None for an optimizer with a line search.
 
     Raises:
-      UserError: the options of the schedule do not fit, or the run.
+      UserError: Options do not fit the schedule or the run.
     """
     schedule = _before_swa(config, timetable)
     factor, peak = config.train.swa_factor, config.optimizer.learning_rate
@@ -31,7 +31,7 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
 
 
 def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
-    """Return the learning rate by the step, but for the rate of SWA."""
+    """Create the schedule, without SWA's constant rate."""
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:
@@ -48,5 +48,5 @@ def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
 
 
 def schedule_name(config: Config) -> str:
-    """Return what a person calls the schedule of a run."""
+    """Name of the schedule for the start-up table."""
     return "fine_tune" if config.train.fine_tune else config.optimizer.schedule

@@ -1,4 +1,4 @@
-"""The loop of a run: evaluations, checkpoints and steps, one after another."""
+"""Training loop: evaluations, checkpoints and steps."""
 
 import contextlib
 
@@ -10,10 +10,10 @@ from jaxtrain.trainer.saves import Saves
 
 
 def take_steps(run: RunState) -> None:
-    """Train until the run ends or is to stop; the state is saved.
+    """Train until the run ends or is asked to stop; the state is saved.
 
     Raises:
-      BadNumbersError: Too many steps in a row were bad.
+      BadNumbersError: Too many non-finite steps in a row.
       CheckpointError: The state could not be saved.
     """
     trainer, callbacks, clock, saves = run.trainer, run.callbacks, run.clock, Saves(run)

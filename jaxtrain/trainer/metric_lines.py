@@ -1,4 +1,4 @@
-"""The lines of metrics: of training every so many steps, and of each evaluation."""
+"""Log lines of training and evaluation metrics."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from jaxtrain.trainer.telemetry import MachineSampler
 
 
 class MetricLines(Callback):
-    """Write metrics to the log of a run: its file, its writers and the screen."""
+    """Callback that writes metrics to the log: file, writers and console."""
 
     def on_start(self, run: RunState) -> None:
         self._interval = Interval(run.progress.interval)
         self._machine = MachineSampler(run)
-        # Sum and number of the losses that were told, and those up to `_mean_loss`.
+        # Sum and number of the logged losses, and those since `_mean_loss`.
         self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
 
     def on_metrics(self, run: RunState, call: Call) -> None:
@@ -35,7 +35,7 @@ class MetricLines(Callback):
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         if evaluation.split == "test" and self._interval.values():
-            # The last steps, which fill no interval.
+            # The last steps, an incomplete interval.
             self._write(run, run.step, run.calls.finished)
         told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
         if evaluation.split == "test":
@@ -46,7 +46,7 @@ class MetricLines(Callback):
         run.progress.interval = self._interval.values()
 
     def _mean_loss(self, run: RunState) -> float | None:
-        """Return the mean loss of the steps since the last call, if any."""
+        """Mean loss of the steps since the last call; None without steps."""
         before, num_before = self._counted
         with run.clock.charging("other"):
             self._counted = total, num = np.add(self._told, self._interval.losses())

@@ -1,4 +1,4 @@
-"""Checks of a model against images, task and devices: facts -> problems."""
+"""Checks of a model against images, task and devices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_all(
     task: Task | None,
     mesh: Mesh | None,
 ) -> None:
-    """Check that the model fits images, task and devices, as far as they are known."""
+    """Check the model against images, task and devices, as far as they are known."""
     images = None if blueprint is None else blueprint.images(2)
     shape = None if images is None else images.shape[1:]
     problems.check(check_pieces, config, model, mesh)
@@ -74,7 +74,7 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
 def check_image_shape(
     shape: tuple[int, ...], model: Model, mesh: Mesh
 ) -> Iterator[Problem]:
-    """Check that the devices can share the rows and columns of (H, W, C) images."""
+    """Check that spatial sharding divides the rows and columns of (H, W, C) images."""
     sides = ("height", "spatial"), ("width", "spatial_width")
     for size, (side, axis) in zip(shape, sides, strict=False):
         devices, stride = mesh.shape[axis], model.stride
@@ -95,10 +95,10 @@ def check_image_shape(
 
 
 def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
-    """Check that the `model` axis splits the convolutions of groups evenly.
+    """Check that the `model` axis divides grouped convolutions evenly.
 
-    If images share the other devices, and their channels are whole, XLA (jax 0.10.2)
-    multiplies the gradient of such a kernel by the size of this axis.
+    With batches on the other axes and unsplit channels, XLA (jax 0.10.2) multiplies the
+    gradient of such a kernel by the size of this axis.
     """
     devices = mesh.shape["model"]
     if devices == 1:
@@ -120,7 +120,7 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
 def check_outputs(
     model: Model, images: jax.ShapeDtypeStruct, task: Task
 ) -> Iterator[Problem]:
-    """Check that an abstract model puts out what the task says, for some images."""
+    """Check the output shape of an abstract model against the task."""
     graphdef, params, model_state = split_model(model)
     forward = partial(predict, graphdef)
     try:
@@ -144,7 +144,7 @@ def check_outputs(
 def check_training_sizes(
     config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
 ) -> Iterator[Problem]:
-    """Check that a model takes images (B, H, W, C) of each size of the run."""
+    """Check that a model supports each image size of the run, (B, H, W, C)."""
     graphdef, params, model_state = split_model(model)
     name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
     for size in config.training_sizes:

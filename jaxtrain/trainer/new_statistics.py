@@ -1,4 +1,4 @@
-"""Batch-norm statistics of averaged weights, computed anew before they are used."""
+"""Recomputation of batch-norm statistics of averaged weights, before evaluations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,23 +22,22 @@ from jaxtrain.training.norm_statistics import (
 )
 from jaxtrain.training.state import AVERAGE, TrainState, with_extra
 
-# What the programs are for.
+# Purpose of the programs, for messages.
 PURPOSE = "a batch for the statistics of averaged weights"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewStatistics:
-    """Computes the statistics of the averaged weights of a run, as evaluations need.
+    """Batch-norm statistics of the averaged weights of a run.
 
-    They are the means over batches of the same training images each time, prepared as
-    in an evaluation and of the size of a micro-batch. Where evaluations see images in
-    windows a batch has as many windows. So they are a function of the weights, and an
-    evaluation or a checkpoint has the same wherever a run was stopped.
+    They are means over batches, of the size of a micro-batch, of fixed training images
+    with evaluation preprocessing (or of as many windows). So they are a function of the
+    weights: stops and resumes do not change them.
 
     Attributes:
       setup: Setup of the run.
       dataset: Training split of the run.
-      programs: From which step on which program computes those of a batch.
+      programs: First step -> program that computes the statistics of a batch.
     """
 
     setup: Setup
@@ -46,9 +45,9 @@ class NewStatistics:
     programs: tuple[tuple[int, Compiled], ...]
 
     def of(self, state: TrainState, step: int) -> TrainState:
-        """Return the state with the statistics of its average, after `step` steps."""
+        """Recompute the statistics of the average in a state after `step` steps."""
         programs = [program for start, program in self.programs if start <= step]
-        if not programs:  # All layers that have some are frozen at first.
+        if not programs:  # All layers with statistics are frozen at first.
             return state
         average = state.extras[AVERAGE]
         weights = average["params"], average["model_state"]
@@ -66,19 +65,19 @@ class NewStatistics:
 def make_new_statistics(
     setup: Setup, dataset: Dataset, plain: Preprocess
 ) -> NewStatistics | None:
-    """Return what computes them; None where nothing is to be computed.
+    """Create the recomputation; None if the run does not need it.
 
     Args:
       setup: Setup of the run.
       dataset: Training split of the run.
-      plain: Prepares images as in an evaluation.
+      plain: Evaluation preprocessing of images.
     """
     average = setup.average
     if average is None or average.of_batches:
         return None
     programs = []
     for phase in setup.phases:
-        # Where those of the weights stay, those of their average still change.
+        # Statistics of the average change even if those of the weights are fixed.
         frozen = replace(phase.frozen, statistics=False)
         keeps = {
             path: kept

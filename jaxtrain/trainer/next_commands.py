@@ -1,4 +1,4 @@
-"""The end of a run: its report, and commands that fit the trained model."""
+"""Suggestions at the end of a run: report and next commands."""
 
 import shlex
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from jaxtrain.trainer.task_decoder import decoder_of
 
 
 class FinishedRun(NamedTuple):
-    """A run that has reached its end.
+    """A finished run.
 
     Attributes:
-      workdir: Its folder.
-      words: Words that name it to a command.
+      workdir: Workdir of the run.
+      words: Command-line arguments that name the run.
       config: Resolved config.
-      task: Task that was learnt.
+      task: Task of the run.
     """
 
     workdir: Path
@@ -34,11 +34,11 @@ class FinishedRun(NamedTuple):
 
     @property
     def decoder(self) -> OutputDecoder:
-        """The decoder of the outputs."""
+        """Decoder of the outputs."""
         return decoder_of(self.config, self.task)
 
 
-# Returns the command without the program; None where none fits the run.
+# Returns the command without the program; None if it does not fit the run.
 NextCommand = Callable[[FinishedRun], str | None]
 NEXT_COMMANDS: Table[NextCommand] = Table(
     "next_commands",
@@ -60,7 +60,7 @@ def predict(run: FinishedRun) -> str:
 
 
 def show_next(workdir: Path, config: Config, task: Task) -> None:
-    """Print where the report of a finished run is, and what to do with the model."""
+    """Print the path of the report, and commands for the trained model."""
     if jax.process_index() != 0:
         return
     report, words = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"

@@ -1,4 +1,4 @@
-"""The length and the periods of a run, derived from the config."""
+"""Length and periods of a run in steps, derived from the config."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from jaxtrain.trainer.timetable import Timetable
 if TYPE_CHECKING:
     from jaxtrain.config import Config
 
-# Groups of fields, of which one may be set.
+# Groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Ranges stay from this part of a run on, and where the learning rate is from then on at
-# most this part of its peak: a larger one makes a model diverge whose batch norms no
-# longer normalise (docs/decisions.md).
+# Quantizer ranges are fixed from this fraction of a run on, if the learning rate is at
+# most this fraction of its peak from then on: with a larger rate, models with fixed
+# batch-norm statistics diverge (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 
 def make_timetable(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Timetable:
-    """Turn epochs into steps.
+    """Convert epochs to steps.
 
-    An epoch is `num_examples // batch_size` steps: the examples that do not fill a
-    batch are left out, others in each epoch.
+    An epoch is `num_examples // batch_size` steps: the remainder is dropped, other
+    examples in each epoch.
 
     Raises:
-      UserError: a batch is larger than the training split, the run is too long to
-        count, `steps_per_call` steps never fit into a call, or something needs a
-        validation split and there is none.
+      UserError: The batch is larger than the training split, the step count overflows,
+        `steps_per_call` is longer than every period, or a required validation split
+        is missing.
     """
     data, train, save = config.data, config.train, config.checkpoint
     problems = ProblemList()
@@ -86,7 +86,7 @@ def make_timetable(
 
 
 def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
-    """Return the start and the period of stochastic weight averaging, in steps."""
+    """Start and period of stochastic weight averaging, in steps."""
     epochs = config.train.swa_start_epochs
     if epochs is None:
         return None
@@ -100,9 +100,9 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
 
 
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
-    """Return the step from which on all layers are trained; None: they always are.
+    """Step at which frozen layers are unfrozen; None if none are frozen at first.
 
-    The default of train.fine_tune is an epoch, or half of a run that has no more.
+    Defaults to one epoch for train.fine_tune, or half of a run of one epoch.
     """
     train = config.train
     if train.first_epochs is None:
@@ -114,14 +114,14 @@ def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
 
 
 def _period(steps: int | None, default: int) -> int:
-    """Return a number of steps that is set, 1 at least, or else the default."""
+    """Number of steps, at least 1, or the default if unset."""
     return default if steps is None else max(1, steps)
 
 
 def _image_sizes(
     sizes: tuple[int, ...], total: int, per_epoch: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return from which step on the images have each size: from whole epochs on."""
+    """First step of each image size, at epoch boundaries."""
     epochs = total / per_epoch
     starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
     if starts != sorted(set(starts)) or any(start >= total for start in starts):
@@ -133,7 +133,7 @@ def _image_sizes(
 
 
 def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
-    """Return the steps before the last epochs, which have no mosaics; None: no such."""
+    """Step from which on there are no mosaics; None if there always are."""
     if not epochs:
         return None
     step = total - max(1, round(epochs * per_epoch))
@@ -148,7 +148,7 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
 
 
 def _fix_step(config: Config, timetable: Timetable) -> int | None:
-    """Return the steps after which ranges and statistics stay; None: they never do."""
+    """Step from which on ranges and statistics are fixed; None for never."""
     if config.model.quantize is None:
         return None
     total = timetable.total_steps
@@ -157,7 +157,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 
 
 def _low_from(config: Config, timetable: Timetable) -> float:
-    """Return the part of the run from which on its learning rate is low; 1: never."""
+    """Fraction of the run after which the learning rate stays low; 1 for never."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule == "plateau":
         return 1.0
@@ -170,11 +170,11 @@ def _low_from(config: Config, timetable: Timetable) -> float:
 def check_split_sizes(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Iterator[Problem]:
-    """Check that training fills a batch, and that there is the validation it needs.
+    """Check that training fills a batch, and that a required validation split exists.
 
     Args:
       config: Config of the run.
-      num_examples: Number of the training examples.
+      num_examples: Number of training examples.
       has_validation: Whether there is a validation split.
     """
     yield from _check_batch_size(config, num_examples)
@@ -216,7 +216,7 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
 
 
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
-    """Refuse a size that no call of the run has, wherever it starts."""
+    """Refuse a `steps_per_call` that no period of the run has room for."""
     # All periods start with the run: no gap between boundaries is wider than the first,
     # but where the frozen layers begin in the midst of it, mosaics end, or ranges stay.
     size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
@@ -246,7 +246,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
 
 
 def _set_one(config: Config, name: str) -> str:
-    """Return the member of a group that is set, else the first: it has the default."""
+    """Field of a group that is set, else the first, which has the default."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

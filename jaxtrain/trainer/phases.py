@@ -1,4 +1,4 @@
-"""The phases of a run: what each trains, how, and on images of which size."""
+"""Phases of a run: frozen layers, optimizer, augmentation and image size of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Tx = optax.GradientTransformationExtraArgs
 
-# In `train.fine_tune`, the learning rate of the first piece as a part of the last's.
+# Learning rate of the first piece relative to the last, in `train.fine_tune`.
 FIRST_PIECE_RATE = 1 / 100
 
 
@@ -48,17 +48,16 @@ def build_phases(
     schedule: Schedule | None,
     kernel_order: tuple[int, ...] | None = None,
 ) -> tuple[Phase, ...]:
-    """Return the phases in turn; the state has the same structure in all of them.
+    """Create the phases in order; all have the same structure of the state.
 
     Args:
-      timetable: Timetable with the step from which on all layers are trained.
-      model: Abstract model, without values.
-      schedule: Schedule of the learning rate; None for an optimizer that searches its
-        steps.
-      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+      timetable: Timetable with the step at which layers are unfrozen.
+      model: Abstract model of the run.
+      schedule: Learning-rate schedule; None with a line search.
+      kernel_order: Memory order of kernel dims, outermost first; None for row-major.
 
     Raises:
-      UserError: optimizer, learning rates, frozen layers and model do not fit.
+      UserError: Optimizer, learning rates, frozen layers and model do not fit.
     """
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
@@ -90,7 +89,7 @@ def build_phases(
     phases = {0: phase}
     if start is not None:
         first, tx = two_phases(tx, frozen, make)
-        # Each phase of `fine_tune` has a cycle of the learning rate of its own.
+        # Each phase of `fine_tune` has a separate learning-rate cycle.
         rate_from = start if config.train.fine_tune else 0
         phases = {
             0: replace(phase, tx=finished(first), frozen=frozen),
@@ -126,15 +125,15 @@ def build_phases(
 def _with_fixed_statistics(
     phases: dict[int, Phase], start: int, told: Tx
 ) -> dict[int, Phase]:
-    """Keep batch-norm statistics and ranges from a step on.
+    """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    The learning rate is that of the schedule from there on, which may be chosen for it
-    to be low.
+    The schedule continues from its own step, even after skipped steps.
 
     Args:
-      phases: Phases by the step that they begin at.
-      start: Steps after which the statistics stay.
-      told: Optimizer of the last phase that is told its rate, for one that is not.
+      phases: Phases by first step.
+      start: Step from which on the statistics are fixed.
+      told: Optimizer that takes the learning rate as an argument, in place of one
+        that counts its own steps.
     """
 
     def fixed(phase: Phase) -> Phase:
@@ -149,15 +148,15 @@ def _with_fixed_statistics(
 
 
 def _last(changes: Mapping[int, T], step: int) -> T:
-    """Return what the last change up to a step brought."""
+    """Value of the last change up to a step."""
     return changes[max(start for start in changes if start <= step)]
 
 
 def find_frozen(config: Config, model: Model) -> Frozen:
-    """Return the layers that are frozen at first, or throughout.
+    """Find the layers that are frozen at first, or throughout.
 
     Raises:
-      UserError: a pattern matches none, or nothing is left to train.
+      UserError: A pattern matches no layer, or no layer is trainable.
     """
     patterns = config.train.first_frozen
     found = [find_layers(model, "train.freeze", pattern) for pattern in patterns]

@@ -1,7 +1,7 @@
-"""The plateau schedule: evaluations without improvement reduce the learning rate.
+"""Plateau schedule: evaluations without improvement reduce the learning rate.
 
-Its memory is in the progress of the run, which is saved with each checkpoint. The state
-on the devices has the factor alone, for the steps to read.
+Its memory is part of the run's progress, saved with each checkpoint; only the factor is
+part of the state on the devices.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ NAME = "plateau"
 
 
 class PlateauSchedule(Callback):
-    """Reduce the learning rate after evaluations without improvement."""
+    """Callback that reduces the learning rate after evaluations without improvement."""
 
     def on_start(self, run: RunState) -> None:
         if run.trainer.plateau is not None:
@@ -40,16 +40,15 @@ class PlateauSchedule(Callback):
 def after_evaluation(
     config: OptimizerConfig, before: dict[str, Any], goal: Goal, value: Any
 ) -> dict[str, Any]:
-    """Return what the schedule remembers after an evaluation.
+    """Update the schedule's memory after an evaluation.
 
-    As PyTorch's ReduceLROnPlateau without a threshold: once more than `patience`
-    evaluations in a row have not improved on the best, the rate is reduced, and they
-    are counted anew.
+    As PyTorch's ReduceLROnPlateau without a threshold: after more than `patience`
+    evaluations in a row without improvement the rate is reduced, and counting restarts.
 
     Args:
-      config: Section of the optimizer.
-      before: What it remembered: `factor`, `best` and `waited`; {} at first.
-      goal: Metric that it watches.
+      config: Config section of the optimizer.
+      before: Memory before: `factor`, `best` and `waited`; {} at first.
+      goal: Name of the monitored metric.
       value: Value of that metric, of any type.
     """
     factor, patience = config.plateau_factor, config.plateau_patience

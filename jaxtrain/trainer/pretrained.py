@@ -1,4 +1,4 @@
-"""The first weights of a run: new, fitted to training images, or trained ones."""
+"""Initial weights of a run: random, fitted to training images, or pretrained."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from jaxtrain.trainer.setup import Setup
 if TYPE_CHECKING:
     from jaxtrain.weights.stored import Transfer, Weights
 
-# Pixels of the images that are read: those of 5,000 of 32x32, as in airbench94.
+# Number of pixels to read: 5,000 images of 32x32, as in airbench94.
 MAX_PIXELS = 5000 * 32 * 32
 
 
 def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
-    """Compare trained weights with the model of a run.
+    """Match pretrained weights with the model of a run.
 
     Args:
       setup: Setup of the run.
-      trained: Weights to begin with. None means those that its config was settled by;
-        without these, None is returned.
+      trained: Pretrained weights. Defaults to those that completed the config; without
+        any, None is returned.
 
     Raises:
-      UserError: They do not fit.
+      UserError: The weights do not fit.
     """
     trained = trained or setup.trained
     if trained is None:
@@ -53,16 +53,15 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
 def first_weights(
     setup: Setup, programs: Programs, start: Transfer | None
 ) -> tuple[tuple[Any, Any], str | None]:
-    """Return the weights that a run begins with, and the event that tells of them.
+    """Create the initial weights of a run, and the event that describes them.
 
     Args:
       setup: Setup of the run.
-      programs: Programs that make new weights.
-      start: Trained weights that it begins with; None: those that its config names, if
-        it does.
+      programs: Programs that initialize weights.
+      start: Pretrained weights. Defaults to those that the config names, if any.
 
     Raises:
-      UserError: `model.pretrained` names no model that fits, or it is damaged.
+      UserError: The weights of `model.pretrained` do not fit, or are damaged.
     """
     config = setup.config
     weights = programs.weights(keys.root_key(config.seed))
@@ -79,15 +78,15 @@ def first_weights(
 def _fit_kernels(
     setup: Setup, programs: Programs, weights: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-    """Return the first weights with the kernels of `Model.kernels_from_images`.
+    """Initialize the kernels of `Model.kernels_from_images`.
 
     Args:
       setup: Setup of the run.
-      programs: Programs of the run, with its training split and its normalisation.
+      programs: Programs of the run, with its training split and normalization.
       weights: Parameters and other state, on the devices.
 
     Raises:
-      UserError: `model.transform` has taken such a kernel away.
+      UserError: `model.transform` has removed such a kernel.
     """
     blueprint = setup.create.blueprint
     fits = blueprint.model_class.kernels_from_images
@@ -104,16 +103,16 @@ def _fit_kernels(
                 f"{setup.config.model.name} computes from training images; leave that "
                 "layer as it is"
             )
-        # Another CPU may round another way: all processes take that of the first.
+        # CPUs may round differently: all processes use the kernels of process 0.
         kernel = cluster.current().gather(fit(images, first.shape).tolist())[0]
         params[layer] = {**params[layer], "kernel": put_like(np.array(kernel), first)}
     return params, weights[1]
 
 
 def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
-    """Return normalised training images, evenly spaced, [N, H, W, C].
+    """Read evenly spaced, normalized training images, [N, H, W, C].
 
-    Of images that evaluations see in windows they are windows.
+    With sliding-window evaluation, windows of images.
     """
     source, grid = programs.train_set.source, setup.grid
     most = max(1, MAX_PIXELS // math.prod(grid.window))
@@ -121,7 +120,7 @@ def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
     image, window = grid.choose(num, most)
     indices = (np.arange(num) * len(source) // num)[image]
     prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
-    # Whole images of all windows might not fit the memory.
+    # Full images of all windows might not fit in memory.
     size = max(1, MAX_PIXELS // math.prod(grid.whole))
     parts = []
     for start in range(0, len(indices), size):

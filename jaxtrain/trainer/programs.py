@@ -1,4 +1,4 @@
-"""The compiled programs of a run, and the data that they read."""
+"""Compiled programs of a run, and their data."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Programs:
     statistics: NewStatistics | None = None
 
     def train_at(self, step: int) -> Program:
-        """Return the program of the steps that follow `step` steps."""
+        """Program of the steps after `step` steps."""
         return [program for start, program in self.train if start <= step][-1]
 
     def datasets(self) -> list[Dataset]:
-        """Return the splits that there are."""
+        """Splits of the run, by name."""
         parts = (self.train_set, self.validation_set, self.test_set)
         return [part for part in parts if part is not None]
 
@@ -87,7 +87,7 @@ class Programs:
 
 
 def make_programs(setup: Setup) -> Programs:
-    """Load data and the method's inputs, or open streams, and jit the steps."""
+    """Load data and method inputs, or open streams, and jit the programs."""
     config, mesh = setup.config, setup.mesh
     cache = should_cache(config.data, setup.splits)
     train_set, validation_set, test_set = make_datasets(
@@ -127,7 +127,7 @@ def make_programs(setup: Setup) -> Programs:
 def _beside(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Return the inputs of the method, which a step takes by keyword."""
+    """Load the inputs of the method, passed to a step by keyword."""
     inputs = setup.method_inputs
     if inputs is None:
         return {}
@@ -142,7 +142,7 @@ def augmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Return what prepares the training batches of a phase."""
+    """Create the preprocessing of training batches of a phase."""
     return make_preprocess(
         mean,
         std,
@@ -165,7 +165,7 @@ def unaugmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Return what prepares the batches of evaluations, of whole images.
+    """Create the preprocessing of evaluation batches.
 
     Args:
       setup: Setup of the run.
@@ -186,7 +186,7 @@ def unaugmented(
 
 
 def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
-    """Return the program of a train step of the whole model."""
+    """Get the compiled training step of a run on one mesh."""
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,
@@ -198,14 +198,14 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
 
 
 def view_of(config: Config) -> views.View:
-    """Return what evaluations show the model of an image."""
+    """Test-time augmentation of evaluations."""
     if config.data.sliding_size is not None:
         return views.sliding_windows
     return views.named(config.train.tta)
 
 
 def _check_metrics(setup: Setup, batch: Any) -> None:
-    """Trace the metrics of a prepared batch of an evaluation, before any step."""
+    """Trace the metrics of an evaluation batch, to fail before the first step."""
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:

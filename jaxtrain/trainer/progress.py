@@ -1,4 +1,4 @@
-"""The memory of the host of a run."""
+"""Progress of a run: the host-side state."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,24 +6,24 @@ from typing import Any
 
 @dataclass(kw_only=True)
 class Progress:
-    """Memory of the host; saved with each checkpoint, as JSON."""
+    """Host-side state of a run, saved as JSON with each checkpoint."""
 
     evaluated_step: int = 0
     eval_metrics: dict[str, float] | None = None
-    # Choices of the last evaluation for the model (`Task.choose`).
+    # Values fitted by the last validation (`Task.choose`), such as thresholds.
     chosen: dict[str, list[float]] = field(default_factory=dict)
     # `step`, `epoch`, `metric` and `value` of the best evaluation.
     best: dict[str, Any] | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
-    # By the name of a callback, all that it is to remember.
+    # Memory of each callback, by name.
     callbacks: dict[str, Any] = field(default_factory=dict)
-    # Bad steps and spikes that have a line in metrics.jsonl, or would have.
+    # Number of skipped steps and spikes, logged or not.
     bad_steps_told: int = 0
-    # Of the whole run, without start and compilation; and of its training steps alone.
+    # Seconds of the run without setup and compilation; seconds of training steps.
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # By account (see `Clock`).
+    # Seconds by account (see `Clock`).
     seconds: dict[str, float] = field(default_factory=dict)
-    # The metrics of the steps since the last line of metrics.
+    # Metrics of the steps since the last log line.
     interval: dict[str, list[float]] = field(default_factory=dict)

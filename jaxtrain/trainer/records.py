@@ -1,4 +1,4 @@
-"""Records of a run: its data, its model and its versions."""
+"""Records of a run: data, model and versions."""
 
 import dataclasses
 from importlib import metadata
@@ -14,12 +14,12 @@ LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of jaxtrain and of what it is built on."""
+    """Versions of jaxtrain and its dependencies."""
     return {"jaxtrain": jaxtrain.__version__, **{n: _version(n) for n in LIBRARIES}}
 
 
 def _version(library: str) -> str:
-    """Return what its metadata say: a library may be there without them."""
+    """Version from a library's metadata; None if it has none."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
@@ -27,7 +27,7 @@ def _version(library: str) -> str:
 
 
 def describe_data(setup: Setup) -> dict[str, Any]:
-    """Return what is remembered of the data: is it the same when the run goes on?"""
+    """Record of the data, compared when the run resumes."""
     facts = setup.splits.train.facts
     names, digest = facts.get("class_names"), facts.get("digest")
     return {
@@ -40,7 +40,7 @@ def describe_data(setup: Setup) -> dict[str, Any]:
 
 
 def describe_model(setup: Setup, programs: Programs) -> Description:
-    """Return what there is to know of the model, to use it without its data."""
+    """Record of the model, to use it without its data."""
     config = setup.config
     crop_pct, interpolation, crop_mode = config.data.fit
     return Description(

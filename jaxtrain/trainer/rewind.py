@@ -1,4 +1,4 @@
-"""Going back to an earlier checkpoint; what came after it is moved aside."""
+"""Return to an earlier checkpoint; later ones are moved aside."""
 
 import shutil
 from pathlib import Path
@@ -45,5 +45,5 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
 
 
 def _aside(path: Path, step: int) -> Path:
-    """Return an unused name, such as `metrics.rewound-30.jsonl`."""
+    """Unused file name, such as `metrics.rewound-30.jsonl`."""
     return unused(path.with_name(f"{path.stem}.rewound-{step}"), path.suffix)

@@ -1,4 +1,4 @@
-"""A run on its way: the one object of a run that changes."""
+"""Mutable state of a run."""
 
 import contextlib
 from dataclasses import astuple, dataclass, field
@@ -26,35 +26,36 @@ from jaxtrain.training.state import TrainState, with_extra
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.transforms.plateau import PLATEAU
 
-# Figures of a process and its devices, by name.
+# Telemetry of a process and its devices, by name.
 Telemetry = dict[str, float]
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """A run from one start on.
+    """State of one start of a run.
 
     Attributes:
       trainer: Model, data and programs.
-      workdir: Folder of the run.
-      saved: Checkpoints there.
+      workdir: Workdir of the run.
+      saved: Checkpoints in the workdir.
       signals: Signals that stop the run.
-      callbacks: Callbacks, those of the core first.
+      callbacks: Callbacks, the core's first.
       clock: Seconds of the run by account.
-      log: Records of the run, and the screen.
+      log: Log file, metric writers and console.
       watchdog: Ends the process if a step hangs.
-      versions: Versions of the packages, as they were loaded.
-      own_parts: Digests of the files of the user's own code, as they were loaded.
+      versions: Versions of the packages, as loaded.
+      own_parts: Digests of custom code files, as loaded.
       step: Number of completed steps.
-      state: State after these steps.
-      progress: Memory of the host, which is saved with the state.
-      calls: Calls whose metrics nobody has seen yet.
-      renewed: Number of steps after which the statistics of averaged weights were last
-        computed anew.
-      end_reason: Reason to end the run here, before its time; None: it goes on.
-      stop_asked: Reason of a callback of this process for it.
-      save_asked: Whether this step is to be saved.
-      telemetry: Last figures of each process, those of others as of the last meeting.
+      state: TrainState after these steps.
+      progress: Host-side state, saved with `state`.
+      calls: Dispatched calls whose metrics callbacks have not read yet.
+      renewed: Step at which the batch-norm statistics of averaged weights were last
+        recomputed.
+      end_reason: Reason to stop the run early; None to continue.
+      stop_asked: Reason for a stop by a callback of this process.
+      save_asked: Whether a callback requested a save of this step.
+      telemetry: Last telemetry of each process; of other processes as of the last
+        synchronization.
     """
 
     trainer: Trainer
@@ -78,25 +79,25 @@ class RunState:
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     def request_stop(self, reason: str) -> None:
-        """End the run, saved, after this call; nothing is tested.
+        """Stop the run after this call, with a save and without a test.
 
-        Several processes end after their next evaluation, by the word of the first.
+        Several processes stop after their next evaluation, as process 0 decides.
         """
         self.stop_asked = reason
         if cluster.current().num == 1:
             self.end_reason = reason
 
     def request_save(self) -> None:
-        """Save this step; of several processes, each must ask for it.
+        """Request a save of this step, in each of several processes.
 
-        The first weights of a run, before its first step, are not saved.
+        The initial weights, before the first step, are not saved.
         """
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
-        """Have the next steps multiply the learning rate of the schedule by a factor.
+        """Set a factor on the scheduled learning rate, from the next step on.
 
-        It goes on with a run that is resumed. Of several processes, each must set it.
+        A resumed run keeps it. Each of several processes must set it.
 
         Raises:
           UserError: The steps of this run read no factor.
@@ -113,28 +114,28 @@ class RunState:
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are done, or the run has stopped early."""
+        """Whether all steps are done, or early stopping ended the run."""
         trained = self.step >= self.trainer.timetable.total_steps
         return trained or self.progress.stopped_early
 
     def ended(self) -> bool:
-        """Whether to take no further step in this start."""
+        """Whether this start takes no further step."""
         stop = self.step >= self.trainer.timetable.stop_after_steps
         stop = stop or self.end_reason is not None
         return stop or self.signals.requested() or self.complete
 
     def advance(self, batch: StepBatch, state: TrainState, metrics: Metrics) -> None:
-        """Take the result of a call that was sent to the devices."""
+        """Record a call that was dispatched to the devices."""
         self.state, self.step = state, batch.stop
         self.signals.grace.step = self.step
         self.calls.add(batch.start, metrics)
 
     def keep_near(self) -> None:
-        """Wait until few calls are in flight; see the metrics of those before them.
+        """Throttle dispatches, and pass metrics of finished calls to callbacks.
 
-        Each process measures for itself what a call takes. So several of them only wait
-        by it, and look at the same calls after the same step: bad numbers must end all
-        of them at the same place.
+        Each process measures the duration of calls itself and waits accordingly, but
+        all processes read the same calls after the same step: non-finite numbers must
+        stop them at the same step.
 
         Raises:
           BadNumbersError: See `settle`.
@@ -147,16 +148,15 @@ class RunState:
         self.settle(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
     def settle(self, in_flight: int = 0) -> None:
-        """Hand the metrics of all calls to the callbacks, but for the last few.
+        """Pass the metrics of all calls but the last few to the callbacks.
 
-        They have long been computed: the loop waits for the device only to stay near
-        it.
+        Those metrics are already computed: the loop waits only to bound the queue.
 
         Args:
-          in_flight: Number of calls that may stay unseen.
+          in_flight: Number of calls that may remain in the queue.
 
         Raises:
-          BadNumbersError: The limit of bad steps in a row is reached.
+          BadNumbersError: Too many non-finite steps in a row.
         """
         calls, finished = self.calls, []
         calls.look()
@@ -165,15 +165,15 @@ class RunState:
             self.watchdog.step_done()
         if calls.done_step is not None:
             self.log.screen.done(calls.done_step)
-        # Where the device has nothing left to do, telling is no part of training.
+        # Once the device is idle, logging does not count as training time.
         with contextlib.nullcontext() if calls else self.clock.charging("other"):
             for call in finished:
                 self.callbacks.on_metrics(self, call)
 
     def renew_statistics(self) -> None:
-        """Have the averaged weights their own batch-norm statistics after this step.
+        """Recompute the batch-norm statistics of the averaged weights.
 
-        Before they are evaluated, or saved; those of an average that has them stay.
+        Done before an evaluation or a save, unless the average has its own statistics.
         """
         if self.renewed != self.step and self.trainer.programs.statistics is not None:
             with self.clock.charging("evaluation"), self.watchdog.saving():
@@ -181,13 +181,13 @@ class RunState:
             self.renewed = self.step
 
     def tell(self, message: str) -> None:
-        """Record and print a warning; the run goes on."""
+        """Log and print a warning."""
         self.log.record("event", self.step, event=message)
         if jax.process_index() == 0:
             tell(f"warning: {message}")
 
     def tell_unreadable(self) -> None:
-        """Log the images newly found to be unreadable, in process 0."""
+        """Log newly detected unreadable images, in process 0."""
         if jax.process_index() != 0:
             return
         for dataset in self.trainer.programs.datasets():
@@ -197,10 +197,10 @@ class RunState:
                 self.log.write("event", self.step, **event, **named)
 
     def meet(self) -> None:
-        """Wait for all processes here; they share unreadable images and telemetry.
+        """Synchronize all processes; gather unreadable images and telemetry.
 
         Raises:
-          UserError: Too many images are unreadable, of all that the processes met.
+          UserError: Too many images are unreadable, over all processes.
         """
         here = cluster.current()
         if here.num > 1:

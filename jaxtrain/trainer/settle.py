@@ -1,9 +1,8 @@
-"""What a run takes over from pretrained weights, and from its training targets.
+"""Resolution of config values from pretrained weights and from training targets.
 
-Weights are worth what they are only for images that are prepared as they were in their
-training, and in a model with the same options: a field that the recipe leaves open gets
-the value that comes with the weights. `config.json` then holds it, with the digest of
-the weights, so that a run that goes on needs them no more.
+Pretrained weights assume their own preprocessing and model options: a field that the
+recipe leaves unset gets the value recorded with the weights. `config.json` then holds
+it, with the digest of the weights, so that a resumed run does not need them.
 """
 
 from __future__ import annotations
@@ -34,14 +33,13 @@ if TYPE_CHECKING:
 
 
 class Settled(NamedTuple):
-    """A config with what its recipe leaves to trained weights.
+    """A config resolved by pretrained weights.
 
     Attributes:
-      config: Config, complete but for mean and deviation, which need the number of
-        channels.
-      trained: Weights to begin with; None: there are none, or the run has gone on from
-        them.
-      method: Method of the run, with the files that its options name.
+      config: Config, resolved except for mean and standard deviation, which need the
+        number of channels.
+      trained: Pretrained weights; None without any, or in a resumed run.
+      method: Method of the run, with open files.
     """
 
     config: Config
@@ -50,13 +48,13 @@ class Settled(NamedTuple):
 
 
 def settle(config: Config, workdir: Path | None = None) -> Settled:
-    """Fill in what a recipe leaves to the weights that it begins with, and to others.
+    """Resolve the fields that a recipe leaves to pretrained and teacher weights.
 
     Args:
-      workdir: Folder that may hold the run already, whose values then count.
+      workdir: Workdir of a run to resume, whose values are used.
 
     Raises:
-      UserError: The weights are not there, are of another model, or not those of
+      UserError: The weights are missing, of another model, or differ from
         `model.pretrained_digest`; or the method cannot open its files.
     """
     model, data = config.model, config.data
@@ -79,7 +77,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         model = _filled(model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _filled(data, prepared)
-    # The usual crop_mode stays None, as in the runs of versions that had no other.
+    # The default crop_mode stays None, as in runs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     before = {} if begun is None else begun.train.method_options
@@ -92,10 +90,10 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
 
 
 def _check_name(found: str, model: ModelConfig) -> None:
-    """Check that weights are those of a model, or of its backbone.
+    """Check that weights belong to a model or its backbone.
 
     Raises:
-      UserError: they are of another model.
+      UserError: The weights are of another model.
     """
     backbone = backbone_config(model)
     if own.is_own(model.name) or found in (model.name, backbone and backbone.name):
@@ -110,26 +108,25 @@ def _check_name(found: str, model: ModelConfig) -> None:
 
 
 def of_model(trained: ModelConfig, model: ModelConfig) -> bool:
-    """Whether weights are of the whole model, and not of its backbone alone."""
+    """Whether weights are of the full model, not only of its backbone."""
     return own.is_own(model.name) or trained.name == model.name
 
 
 def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
-    """Return the fields of a section that are taken over from trained weights.
+    """Fields of a section that take their values from pretrained weights.
 
     Args:
-      data: Section of the data.
-      kind: `resizing` for those alone that resize images.
+      data: Config section of the data.
+      kind: `resizing` for only the fields that resize images.
     """
     found = with_metadata(type(data), "from_weights")
     return [name for name, of in found.items() if kind in (None, of)]
 
 
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
-    """Return what of the resizing of images is taken over from weights.
+    """Resizing fields to take from pretrained weights.
 
-    How much of an image is left out says how a classifier looks at it, and not what
-    its features are good for.
+    The crop fraction belongs to the classifier, and is not taken for features.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):
@@ -142,13 +139,13 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
 
 
 def _begun(workdir: Path) -> Config | None:
-    """Return the config of a run that has saved a step; process 0 looks for all."""
+    """Config of a run with a checkpoint, read by process 0 for all."""
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
             text = read_text(workdir / config_lib.CONFIG)
     except (OSError, UnicodeDecodeError):
-        pass  # What is wrong with the folder is told where it is opened.
+        pass  # Problems of the workdir are reported where it is opened.
     text = cluster.current().gather(text)[0]
     try:
         return None if text is None else config_lib.from_json(text)
@@ -157,13 +154,13 @@ def _begun(workdir: Path) -> Config | None:
 
 
 def _filled(section: Any, values: dict[str, Any]) -> Any:
-    """Return a section with values in the place of those that are not set."""
+    """Fill in the unset fields of a section."""
     unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
     return dataclasses.replace(section, **unset)
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Return the options that make the model compute what it does."""
+    """Options that define the function of a model."""
     names = with_metadata(type(model), "part_option")
     found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}
@@ -173,7 +170,7 @@ def open_weights(model: ModelConfig) -> Weights:
     """Load the weights that a config names, the same in all processes.
 
     Raises:
-      UserError: They are not there, or not those of `model.pretrained_digest`.
+      UserError: The weights are missing, or differ from `model.pretrained_digest`.
     """
     assert model.pretrained is not None
     backbone = backbone_config(model)
@@ -184,7 +181,7 @@ def open_weights(model: ModelConfig) -> Weights:
 
 
 def settle_statistics(config: Config, trained: Weights | None, channels: int) -> Config:
-    """Fill in mean and deviation of images of so many channels, likewise."""
+    """Resolve mean and standard deviation for images with `channels` channels."""
     if trained is None or config.data.mean is not None:
         return config
     mean, std = statistics(trained.about.mean, trained.about.std, channels)
@@ -193,6 +190,6 @@ def settle_statistics(config: Config, trained: Weights | None, channels: int) ->
 
 
 def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
-    """Fill in the options that a task has taken from the training targets."""
+    """Resolve the options that a task infers from the training targets."""
     options = {**config.task_options, **found}
     return dataclasses.replace(config, task_options=options)

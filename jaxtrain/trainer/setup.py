@@ -1,6 +1,6 @@
-"""Everything a run needs, built and checked from its config before any work is done.
+"""Setup of a run: all parts, built and checked from the config before any work.
 
-The one place where a whole config is opened: what lies below takes its own section.
+Only this module reads the full config; modules below take their sections.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The parts of a run. `abstract_state` carries the shardings.
+    """Parts of a run. `abstract_state` carries the shardings.
 
-    `layout` is that of the mesh that the data go to. The checkpoints are ranked by
-    `best`; early stopping goes by `watched`, and the plateau schedule by `plateau`,
-    None without it. A new phase begins where other layers are trained, or images have
-    another size. `config` is that of the run, complete; `recipe` as it was given, and
-    `trained` the weights to begin with, by which it was completed.
+    `layout` belongs to the mesh of the data. `best` is the metric that ranks
+    checkpoints, `watched` that of early stopping, and `plateau` that of the plateau
+    schedule, else None. Phases differ in trainable layers or image size. `config` is
+    resolved; `recipe` is the config before pretrained values, and `trained` the weights
+    that supplied them.
     """
 
     config: Config
@@ -83,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Return the examples of the evaluations after a step, in batches."""
+        """Number of examples of the evaluations after a step, in full batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -94,7 +94,7 @@ class Setup:
 
     @property
     def average(self) -> Average | None:
-        """The average of the weights that is evaluated; None evaluates the weights."""
+        """Average of the weights to evaluate; None evaluates the weights."""
         found = [
             one for one in self.create.transforms if isinstance(one, WeightAverage)
         ]
@@ -107,18 +107,18 @@ class Setup:
 
     @property
     def grid(self) -> WindowGrid:
-        """Windows in which evaluations show an image to the model."""
+        """Sliding windows of evaluations."""
         return grid_of(self.splits.input_shape[:2], self.config.data.sliding_size)
 
     @property
     def beside(self) -> dict[str, Any]:
-        """Abstract arrays that a step takes by keyword, if its method has any."""
+        """Abstract input arrays of the method, passed to a step by keyword."""
         inputs = self.method_inputs
         return {} if inputs is None else {"beside": inputs.abstract}
 
     @property
     def state_formats(self) -> Any:
-        """Shardings of the state, and the order in memory."""
+        """Memory formats and shardings of the state."""
         return jax.tree.map(lambda x: x.format, self.abstract_state)
 
 
@@ -129,16 +129,16 @@ def build_setup(
     devices: Sequence[Any] | None = None,
     workdir: Path | None = None,
 ) -> Setup:
-    """Complete a config, load its sources and shape the run; allocate nothing large.
+    """Resolve a config, open its data and build all parts; allocate nothing large.
 
     Args:
-      schedule: Schedule of the learning rate, in place of that of the config.
-      devices: Devices that share the work. None means all.
-      workdir: Folder that may hold the run already, whose values then count.
+      schedule: Learning-rate schedule. Defaults to the config's.
+      devices: Devices of the run. Defaults to `jax.devices()`.
+      workdir: Workdir of a run to resume, whose values are used.
 
     Raises:
-      UserError: a name is unknown, or data, model, batch and devices do not fit: all
-        problems that can be found.
+      UserError: Unknown names, or data, model, batch and devices that do not fit: all
+        problems in one message.
     """
     problems, recipe = ProblemList(), config
     problems.check(check_names, recipe)
@@ -182,7 +182,7 @@ def build_setup(
     rates: tuple[Schedule | None] | None = (schedule,)
     if schedule is None:
         problems.check(checks.check_unfreezing, config, timetable)
-        # An optimizer may have no schedule.
+        # Optimizers with a line search have no schedule.
         rates = problems.build(lambda *x: (build_schedule(*x),), config, timetable)
     blueprint = problems.build(_blueprint_of_task, config, policy, shape, task)
     model = problems.build(Blueprint.abstract, blueprint)
@@ -216,7 +216,7 @@ def build_setup(
         )
         for mesh in meshes
     ]
-    # Of the model's own shapes: to build it takes as long as to trace its step.
+    # From the model's shapes: building it takes as long as tracing its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     micro = blueprint.images(config.micro_batch_size)
     method, method_inputs = method.plan_inputs(
@@ -278,7 +278,7 @@ def make_blueprint(
     num_centres: int = 0,
     projection: Projection | None = None,
 ) -> Blueprint:
-    """Return what the model of `config` is built from."""
+    """Create the blueprint of the model."""
     return Blueprint(
         config=config.model,
         policy=policy,

@@ -1,4 +1,4 @@
-"""Meshes of a run, and the shardings and the order in memory of its state."""
+"""Meshes of a run, shardings and memory formats of its state."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Return the meshes of an execution, for batches of so many pixels."""
+    """Create the meshes of an execution, for batches of `pixels` pixels."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
             micro,
-            # Examples that are mixed with each other lie on one device.
+            # Mixed examples lie on one device.
             micro // (data.repeats * data.augment.group),
             eval_batch_size(data),
             config.norm_groups if config.norm_groups > 1 else 0,
@@ -45,11 +45,11 @@ def make_meshes(
 
 
 def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
-    """Return the copies to train with; None: XLA sums and gathers as is asked."""
+    """Per-device parameter copies; None: the partitioner inserts the collectives."""
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
-    # XLA sums in the dtype of the layers, which may be wide enough.
+    # XLA reduces in the layers' dtype, which may be wide enough.
     enough = asked is None and compute.itemsize >= summed.itemsize
     if (
         data_sharding.num_batch_shards(mesh) == 1
@@ -57,16 +57,16 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
         or compute == params == summed
     ):
         return None
-    # Layers widen narrower weights by themselves: fewer bytes to gather.
+    # Layers cast narrower weights themselves: fewer bytes to all-gather.
     gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
     return Copies(mesh, copied_paths(model), gathered, summed)
 
 
 def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
-    """Return the order of kernels in memory; None: row by row.
+    """Memory order of kernel dims; None for row-major.
 
-    So they stay on several devices, whose sums of gradients XLA lays out row by row: a
-    ResNet-50 on eight GPUs would move 2 % more bytes (docs/decisions.md).
+    Row-major on several devices, where XLA lays out gradient all-reduces so: another
+    order would move 2 % more bytes for ResNet-50 on eight GPUs (docs/decisions.md).
     """
     if sum(mesh.size for mesh in meshes) > 1:
         return None
@@ -74,15 +74,15 @@ def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
 
 
 def splits_channels(shardings: Any) -> bool:
-    """Return whether the `model` axis splits any of the arrays."""
+    """Whether the `model` axis splits any of the arrays."""
     return any("model" in s.spec for s in jax.tree.leaves(shardings))
 
 
 def whole_layers(params: Any) -> list[str]:
-    """Return the layers whose output channels the `model` axis divides, yet not splits.
+    """List layers that the `model` axis could split, but does not.
 
-    Of `params`, abstract arrays with shardings. Each path is there once, with `*` for
-    the numbers of blocks that differ in nothing else.
+    `params` are abstract arrays with shardings. Paths of blocks that differ only in
+    their number are merged, with `*` for the number.
     """
     names: dict[str, None] = {}
     for path, x in by_path(params).items():
@@ -97,7 +97,7 @@ def whole_layers(params: Any) -> list[str]:
 def place(
     abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
-    """Return the abstract state with its shardings, and its order in memory."""
+    """Compute shardings and memory formats of an abstract state."""
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]
     if model > 1 and not splits_channels(shardings):

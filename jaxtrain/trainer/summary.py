@@ -1,4 +1,4 @@
-"""The contents of summary.json."""
+"""Contents of summary.json."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ def summarize(
     validation: dict[str, Any] | None,
     skipped_steps: int,
 ) -> dict[str, Any]:
-    """Return the contents of summary.json.
+    """Compile the contents of summary.json.
 
     Args:
       run: Run that is complete.
       test: Evaluation on the test split.
-      validation: Metrics of the same weights on the validation split; None if they were
-        not evaluated.
-      skipped_steps: Number of bad steps of the whole run.
+      validation: Validation metrics of the same weights; None if they were not
+        evaluated.
+      skipped_steps: Number of skipped steps of the run.
     """
     trainer, step, progress = run.trainer, run.step, run.progress
     epoch, told = trainer.timetable.epoch, {}

@@ -1,4 +1,4 @@
-"""Tables that a person reads at the start and the end of a run."""
+"""Console tables at the start and the end of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,17 @@ from jaxtrain.trainer.setup import Setup
 from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.training.state import num_params
 
-# Accounts of less of the time are not named at the end.
+# Accounts with a smaller share of the time are omitted at the end.
 SMALL_SHARE = 0.01
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
-    """Return the rows of the table at the start of a run."""
+    """Rows of the start-up table."""
     config, timetable, splits = setup.config, setup.timetable, setup.splits
     height, width, channels = splits.input_shape
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
-    # What was passed over when the data were opened.
+    # Files that were skipped when the data were opened.
     remarks = (*remarks_of(splits.train.store), *lost_detail(splits.train, config.data))
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
@@ -60,7 +60,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
 
 
 def describe_absent(setup: Setup) -> dict[str, str]:
-    """Return the classes that evaluations say nothing of, by split."""
+    """Describe classes that are absent from evaluation splits."""
     if setup.config.data.hold_out == "classes":
         return {}
     splits = setup.splits
@@ -78,7 +78,7 @@ def describe_absent(setup: Setup) -> dict[str, str]:
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:
-    """Return how evaluations see whole images, where these have several windows."""
+    """Describe the sliding windows of evaluations."""
     whole = setup.config.data.sliding_size
     if whole is None:
         return {}
@@ -86,7 +86,7 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 
 def _describe_rounded(setup: Setup) -> dict[str, str]:
-    """Describe what the model computes with, and from when on its ranges stay."""
+    """Describe quantization, and the step from which on ranges are fixed."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
         return {}
@@ -95,7 +95,7 @@ def _describe_rounded(setup: Setup) -> dict[str, str]:
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
-    """Describe how many parameters are frozen, and for how long."""
+    """Describe the number of frozen parameters, and for how long."""
     frozen, until = setup.phases[0].frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}
@@ -112,9 +112,9 @@ def _describe_transforms(setup: Setup) -> dict[str, str]:
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
-    """Name the dtypes of gradient sums, and layers that `parallel.model` leaves whole.
+    """Describe gradient-sum dtypes, and layers that `parallel.model` does not split.
 
-    These have channels that it divides.
+    Lists only layers whose channels it could split.
     """
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
@@ -138,7 +138,7 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
 def describe_result(
     setup: Setup, summary: dict[str, Any], workdir: Path
 ) -> dict[str, Any]:
-    """Return the rows of the table at the end of a run."""
+    """Rows of the result table."""
     test = summary["eval"]
     shown = formatted(test, (*setup.task.shown, "loss"))
     return {
@@ -146,7 +146,7 @@ def describe_result(
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
         **_describe_zeros(summary),
-        # Of all starts, as the next row.
+        # Over all starts, like the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
@@ -164,7 +164,7 @@ def _describe_zeros(summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
-    """Describe where the seconds went, and what to try if something stands out."""
+    """Describe the shares of the time, with advice on a bottleneck."""
     seconds, mfu = summary["seconds"], summary.get("mfu")
     found = advice.shares(seconds).items()
     large = [f"{name} {share:.0%}" for name, share in found if share >= SMALL_SHARE]
@@ -174,7 +174,7 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
-    """Name the weights that were tested, and the last and the best if others."""
+    """Describe the tested weights, and the last and best steps if others."""
     model, last, best = summary["model"], summary["last"], summary["best"]
     metric = setup.best.metric
 

@@ -1,4 +1,4 @@
-"""Decoder of the outputs of a run that is not trained yet, or just was."""
+"""Decoder of the outputs of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def decoder_of(config: Config, task: Task) -> OutputDecoder:
-    """Return the decoder of the outputs of a task.
+    """Create the decoder of a task's outputs.
 
     Args:
       config: Resolved config of the run.
@@ -27,7 +27,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
         options=config.task_options,
         class_names=task.class_names,
         column_names=task.column_names,
-        # The sizes of boxes and their number depend on it, and nothing that is asked.
+        # Only sizes and numbers of boxes depend on it, which nobody requests here.
         image_shape=(1, 1, 1),
         outputs=outputs,
         chosen={},

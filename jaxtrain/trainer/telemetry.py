@@ -1,7 +1,7 @@
-"""What a line of metrics tells of the machine: utilization, memory, power, waiting.
+"""Machine metrics of a log line: utilization, memory, power, data wait.
 
-All is sampled where a line is written, by the loop itself: there is no thread. Of other
-processes process 0 has the figures that they shared at the last evaluation or save.
+The loop samples them when it writes a line, without a thread. Process 0 has the figures
+of other processes from the last evaluation or save.
 """
 
 import multiprocessing
@@ -18,7 +18,7 @@ from jaxtrain.parallel.gpus import peak_flops
 from jaxtrain.trainer.run_state import RunState, Telemetry
 from jaxtrain.trainer.trainer import Trainer
 
-# How the figures of several GPUs, or processes, become one.
+# Reduction of the figures of several GPUs or processes.
 COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_memory_bytes": max,
@@ -31,12 +31,12 @@ COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 class MachineSampler:
-    """Samples this process and its GPUs, and what the loop waited for.
+    """Samples this process, its GPUs, and the loop's waits for data.
 
     Args:
-      run: Run whose lines these figures are for.
-      sensors: Sensors of the GPUs. Defaults to those of this process.
-      seconds: The time, in seconds.
+      run: Run to log the figures of.
+      sensors: Sensors of the GPUs. Defaults to the GPUs of this process.
+      seconds: Clock, in seconds.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class MachineSampler:
         self._at, self._cpu_seconds = seconds(), host_seconds()[0]
 
     def sample(self, step: int, examples_per_second: float) -> Telemetry:
-        """Return the figures since the last sample; of process 0 those of all.
+        """Figures since the last sample; in process 0, of all processes.
 
         Args:
-          step: A step of those that the line tells of.
-          examples_per_second: Speed of these steps.
+          step: A step of the log line.
+          examples_per_second: Throughput of the line's steps.
         """
         own = combine([*self._sensors.read(), *self._memory(), self._host()])
         telemetry = self._run.telemetry
@@ -70,7 +70,7 @@ class MachineSampler:
         return found | combine([*telemetry.values()])
 
     def _data_wait(self) -> float:
-        """Return the share of the loop's time that it waited for batches."""
+        """Fraction of the loop's time spent waiting for batches."""
         before = self._waited, self._stepped
         self._waited, self._stepped = self._loop_seconds()
         waited, stepped = self._waited - before[0], self._stepped - before[1]
@@ -81,7 +81,7 @@ class MachineSampler:
         return seconds["data_wait"], seconds["step"]
 
     def _memory(self) -> list[Telemetry]:
-        """Return the most bytes that JAX has used of each GPU."""
+        """Peak bytes in use of each GPU, by JAX."""
         stats = [device.memory_stats() or {} for device in self._devices]
         peaks = [found.get("peak_bytes_in_use") for found in stats]
         return [{"gpu_peak_bytes": peak} for peak in peaks if peak is not None]
@@ -90,13 +90,13 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # A data worker that has ended takes its seconds along.
+        # The seconds of a data worker that has ended are lost.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 
 
 def combine(samples: Sequence[Telemetry]) -> Telemetry:
-    """Return one figure of each name (see `COMBINED`)."""
+    """Reduce samples to one figure per name (see `COMBINED`)."""
     found = {name: [s[name] for s in samples if name in s] for name in COMBINED}
     return {name: COMBINED[name](every) for name, every in found.items() if every}
 
@@ -104,14 +104,14 @@ def combine(samples: Sequence[Telemetry]) -> Telemetry:
 def flop_utilization(
     trainer: Trainer, step: int, examples_per_second: float
 ) -> float | None:
-    """Return the share of the devices' peak that the FLOPs of the steps are.
+    """Model FLOP utilization: FLOPs of the steps over the devices' peak.
 
-    None: the peak of a device is not known, as on CPU, or the FLOPs are not counted.
+    None if the peak is unknown, as on CPU, or FLOPs were not counted.
 
     Args:
       trainer: Trainer with the programs of the steps.
-      step: A step of those that the speed is of.
-      examples_per_second: Speed of these steps.
+      step: A step of the measured period.
+      examples_per_second: Throughput of the measured period.
     """
     products = trainer.policy.product_dtype
     kinds = [device.device_kind for device in trainer.mesh.devices.flat]
@@ -123,14 +123,14 @@ def flop_utilization(
 
 
 def host_seconds() -> tuple[float, int]:
-    """Return the CPU seconds and the resident bytes of this process and its workers."""
+    """CPU seconds and resident bytes of this process and its workers."""
     processes = [psutil.Process()]
     seconds, memory = 0.0, 0
     for child in multiprocessing.active_children():
         try:
             processes.append(psutil.Process(child.pid))
         except psutil.Error:
-            continue  # It has just ended.
+            continue  # The worker has just ended.
     for process in processes:
         try:
             times = process.cpu_times()

@@ -1,4 +1,4 @@
-"""The length and the periods of a run in optimizer steps."""
+"""Length and periods of a run in optimizer steps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """A run in steps. A period of None never comes."""
+    """Timetable of a run in steps; a period of None never comes."""
 
     num_examples: int
     batch_size: int
@@ -17,22 +17,22 @@ class Timetable:
     save_every_steps: int
     log_every_steps: int
     stop_after_steps: int
-    # Steps after which the layers that were frozen are trained, too; None: never.
+    # Step at which frozen layers are unfrozen; None for never.
     unfreeze_step: int | None = None
-    # From which step on the training images have which size; (): always the same.
+    # First step of each training image size; () for a constant size.
     image_sizes: tuple[tuple[int, int], ...] = ()
-    # Steps after which there are no more mosaics; None: never.
+    # Step from which on there are no mosaics; None for never.
     close_mosaic_step: int | None = None
-    # Steps after which ranges and batch-norm statistics stay; None: never.
+    # Step from which on ranges and batch-norm statistics are fixed; None for never.
     fix_step: int | None = None
-    # Steps before the weights are averaged (SWA), and of a cycle; None: they never are.
+    # Start and cycle of weight averaging (SWA); None for never.
     swa: tuple[int, int] | None = None
-    # Steps from which on evaluations rank checkpoints and may stop the run
+    # First step at which evaluations may rank checkpoints or stop the run
     # (`StepTransform.settled_after`).
     ranked_from: int = 0
 
     def evaluations_after(self, step: int) -> int:
-        """Return the number of evaluations on the validation split after a step."""
+        """Number of validations after a step."""
         every, total = self.eval_every_steps, self.total_steps
         if every is None:
             return 0
@@ -40,11 +40,11 @@ class Timetable:
         return total // every - step // every + at_the_end
 
     def epoch(self, step: int) -> float:
-        """Return the number of epochs that `step` steps are."""
+        """Epochs completed after `step` steps, a fraction."""
         return round(step / self.steps_per_epoch, 4)
 
     def next_boundary(self, step: int) -> int:
-        """Return the first step after `step` at which more than a step is due."""
+        """First step after `step` with an evaluation, save, log line or new phase."""
         periods = (self.eval_every_steps, self.save_every_steps, self.log_every_steps)
         marks = [(step // every + 1) * every for every in periods if every]
         changes = [self.unfreeze_step or 0, self.close_mosaic_step or 0]
@@ -56,15 +56,15 @@ class Timetable:
     def call_sizes(
         self, start: int, steps_per_call: int, stop: int | None = None
     ) -> Iterator[int]:
-        """Yield the number of steps of each call: `steps_per_call`, or 1 up to a mark.
+        """Yield the steps of each call: `steps_per_call`, or 1 before a boundary.
 
-        So at most two programs are compiled, and nothing is due within a call. Where a
-        run stops does not change its calls, nor then its rounding.
+        At most two programs are compiled, and nothing is due within a call. Stops do
+        not change the calls, and so not their rounding.
 
         Args:
           start: Number of steps before the first call.
-          steps_per_call: Most steps of a call.
-          stop: Number of steps after the last call. Defaults to those of the run.
+          steps_per_call: Largest number of steps per call.
+          stop: Number of steps after the last call. Defaults to the length of the run.
         """
         step, stop = start, self.total_steps if stop is None else stop
         while step < stop:

@@ -1,4 +1,4 @@
-"""One training run, top to bottom: config -> state -> loop -> summary."""
+"""A training run, top to bottom: config -> state -> loop -> summary."""
 
 import contextlib
 import signal
@@ -60,24 +60,24 @@ def train(
     signals: StopSignals | None = None,
     began: float | None = None,
 ) -> dict[str, Any]:
-    """Train as `config` says, or go on where `workdir` stopped; return the summary.
+    """Train, or resume the run in `workdir`; return the summary.
 
-    Other arguments and errors are those of `jaxtrain.train`.
+    For other arguments and errors see `jaxtrain.train`.
 
     Args:
-      callbacks: Called after those of the core, such as a profiler.
-      signals: Signals that stop the run in order; None heeds none.
-      began: Time of `time.perf_counter` at which the run began. Defaults to now.
+      callbacks: Called after the core's callbacks, such as a profiler.
+      signals: Signals that stop the run gracefully; None ignores signals.
+      began: Start time by `time.perf_counter`. Defaults to now.
 
     Raises:
-      StartAgainError: Data workers were lost; the last checkpoint is there.
+      StartAgainError: Data workers were lost; the last checkpoint remains.
       Interrupted: A signal came; the state is saved.
     """
     clock = Clock(began)
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
-    NEXT_COMMANDS.check()  # Used when the run has ended.
+    NEXT_COMMANDS.check()  # Used after the run has ended.
     workdir = workdir_lib.follow(workdir)
     if fresh:
         check_kept(config, workdir)
@@ -117,7 +117,7 @@ def train(
                 clock.switch("other")
                 take_steps(run)
                 summary = _finish(run)
-            if "eval" in summary:  # Not if it stopped early, as asked.
+            if "eval" in summary:  # Not after early stopping.
                 show_table("result", describe_result(trainer, summary, workdir))
                 run.callbacks.on_end(run, summary)
                 show_next(workdir, trainer.config, trainer.task)
@@ -127,12 +127,10 @@ def train(
 def _open(
     trainer: Trainer, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> tuple[dict[str, Any] | None, RunId]:
-    """Check the folder and its disk.
-
-    Process 0, which holds the folder, does so; the others wait for its word.
+    """Check the workdir and its disk, in process 0 for all.
 
     Returns:
-      The summary of a run that is finished, else None; and the id of the run.
+      The summary of a finished run, else None; and the id of the run.
     """
     summary, run, data = None, None, describe_data(trainer)
     agreement.check_same_data(trainer.config, data)
@@ -174,11 +172,11 @@ def _begin(
     signals: StopSignals | None,
     clock: Clock,
 ) -> tuple[RunState, dict[str, Any] | None, list[str]]:
-    """Restore the newest saved state, or create the first.
+    """Restore the newest checkpoint, or create the initial state.
 
     Returns:
-      The run before its first step, the event of its first weights, and warnings about
-      the state that it goes on from.
+      The run before its first step, the event of its initial weights, and warnings
+      about the resumed state.
     """
     parts = own_parts(trainer.config)
     state, progress, info, begun = _restore_or_create(trainer, saved)
@@ -226,13 +224,13 @@ def _begin(
 
 
 def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
-    """Count the seconds before this start, and what was lost after its checkpoint.
+    """Add the seconds of earlier starts, and those lost after the checkpoint.
 
-    Those of processes that have ended are known up to the last line of metrics.
+    Seconds of earlier starts are known up to their last log line.
     """
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # At the step of the checkpoint itself, the rest was the wait for it.
+        # At the checkpoint's own step, the rest was the wait for the save.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
@@ -241,11 +239,11 @@ def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -
 def _restore_or_create(
     trainer: Trainer, saved: Checkpoints
 ) -> tuple[TrainState, Progress, dict[str, Any] | None, str | None]:
-    """Return the newest saved state, or the first one, sharded from the start.
+    """Restore the newest checkpoint or create the initial state, sharded.
 
     Returns:
-      The state, the progress, all JSON that they were saved with, if they were, and
-      the weights that the run begins with, if it is told.
+      The state, the progress, the JSON of the checkpoint if there is one, and the event
+      of the initial weights if there is one.
     """
     restored = saved.restore_newest(as_dict(trainer.abstract_state))
     if restored is None:
@@ -258,7 +256,7 @@ def _restore_or_create(
 
 
 def _finish(run: RunState) -> dict[str, Any]:
-    """Test the model and write the summary, if the run has ended.
+    """Test the model and write the summary, if the run is complete.
 
     Raises:
       Interrupted: A signal came.

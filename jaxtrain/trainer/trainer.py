@@ -1,4 +1,4 @@
-"""A training run in parts: the first state, batches, a step, an evaluation."""
+"""Trainer: initial state, batches, steps and evaluations of a run."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class StepBatch(NamedTuple):
-    """The examples of one call of the training step.
+    """Examples of one call of the training step.
 
     Attributes:
       start: Number of steps before the call.
       num_steps: Number of steps of the call.
-      arrays: `index` of the examples and, unless they lie in `data`, `image` and
+      arrays: `index` of the examples and, unless they are in `data`, `image` and
         `target`: (num_steps, B, ...) each, on the devices.
-      data: Arrays of the whole training split on the devices; {} if it is streamed.
+      data: Arrays of the full training split on the devices; {} if it is streamed.
     """
 
     start: int
@@ -57,10 +57,10 @@ class StepBatch(NamedTuple):
 
 
 class Trainer(Setup):
-    """A run of a config: model, data and compiled programs. It never changes.
+    """Model, data and compiled programs of a config; immutable.
 
-    Data are opened and checked at once; they are loaded, and programs compiled, when
-    they are first used. Each part may be used alone:
+    Data are opened and checked at once, and loaded at first use, as programs are
+    compiled at first use. Each part can be used alone:
 
         trainer = jaxtrain.Trainer(config)
         state = trainer.init()
@@ -80,11 +80,11 @@ class Trainer(Setup):
 
         Args:
           config: Config of the run.
-          schedule: Learning rate by the step. Defaults to that of the config.
-          workdir: Folder that may hold the run already, whose settled values count.
+          schedule: Learning rate by step. Defaults to the config's schedule.
+          workdir: Workdir of a run to resume, whose resolved values are used.
 
-        Raises:
-          UserError: A name is unknown, or data, model, batch and devices do not fit.
+          Raises:
+            UserError: Unknown name, or data, model, batch and devices do not fit.
         """
         vars(self).update(vars(build_setup(config, schedule, workdir=workdir)))
 
@@ -95,16 +95,16 @@ class Trainer(Setup):
 
     @cached_property
     def pretrained(self) -> Transfer | None:
-        """Trained weights to begin with, compared with the model; None: there are none.
+        """Pretrained weights, matched with the model; None without any.
 
         Raises:
-          UserError: They do not fit.
+          UserError: The weights do not fit.
         """
         return plan_start(self)
 
     @cached_property
     def root_key(self) -> jax.Array:
-        """Key of `config.seed`, from which all randomness of the run comes."""
+        """PRNG key of `config.seed`, the root of all randomness of the run."""
         make = jax.jit(
             keys.root_key,
             static_argnums=0,
@@ -113,22 +113,22 @@ class Trainer(Setup):
         return make(self.config.seed)
 
     def init(self) -> TrainState:
-        """Create the state before the first step, sharded from the start."""
+        """Create the initial state, sharded from the start."""
         return self.begin()[0]
 
     def begin(self) -> tuple[TrainState, str | None]:
-        """Create the first state; name the weights that it begins with, if any."""
+        """Create the initial state, and the event of its pretrained weights if any."""
         weights, told = first_weights(self, self.programs, self.pretrained)
         return self.programs.begin(weights), told
 
     def batches(
         self, start: int = 0, stop: int | None = None
     ) -> Generator[StepBatch, None, None]:
-        """Yield the batches of steps, a function of the seed and the step alone.
+        """Yield the batches of steps, a function of seed and step only.
 
         Args:
-          start: Number of steps before the first.
-          stop: Number of steps after the last. Defaults to those of the config.
+          start: First step of the batches.
+          stop: Step after the last. Defaults to the length of the run.
         """
         config, programs, timetable = self.config, self.programs, self.timetable
         train_set, total = programs.train_set, timetable.total_steps
@@ -149,12 +149,12 @@ class Trainer(Setup):
             read.close()
 
     def put(self, batch: Mapping[str, Any], step: int = 0) -> StepBatch:
-        """Put a batch of your own onto the devices, for one step.
+        """Put a batch from any source onto the devices, for one step.
 
         Args:
-          batch: `image`, uint8 (B, H, W, C), and `target`, as the source stores them;
-            and `index`, (B,), the numbers of the examples, which augmentation depends
-            on. Defaults to 0, 1, ... Of several processes each gives its own rows.
+          batch: `image`, uint8 (B, H, W, C), and `target`, as stored by the source;
+            optionally `index`, (B,), example indices that augmentation depends on.
+            Defaults to 0, 1, ... Each of several processes passes its own rows.
           step: Number of steps before this one.
 
         Raises:
@@ -172,10 +172,10 @@ class Trainer(Setup):
         return StepBatch(step, 1, data_sharding.put_batch(self.mesh, arrays, size), {})
 
     def prepare(self, batch: StepBatch) -> Batch:
-        """Return the examples of a batch as the model sees them in training.
+        """Augment and normalize a batch, as the training step does.
 
         Returns:
-          `image`, augmented and normalised, and `target`: (num_steps, B, ...) each.
+          `image`, augmented and normalized, and `target`: (num_steps, B, ...) each.
         """
         at = [phase.start for phase in self.phases if phase.start <= batch.start][-1]
         root, first = self.root_key, np.int32(batch.start)
@@ -203,7 +203,7 @@ class Trainer(Setup):
         }
 
     def step(self, state: TrainState, batch: StepBatch) -> tuple[TrainState, Metrics]:
-        """Take the steps of a batch; the arrays of `state` are given up.
+        """Train on a batch; the arrays of `state` are donated.
 
         Returns:
           The new state, and metrics, (num_steps,) each, on the devices.
@@ -224,19 +224,21 @@ class Trainer(Setup):
         """Evaluate a state on a split, each example exactly once.
 
         Args:
-          state: State whose weights are evaluated: their average, if it has one.
+          state: State to evaluate; averaged weights if it has any.
           split: `validation` or `test`.
-          chosen: Values that validation has chosen, such as thresholds, for metrics of
-            the test split. Defaults to none.
-          renew: Whether to compute batch-norm statistics of averaged weights anew, as
-            `renewed` does, before.
-          should_stop: Asked between batches; True ends the evaluation.
+          chosen: Values fitted on validation, such as thresholds, for metrics of the
+            test
+              split. Defaults to none.
+          renew: Whether to recompute batch-norm statistics of averaged weights first,
+            as
+              `renewed` does.
+          should_stop: Called between batches; True ends the evaluation.
 
-        Returns:
-          `loss`, the metrics of the task, and `num_examples`; None if it was stopped.
+          Returns:
+            `loss`, the metrics of the task, and `num_examples`; None if stopped.
 
-        Raises:
-          UserError: There is no such split.
+          Raises:
+            UserError: Unknown or missing split.
         """
         if split not in ("validation", "test"):
             raise UserError(f"split = {split!r}: expected validation or test")
@@ -255,7 +257,7 @@ class Trainer(Setup):
         return found[0] if found else None
 
     def renewed(self, state: TrainState, step: int) -> TrainState:
-        """Compute the batch-norm statistics of averaged weights that have none.
+        """Recompute the batch-norm statistics of averaged weights.
 
         Args:
           state: State after `step` steps.
@@ -267,13 +269,13 @@ class Trainer(Setup):
         return statistics.of(state, step)
 
     def dataset(self, split: str) -> Dataset:
-        """Return a split.
+        """Get a split.
 
         Args:
           split: `train`, `validation` or `test`.
 
         Raises:
-          UserError: There is no such split.
+          UserError: Unknown or missing split.
         """
         programs = self.programs
         splits = {

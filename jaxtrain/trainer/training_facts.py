@@ -1,4 +1,4 @@
-"""Facts of a training split, for the task to be built of."""
+"""Facts of a training split, from which a task is created."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def training_facts(config: Config, train: Source) -> dict[str, Any]:
-    """Return the facts of a set, with functions that look at its training split."""
+    """Facts of a data set, with functions that read its training split on demand."""
     return {
         **train.facts,
-        # Of others, examples without a label are left out or refused.
+        # Other tasks skip or refuse examples without a label.
         "all_labelled": not own.is_own(config.data.source)
         and UNLABELLED not in config.data.train_split,
         "class_counts": partial(class_counts, config, train),
@@ -31,10 +31,10 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
 
 
 def class_counts(config: Config, train: Source) -> np.ndarray:
-    """Return how often the classes come in training, relative to each other, (C,).
+    """Relative class frequencies in training, (C,).
 
     Raises:
-      UserError: the targets are not classes.
+      UserError: The targets are not classes.
     """
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
@@ -47,12 +47,12 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
 
 
 def pixel_counts(config: Config, train: Source) -> np.ndarray:
-    """Return how many pixels of each value the masks of training have, int64 (256,).
+    """Number of pixels of each value in the training masks, int64 (256,).
 
-    They are those of the stored masks, in their own sizes; unreadable ones have none.
+    Masks are counted in their stored sizes; unreadable ones are skipped.
 
     Raises:
-      UserError: the set does not tell its masks.
+      UserError: The data set has no masks to count.
     """
     if (count := getattr(train.store, "count_pixels", None)) is not None:
         return count(train.indices)
@@ -61,10 +61,10 @@ def pixel_counts(config: Config, train: Source) -> np.ndarray:
 
 
 def training_targets(config: Config, train: Source) -> Any:
-    """Return the stored targets of all training examples, (N, ...), to be counted.
+    """Stored targets of all training examples, (N, ...).
 
     Raises:
-      UserError: all images would have to be read for them.
+      UserError: Reading the targets requires reading all images.
     """
     targets = train.all_targets()
     if targets is None:

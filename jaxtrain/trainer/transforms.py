@@ -1,4 +1,4 @@
-"""The transforms of a run's steps: those of the core, and of plug-ins."""
+"""Step transforms of a run, from the core and from plug-ins."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """A run, as the transforms of its steps are made from it.
+    """Facts of a run from which step transforms are created.
 
     Attributes:
-      config: Config of the run, complete.
+      config: Resolved config of the run.
       timetable: Timetable of the run.
-      model: Abstract model.
+      model: Abstract model of the run.
       never_trained: Layers that are frozen throughout.
-      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+      kernel_order: Memory order of kernel dims, outermost first; None for row-major.
     """
 
     config: Config
@@ -39,16 +39,15 @@ class RunFacts:
     kernel_order: tuple[int, ...] | None = None
 
 
-# Functions of plug-ins that return the transform that a run asks for, if it does.
+# Factories of plug-ins: a transform, or None if the config does not enable it.
 TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
 
 
 def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
-    """Return the transforms of a run in order: those of plug-ins come first.
+    """Create the transforms of a run in order, plug-ins first.
 
     Raises:
-      UserError: Options of a transform do not fit the run, or it has the name of
-        another.
+      UserError: Options of a transform do not fit the run, or two have one name.
     """
     config = facts.config
     average = make_average(config.optimizer, config.train, facts.timetable.swa)

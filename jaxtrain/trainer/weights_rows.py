@@ -1,4 +1,4 @@
-"""Rows of the start table on trained weights, and on what a config takes from them."""
+"""Rows of the start-up table on pretrained weights and values taken from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Return the rows of the table that tell of values which the config left open."""
+    """Rows on config values that were resolved automatically."""
     rows = _describe_settled(trainer.recipe, trainer.config, trainer.trained)
     if trainer.pretrained is not None:
         rows |= trainer.pretrained.rows
@@ -30,7 +30,7 @@ def settled_rows(trainer: Trainer) -> dict[str, str]:
 def _describe_settled(
     recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
-    """Return rows of the start table: what weights, and what was taken from them."""
+    """Rows on the pretrained weights, and the config values taken from them."""
     model = config.model
     if model.pretrained is None:
         return {}
@@ -53,7 +53,7 @@ def _describe_settled(
 
 
 def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
-    """Return what the weights were trained with, by the paths of the fields."""
+    """Config values of the weights' own training, by field path."""
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:

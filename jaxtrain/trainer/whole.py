@@ -1,4 +1,4 @@
-"""A model that one mesh holds whole: each step is a single program."""
+"""Execution on one mesh: each step is a single program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step
 
-# Purpose of the programs that make the first state, and what takes less memory.
+# Purpose of the programs that create the state, and advice against running out of
+# memory.
 FIRST_STATE = (
     "the first state of the run",
     "set parallel.fsdp or a smaller model",
@@ -32,7 +33,7 @@ FIRST_STATE = (
 
 @dataclass(frozen=True)
 class Whole(Execution):
-    """One mesh holds the whole model: each step is a single program."""
+    """Execution of the full model on one mesh."""
 
     layout: Layout
 
