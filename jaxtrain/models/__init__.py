@@ -1,4 +1,4 @@
-"""Models by name; each is an nnx.Module that knows of no config and no mesh."""
+"""Table of models; each is an nnx.Module, independent of config and mesh."""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jaxtrain.models.base import Model
 
-# Models with one row of outputs an image, which may be backbones, too.
+# Models with one output vector per image; each can be a backbone.
 CLASSIFIERS: "Table[type[Model]]" = Table(
     "classifiers",
     {
@@ -66,10 +66,10 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
         "whitened_cnn_small": "jaxtrain.models.whitened_cnn:WhitenedCNNSmall",
     },
 )
-# And models of plug-ins, such as those of maps, which begin with a classifier.
+# Models of plug-ins as well, such as segmentation models over a classifier.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# "cpu" -> what gives a model convolutions in the place of those of `jax.lax`, for a
-# mesh of CPUs that share the batch alone.
+# "cpu" -> function that replaces a model's convolutions of `jax.lax`, for a
+# data-parallel mesh of CPUs.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
 # Fields of the section `model` that are options of models.
@@ -78,24 +78,24 @@ OPTIONS = tuple(
     for name, given in with_metadata(ModelConfig, "part_option").items()
     if given == "keyword"
 )
-# Arguments of constructors that are no options (see `Model`); `max_stride` is for a
-# backbone of maps, the others of the second row for plain Flax modules.
+# Constructor arguments that are not options (see `Model`); `max_stride` is for
+# backbones of dense tasks, the others of the second row for plain Flax modules.
 FIXED = (
     *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
     *("parent", "name"),
 )
-# Options of a model that change nothing of what it computes once it is trained.
+# Options that affect training only.
 IN_TRAINING = with_metadata(ModelConfig, "in_training")
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
-    """Return the options that a model takes, with the default of each.
+    """Options of a model with their defaults.
 
-    One that depends on the size of the model is None in the constructor, and the class
-    has it as `base_NAME`.
+    A default that depends on the size of the model is None in the constructor, and the
+    class attribute `base_NAME`.
     """
-    # Of __init__, as the signature of an nnx.Module itself is (*args, **kwargs).
+    # Read from __init__: the signature of an nnx.Module class is (*args, **kwargs).
     parameters = inspect.signature(model.constructor()).parameters
     return {
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default
@@ -105,7 +105,7 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
 
 
 def lasting_options(config: "ModelConfig") -> dict[str, Any]:
-    """Return what the options of a model come to, but those of training alone."""
+    """Resolved options of a model, without those that affect training only."""
     return {
         option: default if getattr(config, option) is None else getattr(config, option)
         for option, default in defaults(MODELS[config.name]).items()

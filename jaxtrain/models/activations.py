@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
-Half precision would be rounded in every step of their formulas. ReLU, which rounds
-nothing, is that of Flax.
+In half precision every step of a formula would be rounded. ReLU, which does not round,
+is Flax's.
 """
 
 import functools
@@ -25,10 +25,10 @@ def _in_wide(function: Activation) -> Activation:
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """Return max(x, 0), for a sum of arrays.
+    """Compute max(x, 0) of a sum of arrays.
 
-    The derivative is told from the result, which the next layer keeps anyway. From `x`,
-    as Flax does, a GPU would add up the arrays once more (`benchmarks/RESULTS.md`).
+    The derivative is computed from the result, which the next layer stores anyway. From
+    `x`, as in Flax, a GPU would recompute the sum (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
 
@@ -39,7 +39,7 @@ def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # Not `y > 0`: the compiler knows that it equals `x > 0`, and computes that.
+    # Not `y > 0`: the compiler would rewrite it to `x > 0`.
     return (jnp.where(y != 0, dy, 0),)
 
 

@@ -1,7 +1,7 @@
-"""Auxiliary heads: outputs from the middle of a model, which training looks at, too.
+"""Auxiliary heads: additional outputs from intermediate layers, in training only.
 
-Their losses bring gradients to the early layers (Szegedy et al. 2014, arXiv:1409.4842,
-section 5). In evaluation there are none.
+Their losses give early layers stronger gradients (Szegedy et al. 2014, arXiv:1409.4842,
+section 5).
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from flax import nnx
 )
 @dataclass(frozen=True)
 class WithAuxiliary:
-    """Outputs of a model in training, or of one of its pieces.
+    """Outputs of a model, or of one of its pieces, in training.
 
     Attributes:
-      outputs: of the model, or of the piece.
-      auxiliary: outputs of the auxiliary heads so far, each shaped as those of the
-        model.
-      weight: factor on the loss of each of these, beside the loss of `outputs`.
+      outputs: Outputs of the model or piece.
+      auxiliary: Outputs of the auxiliary heads so far, each of the model's output
+        shape.
+      weight: Weight of each auxiliary loss in the total loss.
     """
 
     outputs: Any
@@ -36,14 +36,14 @@ class WithAuxiliary:
 
 
 def main_outputs(outputs: Any) -> Any:
-    """Return the outputs of a model without those of its auxiliary heads."""
+    """Outputs of a model without auxiliary outputs."""
     return outputs.outputs if isinstance(outputs, WithAuxiliary) else outputs
 
 
 def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
-    """Apply a piece to what came out of the one before.
+    """Apply a piece to the outputs of the previous one.
 
-    What auxiliary heads have put out goes past it.
+    Auxiliary outputs bypass it.
     """
     if not isinstance(x, WithAuxiliary):
         return apply(x)
@@ -55,9 +55,9 @@ def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
 
 
 class AuxiliaryHead(nnx.Module):
-    """A piece that passes on what it gets, and in training adds outputs made of it.
+    """A piece that passes its input on, and in training adds auxiliary outputs.
 
-    Subclasses create the layers, and say in `outputs` what is made of the activations.
+    Subclasses create the layers and implement `outputs`.
     """
 
     def __init__(self, weight: float):
@@ -71,5 +71,5 @@ class AuxiliaryHead(nnx.Module):
         return WithAuxiliary(x, (self.outputs(x, rngs),), self.weight)
 
     def outputs(self, x: Any, rngs: nnx.Rngs | None) -> Any:
-        """Return outputs, shaped as those of the model, of what the piece gets."""
+        """Compute auxiliary outputs of the model's output shape."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Batch norm over groups of examples, with a backward pass of its own."""
+"""Batch norm over groups of examples, with a custom backward pass."""
 
 import functools
 import math
@@ -18,16 +18,16 @@ from jaxtrain.models.ranged import Ranged
 
 
 class GroupStat(nnx.BatchStat):
-    """A running statistic, (channels,) or of each group (groups, channels)."""
+    """A running statistic, (channels,) or per group (groups, channels)."""
 
 
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
-    In training each of `groups` consecutive parts of the batch is normalised by its own
-    mean and variance, in at least float32, and has its own running statistics, (groups,
-    channels); their means over the groups count in evaluation. As long as no group is
-    split over devices, these exchange nothing. One group is ordinary batch norm, with
+    In training each of `groups` consecutive parts of the batch is normalized by its
+    mean and variance, in at least float32, and has separate running statistics,
+    (groups, channels); evaluation uses their means over the groups. Devices communicate
+    only if a group is split over them. One group is ordinary batch norm, with
     statistics of shape (channels,).
     """
 
@@ -60,18 +60,19 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     def __call__(  # pyright: ignore
         self, x: jax.Array, *, relu: bool = False, activation: Activation | None = None
     ) -> jax.Array:
-        """Normalise (batch, ..., channels).
+        """Normalize (batch, ..., channels).
 
         Args:
-          x: what to normalise.
-          relu: whether the activation is ReLU.
-          activation: Function of the result before it is rounded; None where none is.
+          x: Array to normalize.
+          relu: Whether the activation is ReLU.
+          activation: Function applied before rounding; None for no activation.
 
         Returns:
           An array of the layer's dtype.
         """
         x, activation = self.take_in(x), nnx.relu if relu else activation
-        # Runtimes join a product of integers, a norm and ReLU, and no other function.
+        # Runtimes fuse an integer product with a norm and ReLU, but no other
+        # activation.
         if self.output_range is None or activation in (None, nnx.relu):
             return self.put_out(self._normalized(x, activation))
         return activation(self.put_out(self._normalized(x, None)))
@@ -82,7 +83,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         if self.use_running_average:
             y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
-                # The same numbers, and one kernel with a convolution before on GPUs.
+                # Same numbers; on GPUs, one kernel together with the preceding
+                # convolution.
                 return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
@@ -93,15 +95,15 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
             moved = old + (1 - self.momentum) * (new.reshape(old.shape) - old)
-            # `running[...] = moved` asks each tracer where it comes from, a search
-            # through all equations so far: a quarter of the time to trace a ResNet-50.
+            # `running[...] = moved` searches all traced equations for each tracer: a
+            # quarter of the time to trace a ResNet-50.
             running.set_value(moved)
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
         return y.reshape(x.shape).astype(self.dtype)
 
     def running(self) -> tuple[jax.Array, jax.Array]:
-        """Return the mean and 1 / deviation that an evaluation normalises by."""
+        """Mean and 1 / standard deviation used in evaluation."""
         mean, var = (
             s[...].reshape(-1, s.shape[-1]).mean(0) for s in (self.mean, self.var)
         )
@@ -112,7 +114,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
 
 def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
-    """Return the error of a batch norm over groups of one value per channel."""
+    """Error of a batch norm over groups with one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
         f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "
@@ -123,12 +125,12 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
 
 
 def momenta(model: nnx.Module) -> dict[str, float]:
-    """Return the momenta of the running statistics, by their paths."""
+    """Momentum of each running statistic, by path."""
     return {path: stat.get_metadata("momentum") for path, stat in _stats(model)}
 
 
 def grouped(model: nnx.Module) -> frozenset[str]:
-    """Return the paths of running statistics that have a dim of groups."""
+    """Paths of running statistics with a leading group dim."""
     return frozenset(path for path, stat in _stats(model) if len(stat.shape) == 2)
 
 
@@ -138,16 +140,15 @@ def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the mean and variance of each group, in at least float32.
+    """Mean and variance of each group, in at least float32.
 
-    The variance of values so large that their squares overflow is NaN, not infinite:
-    so they are in what they normalise, and in the gradients, for the step to see.
+    If squares overflow, the variance is NaN rather than infinite, so that outputs and
+    gradients are NaN too and the guard skips the step.
 
-    The variance is the mean of the squared differences from the mean, but on GPUs, and
-    of values narrower than float32, that of the squares less the square of the mean:
-    one pass, whose error grows with the square of mean / deviation. It is no more than
-    a few times what rounding to 8 or 11 bits does; in float32 a second pass would cost
-    a GPU 4 to 10 % more bytes (docs/decisions.md).
+    The variance is E[(x - mean)^2], but E[x^2] - mean^2 on GPUs and for dtypes narrower
+    than float32: one pass, whose error grows with (mean / deviation)^2. That error is
+    at most a few times the rounding of 8 or 11 bits; in float32 a second pass would
+    cost a GPU 4 to 10 % more bytes (docs/decisions.md).
 
     Args:
       x: (groups, examples, ..., channels).
@@ -184,15 +185,15 @@ def normalize(
     scale: jax.Array,
     bias: jax.Array,
 ) -> jax.Array:
-    """Normalise each group by its own statistics, in at least float32.
+    """Normalize each group by its statistics, in at least float32.
 
-    Mean and deviation must be those of `x`: the gradient of `x` contains what goes
-    through them, and they have none of their own. The derivative that JAX finds takes
-    three sums over the batch and stores `x - mean` for them; this takes two, in one
-    pass over what the forward pass has stored already (`benchmarks/batch_norm.py`).
+    `mean` and `inverse_std` must be the statistics of `x`: their gradients are part of
+    the gradient of `x`, and are zero themselves. JAX's derivative takes three sums over
+    the batch and stores `x - mean`; this one takes two, in one pass over arrays that
+    the forward pass stores anyway (`benchmarks/batch_norm.py`).
 
     Args:
-      activation: Function that follows; None where none does.
+      activation: Function applied afterwards; None for no activation.
       x: Input, (groups, examples, ..., channels).
       mean: Means, (groups, 1, ..., 1, channels).
       inverse_std: 1 / standard deviation, shaped as the mean.
@@ -218,8 +219,8 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
     wide_x = widen(x)
     dy, for_sum, for_product = _through(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
-    # Of dy times the normalised x. That the mean is taken off the sum, and not off each
-    # x, has an error linear in mean / deviation; XLA:CPU would store each x - mean.
+    # Sum of dy * normalized x. Subtracting the mean from the sum instead of from each x
+    # has an error linear in mean / deviation; XLA:CPU would store x - mean otherwise.
     along = inverse_std * (product - mean * sum_dy)
     count = x.size / along.size
     dx = (inverse_std * scale) * (
@@ -235,11 +236,10 @@ normalize.defvjp(_forward, _backward)
 
 
 def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Return the gradient in front of the activation: for `dx`, and for both sums.
+    """Gradient before the activation: once for `dx` and once for each of both sums.
 
-    What is told once and read by several kernels a GPU's compiler computes once, too,
-    and stores: a pass over the batch more. So it is told in three ways, or behind a
-    barrier.
+    XLA:GPU would compute a shared expression once and store it, one more pass over the
+    batch. So there are three different expressions, or a barrier.
     """
     if activation is None:
         return dy, dy, dy
@@ -265,10 +265,11 @@ def _within_group(x: jax.Array) -> tuple[int, ...]:
 def two_sums(
     a: jax.Array, b: jax.Array, dims: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum up two arrays of one shape over the same dims, which are kept.
+    """Sum two arrays of one shape over the same dims, with keepdims.
 
-    A GPU sums up in two stages. Of one reduction they are two kernels, of two three, as
-    only the first stages are joined. On CPU one reduction is 5 to 10 times slower.
+    GPU reductions have two stages: a joint reduction is two kernels, two reductions are
+    three, as only their first stages are fused. On CPU a joint reduction is 5 to 10
+    times slower.
     """
 
     def together(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -10,7 +10,7 @@ from jaxtrain.models.layers import Layers, Split
 
 
 class ConvNorm(nnx.Module):
-    """A convolution without a bias, a batch norm, and an activation, if any."""
+    """A convolution without bias, a batch norm, and an optional activation."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class ConvNorm(nnx.Module):
         split: Split | None = None,
         **options: Any,
     ):
-        """Make the layers; `options` are those of the convolution (`Layers.conv`)."""
+        """Create the layers; `options` are passed to `Layers.conv`."""
         self.conv = layers.conv(
             in_channels, channels, size, bias=False, split=split, **options
         )
@@ -39,9 +39,9 @@ class ConvNorm(nnx.Module):
 
 
 class SqueezeExcite(nnx.Module):
-    """Multiplies each channel by a gate, which the means of all channels open.
+    """Squeeze-and-excitation (Hu et al. 2018, arXiv:1709.01507).
 
-    Hu et al. 2018, arXiv:1709.01507.
+    Multiplies each channel by a gate, computed from the means of all channels.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class SqueezeExcite(nnx.Module):
         gate: Activation = nnx.sigmoid,
         split: bool = False,
     ):
-        """Make the layers.
+        """Create the layers.
 
-        The gates, in 0..1, are computed from `squeezed` features; `split` says whether
-        the `model` axis has split the channels.
+        The gates, in 0..1, are computed from `squeezed` features. `split`: whether the
+        `model` axis splits the channels.
         """
         self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
         self.excite = layers.linear(squeezed, channels, split="out" if split else None)

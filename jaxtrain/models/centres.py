@@ -1,4 +1,4 @@
-"""Class centres: a layer behind the outputs that only training looks at."""
+"""Class centres: a layer after the outputs, used in training only."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from jaxtrain.models.named import NamedLayer, in_own_scope
 
 # Name of the layer in a model that has it.
 CENTRES = "class_centres"
-# Least sum of squares that is divided by the root of: a vector of zeros stays one.
+# Lower bound of the squared norm in the division: zero vectors stay zero.
 LEAST_SQUARES = 1e-24
 
 
 def unit(x: jax.Array, axis: int = -1) -> jax.Array:
-    """Return vectors along an axis divided by their lengths."""
+    """Normalize vectors along an axis to unit length."""
     squares = jnp.sum(jnp.square(x), axis, keepdims=True)
     return x * jax.lax.rsqrt(jnp.maximum(squares, LEAST_SQUARES))
 
@@ -36,9 +36,9 @@ class WithCosines(NamedTuple):
 
 
 class ClassCentres(NamedLayer):
-    """Directions, one a class, that outputs are compared with.
+    """One direction per class, compared with the outputs by cosine similarity.
 
-    Not split by the `model` axis: the last layer before it has split the outputs.
+    Not split by the `model` axis, which splits the outputs of the layer before.
     """
 
     def __init__(self, num_outputs: int, num_classes: int, *, layers: Layers):
@@ -49,7 +49,7 @@ class ClassCentres(NamedLayer):
 
     @in_own_scope
     def __call__(self, outputs: jax.Array) -> jax.Array:
-        """Return the cosines of outputs (B, num_outputs), (B, classes)."""
+        """Cosine similarities of outputs with the centres, (B, classes)."""
         outputs, kernel = widen((outputs, self.kernel[...]))
         # A scale of 64 would make 0.06 of the rounding of a TF32 product.
         highest = jax.lax.Precision.HIGHEST
@@ -59,6 +59,6 @@ class ClassCentres(NamedLayer):
 def beside_cosines(
     centres: ClassCentres, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | WithCosines:
-    """Pass outputs on, in training with their cosines: the last piece of a model."""
+    """Last piece of a model: passes outputs on, with their cosines in training."""
     del rngs
     return x if centres.deterministic else WithCosines(x, centres(x))

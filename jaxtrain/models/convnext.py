@@ -19,12 +19,13 @@ from jaxtrain.models.layers import (
     scale_channels,
 )
 
-# Of all kernels, as in the authors' code, which cuts it off at 100 deviations.
+# Initializer of all kernels, as in the authors' code (truncated there at 100
+# deviations).
 normal_init = nnx.initializers.normal(0.02)
 
 
 class LayerScale(Copied):
-    """Multiplies each channel by a number of its own (arXiv:2103.17239)."""
+    """LayerScale: a learned factor per channel (arXiv:2103.17239)."""
 
     def __init__(self, channels: int, *, layers: Layers):
         start = jnp.full(channels, 1e-6, layers.policy.param_dtype)
@@ -39,11 +40,11 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
 
 
 class ConvNeXtBlock(nnx.Module):
-    """A depthwise 7x7 convolution, and two dense layers for each pixel.
+    """A depthwise 7x7 convolution, and two dense layers per pixel.
 
     The `model` axis splits the channels between the dense layers, and those of the
-    depthwise convolution: of a whole one XLA doubles the gradient on a mesh of `fsdp`
-    and `model`.
+    depthwise convolution: XLA doubles the gradient of an unsplit one on a mesh of
+    `fsdp` and `model`.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):
@@ -63,7 +64,7 @@ class ConvNeXtBlock(nnx.Module):
 
 
 class Downsample(nnx.Module):
-    """Halves the image: a norm, and a 2x2 convolution with stride 2."""
+    """Downsampling: a norm, and a 2x2 convolution with stride 2."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.layer_norm(in_channels)
@@ -76,10 +77,10 @@ class Downsample(nnx.Module):
 class ConvNeXt(Model):
     """Patches of the image, four stages of blocks, and the mean over the image."""
 
-    # With the stem for small images; the other one takes 32 pixels.
+    # With the stem for small images; the default stem needs 32 pixels.
     min_size = 8
 
-    # Of each stage, at width 1.
+    # Depths and channels of each stage, at width 1.
     channels: ClassVar[tuple[int, ...]] = (96, 192, 384, 768)
     depths: ClassVar[tuple[int, ...]]
     # Rate of stochastic depth of the last block.

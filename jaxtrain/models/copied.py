@@ -1,4 +1,4 @@
-"""Layers that a device can compute with a copy of its own of their weights."""
+"""Layers with per-device copies of their weights."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,20 +12,20 @@ from jaxtrain.parallel.mesh import BATCH_AXES
 
 
 class Copied(nnx.Module):
-    """A layer whose parameters may be copies, with a leading dim of devices.
+    """A layer whose parameters may be per-device copies, with a leading dim of devices.
 
-    Each example's output is that of the example alone, so that a device computes the
-    outputs of its part of a batch, and their gradients, by itself
-    (`jaxtrain.parallel.copies` says what for).
+    Outputs of an example do not depend on other examples, so each device computes
+    outputs and gradients of its part of a batch without communication (see
+    `jaxtrain.parallel.copies`).
 
     Attributes:
-      mesh: of the devices, if the parameters are copies; None: they are not.
+      mesh: Mesh of the copies; None if parameters are not copied.
     """
 
     mesh: Mesh | None = None
 
     def with_own_copy(self, function: Callable[[Any, jax.Array], Any], x: Any) -> Any:
-        """Return `function(self, x)`, computed on each device with its own copy."""
+        """Compute `function(self, x)`, on each device with its copy."""
         if self.mesh is None:
             return function(self, x)
         graphdef, copies = nnx.split(self)
@@ -46,7 +46,7 @@ class Copied(nnx.Module):
 
 
 def copied_paths(model: nnx.Module) -> frozenset[str]:
-    """Return the paths of the parameters that may be copies."""
+    """Paths of the parameters that may be copies."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
         for path, layer in _copied(model)
@@ -55,15 +55,15 @@ def copied_paths(model: nnx.Module) -> frozenset[str]:
 
 
 def use_copies(model: nnx.Module, mesh: Mesh) -> None:
-    """Make the layers of a model take their parameters as copies on `mesh`."""
+    """Switch the layers of a model to per-device copies on `mesh`."""
     for _, layer in _copied(model):
         layer.mesh = mesh
 
 
 def _copied(model: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Copied]]:
-    """Yield the layers whose arrays are all parameters, and their paths.
+    """Yield paths and layers of which all arrays are parameters.
 
-    Other state, such as that of a user's own quantiser, is one for all devices.
+    Other state, such as that of a custom quantizer, is shared by all devices.
     """
     for path, layer in nnx.iter_modules(model):
         if isinstance(layer, Copied):

@@ -19,12 +19,12 @@ from jaxtrain.models.pools import average_pool, max_pool_3x3
 # Channels of a layer's 1x1 convolution, in those that it adds.
 BOTTLENECK = 4
 
-# What a block has put out so far: what it got, and what each layer has added.
+# Outputs of a block so far: its input, and the channels added by each layer.
 Features = tuple[jax.Array, ...]
 
 
 class DenseLayer(nnx.Module):
-    """Two convolutions, each after its norm and ReLU, that add a few channels."""
+    """Two convolutions, each after a norm and ReLU, which add a few channels."""
 
     def __init__(self, in_channels: int, growth: int, *, layers: Layers):
         middle = BOTTLENECK * growth
@@ -50,7 +50,7 @@ class Transition(nnx.Module):
 
 
 class DenseNet(Model):
-    """A stem, four blocks with transitions between them, and the mean of the image."""
+    """A stem, four blocks with transitions between them, and global average pooling."""
 
     # Layers in each block.
     depths: ClassVar[tuple[int, ...]]

@@ -1,8 +1,8 @@
 """EfficientNets (Tan and Le 2019, arXiv:1905.11946) and V2-S (2021, arXiv:2104.00298).
 
-Defaults are torchvision's, and of the first also timm's. Weights that came from
-TensorFlow belong to `padding = same` and norms with epsilon 1e-3; those of V2-S that
-timm trained to norms with epsilon 1e-5.
+Defaults are torchvision's, for EfficientNet also timm's. Weights ported from TensorFlow
+need `padding = same` and norms with epsilon 1e-3; timm's own weights of V2-S need norms
+with epsilon 1e-5.
 """
 
 import math
@@ -14,7 +14,7 @@ from jaxtrain.models.activations import silu
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
 
-# A quarter of the channels that the block gets.
+# A quarter of the block's input channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: channels // 4, activation=silu, gate=nnx.sigmoid
 )
@@ -23,7 +23,7 @@ _fused = partial(InvertedStage, activation=silu, fused=True)
 
 
 class EfficientNet(InvertedNet):
-    """B0 at `width_factor` 1; the paper gives each net a dropout of its own."""
+    """EfficientNet, B0 at `width_factor` 1; the paper's dropout differs by size."""
 
     stem_channels = 32
     # As in TensorFlow's: uniform up to 1 / sqrt(outputs).
@@ -34,7 +34,7 @@ class EfficientNet(InvertedNet):
 
 
 def scaled_stages(depth: float) -> tuple[InvertedStage, ...]:
-    """Return the stages of B0, table 1 of the paper, with `depth` times the blocks."""
+    """Stages of B0, table 1 of the paper, with `depth` times the blocks."""
 
     def blocks(expansion: int, num: int) -> tuple[float, ...]:
         return (expansion,) * math.ceil(depth * num)

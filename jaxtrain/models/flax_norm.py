@@ -1,4 +1,4 @@
-"""Flax's own batch norm in a model, refused where it has one value per channel."""
+"""Flax's batch norm in a model, with an error for one value per channel."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from jaxtrain.models.batch_norm import one_value_error
 
 
 class FlaxBatchNorm(nnx.BatchNorm):
-    """Batch norm of Flax that knows its place in the model."""
+    """Flax's batch norm with its path in the model."""
 
     layer_path: str = ""
 
     def __call__(
         self, x: jax.Array, use_running_average: bool | None = None, **options: Any
     ) -> jax.Array:
-        """Normalise as Flax does.
+        """Normalize as Flax does.
 
         Raises:
-          UserError: each channel has one value to take the statistics of.
+          UserError: A channel has a single value to compute statistics from.
         """
         evaluated = self.use_running_average
         if use_running_average is not None:
@@ -31,7 +31,7 @@ class FlaxBatchNorm(nnx.BatchNorm):
 
 
 def watch_norms(model: nnx.Module) -> None:
-    """Make each batch norm of Flax in a model a `FlaxBatchNorm`."""
+    """Convert each Flax batch norm of a model to `FlaxBatchNorm`."""
     for path, layer in nnx.iter_modules(model):
         if type(layer) is nnx.BatchNorm:
             object.__setattr__(layer, "__class__", FlaxBatchNorm)

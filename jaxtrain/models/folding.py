@@ -1,20 +1,19 @@
-"""Fold the norms of an evaluation into the kernels of the convolutions before them.
+"""Folding of batch norms into preceding convolutions, in evaluation.
 
-A batch norm in evaluation multiplies each channel by a number and adds another, neither
-of which depends on the images. Behind a convolution the factor goes into the kernel,
-and the addend becomes the bias: one pass less over the activations, and on GPUs one
-kernel of cuDNN, together with a ReLU and the sum of a residual block.
+In evaluation a batch norm is an affine function per channel. After a convolution its
+factor is folded into the kernel and its offset becomes the bias: one pass less over the
+activations, and on GPUs a single cuDNN kernel, together with a ReLU and a residual sum.
 
-On CPUs it does not pay: XLA computes a convolution and a bias as two passes, and the
-scaled kernels, which are made anew for each batch, as a third.
+On CPUs folding is slower: XLA computes a convolution and a bias as two passes, and
+scales the kernels again for each batch.
 
-Of weights that are known when a program is made, as in an exported file, all that does
-not depend on the images is computed then: the file holds scaled kernels, which cost a
-CPU nothing.
+If weights are constants of the program, as in an exported file, everything that does
+not depend on the images is computed at export: the file holds scaled kernels, at no
+cost on a CPU.
 
-This works on what JAX has traced of a function, and asks nothing of a model. What is
-not recognised stays as it is: a norm in front of a convolution, a convolution whose
-result something else reads, too, a factor that depends on the images.
+Folding rewrites the traced jaxpr, for any model. Unrecognized patterns are unchanged: a
+norm before a convolution, a convolution with several readers, a factor that depends on
+the images.
 """
 
 import contextlib
@@ -65,16 +64,16 @@ class _Step:
 
 @dataclass(frozen=True, eq=False)
 class _Convolved:
-    """A result `scale * conv(x, kernel) + shift` that is not computed yet.
+    """A deferred result `scale * conv(x, kernel) + shift`.
 
     Attributes:
-      convolve: Function of the kernel.
+      convolve: Function from the kernel to the convolution.
       kernel: Kernel of the convolution.
       dims: Dims of the output channels in the kernel and in the result.
-      as_written: Function that computes the result in the operations that were traced.
+      as_written: Function that computes the result with the traced operations.
       like: Shape and dtype of the result.
-      scale: Factor of each channel; None where nothing was multiplied.
-      shift: Addend of each channel.
+      scale: Factor per channel; None without a factor.
+      shift: Offset per channel.
     """
 
     convolve: Callable[[Any], jax.Array]
@@ -86,7 +85,7 @@ class _Convolved:
     shift: Any = 0.0
 
     def compute(self) -> jax.Array:
-        """Compute the result; a kernel that is scaled is rounded once."""
+        """Compute the result; a scaled kernel is rounded once."""
         if self.scale is None:
             return self.as_written()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
@@ -99,7 +98,7 @@ class _Convolved:
         return y.astype(self.like.dtype)
 
     def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Return what a step makes of the result; None: a thing of another kind."""
+        """Fold a step into the result; None if it cannot be folded."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:
@@ -123,10 +122,10 @@ class _Convolved:
     def _changed(
         self, same: "_Convolved", name: str, by: Any, first: bool
     ) -> "_Convolved":
-        """Return `same` with what an operation does to the channels of the result.
+        """Fold an elementwise operation per channel into `same`.
 
         Args:
-          by: Other operand, numbers of channels.
+          by: Other operand, one number per channel.
           first: Whether the result is the first operand.
         """
         scale, shift = self.scale, self.shift
@@ -143,12 +142,12 @@ class _Convolved:
 
 
 def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
-    """Return `function(weights, x)`, with norms folded into convolutions.
+    """Compute `function(weights, x)`, with norms folded into convolutions.
 
     Args:
-      function: Function to be traced, of pytrees and to one.
+      function: Function of pytrees, to be traced.
       weights: Arrays that do not depend on the images.
-      x: Images, or what a part of a model has made of them.
+      x: Images, or activations of a part of a model.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
     inputs = [_Weight(w, w) for w in jax.tree.leaves(weights)] + jax.tree.leaves(x)
@@ -168,7 +167,7 @@ def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
         return values[atom]
 
     def write(variable: Any, value: Any) -> None:
-        # What several equations read is computed, and once.
+        # Results with several readers are computed, once.
         several = isinstance(value, _Convolved) and uses[variable] != 1
         values[variable] = value.compute() if several else value
 
@@ -207,7 +206,7 @@ def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
 
 
 def _at_once(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return a context that computes while tracing, if all arrays are known."""
+    """Context that evaluates eagerly while tracing, if all arrays are known."""
     traced = any(isinstance(x, Tracer) for x in arrays)
     return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
 
@@ -221,7 +220,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    # What is narrower was quantised on purpose.
+    # Narrower dtypes were quantized on purpose.
     is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
     if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
@@ -235,7 +234,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
 
 
 def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
-    """Return the numbers of channels (channels,), at least float32; None: no such."""
+    """Reduce `x` to one number per channel, (channels,), if possible; else None."""
     if not isinstance(x, _Weight):
         return None
     with _at_once(x.array):
@@ -250,7 +249,7 @@ def _numbers_of_channels(array: jax.Array, dim: int, shape: Sequence[int]) -> An
 
 
 def _along(numbers: Any, dim: int, ndim: int) -> jax.Array:
-    """Return numbers of channels as an array with these in one of its dims."""
+    """Reshape one number per channel for broadcasting along a dim."""
     return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
 
 

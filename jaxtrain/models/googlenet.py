@@ -1,8 +1,8 @@
 """GoogLeNet (Szegedy et al. 2014, arXiv:1409.4842), with batch norm, as in torchvision.
 
-There the 5x5 convolutions are 3x3, as in the weights that it ported from TensorFlow,
-and nothing is normalised locally. Dropout, initialisation and the pool of the auxiliary
-heads are torchvision's, too; the weight of their losses is the paper's.
+torchvision's 5x5 convolutions are 3x3, as in the weights ported from TensorFlow, and
+there is no local response normalization. Dropout, initialization and pooling of the
+auxiliary heads are torchvision's; the weight of their losses is the paper's.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ POOLED = 4
 
 
 class Channels(NamedTuple):
-    """Channels of an inception block: those of its convolutions."""
+    """Channels of the convolutions of an inception block."""
 
     conv1x1: int
     reduce3x3: int
@@ -52,7 +52,7 @@ BLOCKS = {
 
 
 class Inception(nnx.Module):
-    """Four branches side by side, their channels joined."""
+    """Four parallel branches, concatenated along channels."""
 
     def __init__(
         self, in_channels: int, channels: Channels, *, width: float, layers: Layers
@@ -117,7 +117,7 @@ POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
 class InceptionNet(Model):
-    """A stem, blocks of branches side by side, and auxiliary heads in training."""
+    """A stem, blocks of parallel branches, and auxiliary heads in training."""
 
     stride = 32
 
@@ -182,7 +182,7 @@ class GoogLeNet(InceptionNet):
     blocks = BLOCKS
     with_head: ClassVar = {"inception4a": "aux1", "inception4d": "aux2"}
     block, auxiliary, pools = Inception, GoogLeNetAuxiliary, POOLS
-    # torchvision cuts it at 2, which none of its numbers comes near.
+    # torchvision truncates at 2, which no sample reaches.
     init = staticmethod(nnx.initializers.normal(0.01))
 
     base_dropout, base_aux_weight = 0.2, 0.3

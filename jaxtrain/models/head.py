@@ -11,13 +11,13 @@ from jaxtrain.models.named import in_own_scope
 
 
 class Head(nnx.Module):
-    """Drops features at random and maps the rest to outputs in the output dtype.
+    """Dropout and a dense layer, with outputs in the output dtype.
 
-    The products are those of the compute dtype; their sums, and the bias, are kept in
-    at least float32 before they are cast: bfloat16 outputs of 17 are off by up to 0.06.
+    Products use the compute dtype; sums and bias stay in at least float32 before the
+    final cast: bfloat16 outputs of 17 are off by up to 0.06.
 
     Attributes:
-      bare: return the features themselves.
+      bare: Whether to return the features themselves.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Head(nnx.Module):
         layers: Layers,
         init: Initializer | None = None,
     ):
-        # Holds no random state: the key comes with each call.
+        # No random state: the key is an argument of each call.
         self.dropout = nnx.Dropout(dropout)
         self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype
@@ -47,7 +47,7 @@ class Head(nnx.Module):
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    # As `nnx.Linear` calls it, for transforms that take its place; the bias stays wide.
+    # Called as in `nnx.Linear`, for transforms that replace it; the bias stays wide.
     arrays = (x, layer.kernel[...], None)
     x, kernel, _ = layer.promote_dtype(arrays, dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
@@ -55,5 +55,5 @@ def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Return the outputs for the means over the image: a piece of many models."""
+    """Global average pooling and the last layer, a piece of many models."""
     return head(x.mean((1, 2)), rngs)

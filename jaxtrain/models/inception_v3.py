@@ -21,17 +21,17 @@ from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_
 
 
 class ConvSpec(NamedTuple):
-    """A convolution of a block. With a stride it has no padding."""
+    """Convolution of a block, without padding if it has a stride."""
 
     channels: int
     size: int | tuple[int, int]
     stride: int = 1
 
 
-# A chain of convolutions; several at its end take the same input, side by side.
+# A chain of convolutions; several at its end are parallel, with the same input.
 Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
-# The chains of a block, by the names of its branches. The one of this name starts with
-# a mean pool; where there is none, a max pool is a branch of its own.
+# Chains of a block by branch name. The branch of this name starts with a mean pool; a
+# block without it has a max pool as a separate branch.
 Branches = Mapping[str, Chain]
 POOL = "branch_pool"
 
@@ -79,7 +79,7 @@ BLOCK_E: Branches = {
 
 
 class InceptionBlock(nnx.Module):
-    """Branches side by side, their channels joined."""
+    """Parallel branches, concatenated along channels."""
 
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
@@ -123,7 +123,7 @@ def _links(
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield names, convolutions and split of each link of a chain.
 
-    Links are split in pairs; what has no partner, or forks, is whole.
+    Links are split in pairs; links without a partner, or with a fork, are not split.
     """
     single = [isinstance(link, ConvSpec) for link in chain]
     num_paired = sum(single) // 2 * 2
@@ -143,8 +143,8 @@ def _join(parts: list[jax.Array]) -> jax.Array:
 class InceptionV3Auxiliary(AuxiliaryHead):
     """A pool, two convolutions and a dense layer.
 
-    Of images of less than 299 pixels, which leave the second convolution nothing, it
-    pools to the 5x5 that this needs.
+    For images of less than 299 pixels it pools to 5x5, the minimum of the second
+    convolution.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # 17 rows are what 299 pixels leave: five windows.
+        # 299 pixels end as 17 rows: five windows.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:
@@ -204,7 +204,7 @@ class InceptionV3(InceptionNet):
     }
     with_head: ClassVar = {"mixed_6e": "aux"}
     block, auxiliary = InceptionBlock, InceptionV3Auxiliary
-    # torchvision cuts it at 2, which none of its numbers comes near.
+    # torchvision truncates at 2, which no sample reaches.
     init = staticmethod(nnx.initializers.normal(0.1))
 
     base_dropout, base_aux_weight = 0.5, 0.4

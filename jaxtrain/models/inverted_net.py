@@ -1,4 +1,4 @@
-"""The base of MobileNets and EfficientNets: all but their numbers and last layers."""
+"""Base class of MobileNets and EfficientNets."""
 
 import dataclasses
 import math
@@ -20,22 +20,22 @@ from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out
 
 
 class InvertedNet(Model):
-    """A stem, stages of inverted residual blocks, a convolution, and the mean.
+    """A stem, stages of inverted residual blocks, a convolution, and global pooling.
 
-    The stem and the last convolution have the activation of the last stage. With the
-    stem for small images, neither it nor the first block with a stride has one, so that
-    32 pixels end as 4.
+    Stem and last convolution use the activation of the last stage. With the stem for
+    small images, the stem and the first strided block have stride 1, so that 32 pixels
+    end as 4.
     """
 
-    # Channels of the stem and of the last convolution, at width 1. Where `width` is
-    # less than `least_width`, the last convolution has those of the latter.
+    # Channels of the stem and of the last convolution, at width 1. The last convolution
+    # is never narrower than at `least_width`.
     stem_channels: ClassVar[int]
     last_channels: ClassVar[int] = 1280
     least_width: ClassVar[float] = 0.0
     stages: ClassVar[tuple[InvertedStage, ...]]
-    # Factor on all channels, beside `width`.
+    # Factor on all channels, multiplied with `width`.
     width_factor: ClassVar[float] = 1.0
-    # Of the last layer, as in torchvision.
+    # Initializer of the last layer, as in torchvision.
     head_init: ClassVar[Initializer] = staticmethod(nnx.initializers.normal(0.01))
 
     base_dropout: ClassVar[float] = 0.2
@@ -112,7 +112,7 @@ class InvertedNet(Model):
 
 
 def _without_a_stride(stages: tuple[InvertedStage, ...]) -> tuple[InvertedStage, ...]:
-    """Return the stages, the first of which that has a stride has none."""
+    """Set the stride of the first strided stage to 1."""
     first = next(i for i, stage in enumerate(stages) if stage.stride > 1)
     changed = dataclasses.replace(stages[first], stride=1)
     return (*stages[:first], changed, *stages[first + 1 :])

@@ -1,9 +1,9 @@
 """Inverted residual blocks (Sandler et al. 2018, arXiv:1801.04381).
 
-A block widens its input by a 1x1 convolution, filters each channel by itself, and
-narrows the result by a 1x1 convolution that no activation follows. Initialised as in
-TensorFlow's EfficientNet and in timm: the outputs that a variance is divided by are
-those of a group, which is one of a depthwise convolution.
+A block expands its input by a 1x1 convolution, applies a depthwise convolution, and
+projects by a 1x1 convolution without activation. Initialized as in TensorFlow's
+EfficientNet and in timm: fan-out counts the outputs of a group, one for a depthwise
+convolution.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ class Squeeze(NamedTuple):
     """Squeeze-and-excitation of a family.
 
     Attributes:
-      features: from the channels of a block's input, and those that it is widened to,
-        to the number of features that the gates are computed from.
-      activation: of these features.
-      gate: from numbers to 0..1.
+      features: Function (input channels, expanded channels) -> number of squeezed
+        features.
+      activation: Activation of the squeezed features.
+      gate: Gating function with values in 0..1.
     """
 
     features: Callable[[int, int], int]
@@ -36,18 +36,18 @@ class Squeeze(NamedTuple):
 
 @dataclass(frozen=True)
 class InvertedStage:
-    """Blocks that put out as many channels.
+    """Stage of inverted residual blocks with the same number of output channels.
 
     Attributes:
-      channels: of the output, at width 1.
-      expansions: of each block, what it widens its input by.
-      activation: within the blocks.
-      stride: of the first block.
-      size: of the kernels that see more than one pixel.
-      squeeze: None: there is no squeeze-and-excitation.
-      fused: whether one full convolution takes the place of the 1x1 that widens and the
-        depthwise one (Tan and Le 2021, arXiv:2104.00298). Where it would widen by 1 it
-        is alone.
+      channels: Number of output channels, at width 1.
+      expansions: Expansion factor of each block.
+      activation: Activation within the blocks.
+      stride: Stride of the first block.
+      size: Kernel size of the depthwise (or fused) convolutions.
+      squeeze: Squeeze-and-excitation of the blocks; None for none.
+      fused: Whether one full convolution replaces the expansion and the depthwise
+        convolution (Tan and Le 2021, arXiv:2104.00298). With an expansion of 1 it is
+        the only convolution.
     """
 
     channels: int
@@ -59,7 +59,7 @@ class InvertedStage:
     fused: bool = False
 
     def parts(self, index: int) -> tuple[str, ...]:
-        """Return the names of the parts of a block, in the order of computation."""
+        """Names of the parts of a block, in the order of computation."""
         expands = self.expansions[index] != 1
         if self.fused:
             return ("fused", "project") if expands else ("fused",)
@@ -69,9 +69,9 @@ class InvertedStage:
 
 
 class InvertedResidual(nnx.Module):
-    """A residual branch, plus the block's input where it has the same shape.
+    """A residual branch, plus the block's input if it has the same shape.
 
-    The `model` axis splits the channels that it widens to.
+    The `model` axis splits the expanded channels.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class InvertedResidual(nnx.Module):
 
 
 def round_channels(channels: float) -> int:
-    """Return a multiple of 8 near `channels`, at least 8 and at least 90 % of them.
+    """Round to a multiple of 8, at least 8 and at least 90 % of `channels`.
 
     As in TensorFlow's MobileNets and EfficientNets.
     """

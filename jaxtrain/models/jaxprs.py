@@ -1,11 +1,11 @@
-"""Equations of jaxprs: those that call another one, or change no number; each alone."""
+"""Equations of jaxprs: calls, no-ops, and evaluation of one equation."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core
 
-# Those that call a jaxpr, which takes their place.
+# Primitives that call a jaxpr, which replaces them.
 CALLS = (
     "jit",
     "closed_call",
@@ -15,14 +15,14 @@ CALLS = (
     "remat2",
     "checkpoint",
 )
-# Those that say something to the compiler, and change no number.
+# Primitives that are identities with a hint for the compiler.
 IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
-# What keeps the operators before it apart from those behind it.
+# Primitives that prevent fusion across them.
 BARRIER = "optimization_barrier"
 
 
 def called(eqn: Any) -> tuple[Any, Any]:
-    """Return the jaxpr that one of `CALLS` calls, and its constants."""
+    """The called jaxpr of one of `CALLS`, and its constants."""
     inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
     if hasattr(inner, "consts"):
         return inner.jaxpr, inner.consts
@@ -30,10 +30,10 @@ def called(eqn: Any) -> tuple[Any, Any]:
 
 
 def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Apply an equation to arrays, in the scopes that it was traced in.
+    """Evaluate an equation, in the scopes in which it was traced.
 
     Args:
-      inputs: An array for each input; those of literals are not looked at.
+      inputs: An array per input; values for literals are ignored.
     """
     arrays = {
         atom: x

@@ -8,18 +8,18 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Stands for the layers of the backbone: without one, all but those of the last piece.
+# Pattern for the layers of the backbone; without one, for all but the last piece.
 BACKBONE = "backbone"
 
 
 def layer_paths(model: Model) -> list[str]:
-    """Return the paths of all layers, such as `stage1_block2/conv1`.
+    """Paths of all layers, such as `stage1_block2/conv1`.
 
-    In the order of the pieces, each layer before those that it consists of.
+    In the order of the pieces, each layer before its sublayers.
     """
     place = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
     modules = {tuple(map(str, path)) for path, _ in nnx.iter_modules(model)}
-    # Modules of Linen are dicts of parameters here.
+    # Linen modules are dicts of parameters here.
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     dicts = {tuple(map(str, path[:n])) for path, _ in params for n in range(len(path))}
     paths = [path for path in modules | dicts if path and path[0] in place]

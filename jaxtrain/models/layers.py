@@ -1,4 +1,4 @@
-"""The layers that models are made of: all of a model share one precision."""
+"""Factory of layers; all layers of a model share one precision policy."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,36 +15,36 @@ from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
 from jaxtrain.models.ranged import Ranged
 
-# Initial weights. Keeps the variance of the activations: the default of Flax.
+# Initializers. This one preserves the variance of activations: Flax's default.
 lecun_normal = nnx.initializers.lecun_normal()
-# Behind ReLUs (He et al. 2015, arXiv:1502.01852): normal, of the variance 2 / n, and
-# not cut off, as PyTorch's `kaiming_normal_`; Flax's `he_normal` is. For the variance
-# of the gradients (equation 14), n counts pixels of the kernel times output channels;
-# for that of the activations (equation 10), input channels of a group.
+# For ReLUs (He et al. 2015, arXiv:1502.01852): normal with variance 2 / n, not
+# truncated, as PyTorch's `kaiming_normal_` and unlike Flax's `he_normal`. n is kernel
+# pixels times output channels to preserve the variance of gradients (equation 14), or
+# times input channels of a group for activations (equation 10).
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
-# How the `model` axis splits a layer over devices: each computes some of its output
-# channels, or takes some of its input channels, and all add up what they get.
+# Split of a layer by the `model` axis: each device computes some output channels
+# ("out"), or reads some input channels, with an all-reduce of the outputs ("in").
 #
-# Layers take turns: "out", then "in" with the same channels; one reduction of
-# activations for both (Megatron-LM, arXiv:1909.08053). What lies between, such as a
-# batch norm, is split as the channels are.
+# Layers alternate: "out", then "in" over the same channels; one all-reduce for both
+# (Megatron-LM, arXiv:1909.08053). Layers between them, such as a batch norm, are split
+# along the same channels.
 Split = Literal["out", "in"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Makes layers that share a precision policy and a source of initial weights."""
+    """Factory of layers that share a precision policy and a PRNG for initialization."""
 
     policy: jmp.Policy
     rngs: nnx.Rngs
-    # Groups that a training batch is split into for batch norm.
+    # Number of batch-norm groups of a training batch.
     norm_groups: int = 1
-    # Added to the variance in batch and layer norms; of layer norms 1e-6 is usual.
+    # Epsilon of batch and layer norms; 1e-6 is usual for layer norms.
     norm_epsilon: float = 1e-5
-    # Of layers that say nothing else: initializer of the kernels, whether convolutions
-    # have a bias, and whether they pad as TensorFlow's ("SAME").
+    # Defaults of layers: initializer of kernels, whether convolutions have a bias, and
+    # whether they pad as in TensorFlow ("SAME").
     init: Initializer = lecun_normal
     conv_bias: bool = True
     same_padding: bool = False
@@ -67,14 +67,13 @@ class Layers:
 
         Args:
           size: Rows and columns of the kernel.
-          padding: None pads all sides so that the image keeps its size at stride 1, as
-            in torchvision, unless `same_padding` is set. "SAME", as in TensorFlow, is
-            another where the stride is 2: it pads an even image at the bottom and the
-            right alone.
-          groups: Groups of channels that do not see each other; `in_channels` of them
-            make it depthwise.
-          bias: Whether it has one. Defaults to `conv_bias`.
-          init: Initializer of the kernel. Defaults to that of `Layers`.
+          padding: None pads all sides equally, as in torchvision, so that stride 1
+            keeps
+              the image size, unless `same_padding` is set. "SAME", as in TensorFlow,
+              differs at stride 2: it pads an even image only at the bottom and right.
+          groups: Number of channel groups; `in_channels` for a depthwise convolution.
+          bias: Whether there is a bias. Defaults to `conv_bias`.
+          init: Initializer of the kernel. Defaults to `Layers.init`.
           split: How the `model` axis splits it.
         """
         assert split != "in" or groups == 1, "each group takes its own input channels"
@@ -104,7 +103,7 @@ class Layers:
         init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Linear":
-        """Make a dense layer; `init` is of its kernel."""
+        """Make a dense layer; `init` initializes the kernel."""
         return Linear(
             in_features, features, **self._kernel(init, split), **self._common
         )
@@ -123,7 +122,7 @@ class Layers:
         Args:
           momentum: Decay of the running statistics; 1 - PyTorch's momentum.
           epsilon: Addend of the variance. Defaults to `norm_epsilon`.
-          split: Whether the `model` axis has split the channels.
+          split: Whether the `model` axis splits the channels.
         """
         return BatchNorm(
             channels,
@@ -187,10 +186,10 @@ class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
 
 
 class Widened(NamedLayer):
-    """A norm of Flax's, computed in at least float32 and rounded once."""
+    """Mixin of Flax's norms: computed in at least float32 and rounded once."""
 
     def __init__(self, *sizes: int, dtype: Any, **options: Any):
-        # The variance is that of the differences: a pixel's mean may be large.
+        # Two-pass variance: a pixel's mean may be large.
         options |= {"dtype": wide(dtype), "use_fast_variance": False}
         super().__init__(*sizes, **options)
         self.output_dtype = dtype
@@ -212,19 +211,19 @@ class GroupNorm(Widened, nnx.GroupNorm):  # pyright: ignore
 def drop_path(rate: float) -> nnx.Dropout:
     """Make stochastic depth (Huang et al. 2016, arXiv:1603.09382).
 
-    In training it makes a residual branch (batch, rows, columns, channels) 0 for some
-    of the examples, and divides it by 1 - `rate` for the others.
+    In training it zeroes a residual branch (batch, rows, columns, channels) for random
+    examples, and divides it by 1 - `rate` for the others.
     """
     return nnx.Dropout(rate, broadcast_dims=(1, 2, 3))
 
 
 def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
-    """Return the rate of each block: it rises evenly from 0 to `rate`."""
+    """Rate of each block, rising linearly from 0 to `rate`."""
     return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
 
 
 def split_dims(model: nnx.Module) -> dict[str, int | None]:
-    """Return the dim of each array that the `model` axis splits (see `Layout`)."""
+    """Dim of each array that the `model` axis splits (see `Layout`)."""
     return {
         "/".join(map(str, path)): variable.get_metadata("split_dim", None)
         for path, variable in nnx.to_flat_state(nnx.state(model))
@@ -232,5 +231,5 @@ def split_dims(model: nnx.Module) -> dict[str, int | None]:
 
 
 def scale_channels(channels: int, width: float) -> int:
-    """Return `width` times `channels`, rounded, and at least 1."""
+    """Compute `width * channels`, rounded, at least 1."""
     return max(1, round(channels * width))

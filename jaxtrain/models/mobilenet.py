@@ -1,7 +1,7 @@
 """MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381) and V3 (Howard et al. 2019).
 
-Defaults are timm's; of V2 torchvision's, too. torchvision's weights of V3 belong to
-norms with epsilon 1e-3, and TensorFlow's to the same and `padding = same`.
+Defaults are timm's, for V2 also torchvision's. torchvision's weights of V3 need norms
+with epsilon 1e-3, and TensorFlow's additionally `padding = same`.
 """
 
 from typing import ClassVar
@@ -26,7 +26,7 @@ SQUEEZE = Squeeze(
 
 class MobileNetV2(InvertedNet):
     stem_channels = 32
-    # As in the paper, a net of less than its width keeps the last channels.
+    # As in the paper, narrower nets keep the channels of the last convolution.
     least_width = 1.0
     # Table 2 of the paper.
     stages = (
@@ -44,7 +44,7 @@ class MobileNetV3(InvertedNet):
     """MobileNetV3 (arXiv:1905.02244): a dense layer follows the mean."""
 
     stem_channels = 16
-    # Of this layer, at width 1; as in timm, a net of less than its width keeps them.
+    # Features of this layer at width 1; as in timm, narrower nets keep them.
     features: ClassVar[int]
 
     def add_head(

@@ -1,4 +1,4 @@
-"""Layers whose instructions carry their paths in a compiled program."""
+"""Layers whose operations carry their path in a compiled program."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class NamedLayer(nnx.Module):
-    """A layer that may know its place in a model.
+    """A layer with its path in a model.
 
     Attributes:
       layer_path: Path in the model, such as `stage1_block1/conv1`; None outside of one.
@@ -22,14 +22,14 @@ class NamedLayer(nnx.Module):
 
 
 def name_layers(name: str, layer: nnx.Module) -> None:
-    """Give a layer of a model, and those within it, their paths."""
+    """Set the paths of a layer and its sublayers."""
     for path, inner in nnx.iter_modules(layer):
         if isinstance(inner, NamedLayer):
             inner.layer_path = "/".join([name, *map(str, path)])
 
 
 def in_own_scope(call: Call) -> Call:
-    """Make a method of a `NamedLayer` put the layer's path on what it computes."""
+    """Decorator: run a method of a `NamedLayer` under a named scope of its path."""
 
     @functools.wraps(call)
     def named(self: Any, *args: Any, **options: Any) -> Any:

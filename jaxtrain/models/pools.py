@@ -1,4 +1,4 @@
-"""Functions that make images smaller, or take their rows and columns away."""
+"""Pooling functions."""
 
 from typing import Any, Literal
 
@@ -10,14 +10,13 @@ from jax import lax
 from jaxtrain.dtypes import wide
 from jaxtrain.models.window_max import Windows, block_max, window_max
 
-# Rows and columns added on each side: as many on all four, those above and below and
-# those left and right, or as many as leave 1 / stride of the image, where an odd one is
-# added at the bottom and the right.
+# Padding: one number for all sides, (rows, columns), or "SAME": output size image /
+# stride, with an odd row or column added at the bottom and right.
 Padding = int | tuple[int, int] | Literal["SAME"]
 
 
 def sides(padding: Padding) -> Any:
-    """Return the padding as Flax and JAX take it."""
+    """Convert a padding to the form of Flax and JAX."""
     if padding == "SAME":
         return padding
     rows, columns = pair(padding)
@@ -25,7 +24,7 @@ def sides(padding: Padding) -> Any:
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """Return the values for rows and for columns."""
+    """Expand a value to (rows, columns)."""
     return value if isinstance(value, tuple) else (value, value)
 
 
@@ -37,14 +36,14 @@ def average_pool(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> jax.Array:
-    """Take the mean of each window, summed up in at least float32.
+    """Average pooling, with sums in at least float32.
 
     Args:
-      x: (batch, rows, columns, channels).
-      size: rows and columns of a window.
-      stride: from window to window; None: `size`.
-      padding: zeros around the image.
-      count_padding: whether these count in the means, as in PyTorch by default.
+      x: Images (batch, rows, columns, channels).
+      size: Rows and columns of a window.
+      stride: Stride of the windows. Defaults to `size`.
+      padding: Zero padding of the image.
+      count_padding: Whether padding counts in the means, PyTorch's default.
     """
     window = (1, *pair(size), 1)
     strides = window if stride is None else (1, stride, stride, 1)
@@ -53,7 +52,7 @@ def average_pool(
         around = ((0, 0), *around, (0, 0))
 
     def sums(x: jax.Array) -> jax.Array:
-        # A constant: JAX differentiates no sums that begin with a traced number.
+        # A constant: JAX cannot differentiate reductions with a traced initial value.
         zero = np.zeros((), x.dtype)
         return lax.reduce_window(x, zero, lax.add, window, strides, around)
 
@@ -65,13 +64,12 @@ def average_pool(
 
 
 def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
-    """Take the maximum of each 2x2 window.
+    """2x2 max pooling with stride 2.
 
-    An odd last row or column is left out, or has windows of its own (`keep_rest`).
+    An odd last row or column is dropped, or is pooled in smaller windows (`keep_rest`).
 
-    Equals `nnx.max_pool(x, (2, 2), (2, 2))`, gradient included. The gradient of
-    nnx.max_pool is a select-and-scatter: without it a whole training step was measured
-    1.7 to 2 times as fast on CPU.
+    Equals `nnx.max_pool(x, (2, 2), (2, 2))`, including the gradient, but without its
+    select-and-scatter: a training step was measured 1.7 to 2 times as fast on CPU.
     """
     if keep_rest and (x.shape[1] % 2 or x.shape[2] % 2):
         rest: Any = ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0))
@@ -83,14 +81,14 @@ def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
 def max_pool_3x3(
     x: jax.Array, *, stride: int, padding: int = 0, keep_rest: bool = False
 ) -> jax.Array:
-    """Take the maximum of each 3x3 window.
+    """3x3 max pooling.
 
     Args:
-      x: (batch, rows, columns, channels).
-      stride: from window to window.
-      padding: rows and columns around the image, which never are the maximum.
-      keep_rest: whether what is left at the bottom and the right, too little for a
-        window, gets one that reaches beyond the image (PyTorch's `ceil_mode`).
+      x: Images (batch, rows, columns, channels).
+      stride: Stride of the windows.
+      padding: Padding with negative infinity.
+      keep_rest: Whether incomplete windows at the bottom and right count (PyTorch's
+        `ceil_mode`).
     """
     rows, columns = x.shape[1:3]
     top, left = (
@@ -101,15 +99,15 @@ def max_pool_3x3(
 
 
 def adaptive_average_pool(x: jax.Array, size: int | tuple[int, int]) -> jax.Array:
-    """Take the means of windows that cover an image of any size, as PyTorch does.
+    """Adaptive average pooling to a fixed size, as in PyTorch.
 
-    Of n rows, window i of `size` has those from floor(i n / size) up to, but not
-    including, ceil((i + 1) n / size): neighbours share up to one, and of an image of
-    fewer rows each is repeated. Sums are those of at least float32.
+    Window i of `size` covers rows floor(i n / size) to ceil((i + 1) n / size) - 1 of n:
+    windows overlap by at most one row, and rows of smaller images are repeated. Sums
+    are in at least float32.
 
     Args:
-      x: (batch, rows, columns, channels).
-      size: rows and columns of the result.
+      x: Images (batch, rows, columns, channels).
+      size: Rows and columns of the result.
     """
     means = x.astype(wide(x.dtype))
     for dim, num in enumerate(pair(size), 1):
@@ -131,5 +129,5 @@ def _window_means(x: jax.Array, dim: int, num: int) -> jax.Array:
 
 
 def flatten(x: jax.Array) -> jax.Array:
-    """Join all dims but the first."""
+    """Flatten all dims but the first."""
     return x.reshape(x.shape[0], -1)

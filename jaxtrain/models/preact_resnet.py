@@ -1,8 +1,8 @@
-"""ResNets with pre-activation (He et al. 2016, arXiv:1603.05027), wide ones among them.
+"""Pre-activation ResNets (He et al. 2016, arXiv:1603.05027) and Wide ResNets.
 
-Batch norm and ReLU come before each convolution: what blocks add up is never cut off
-by a ReLU. As in timm's `resnetv2_18` and `resnetv2_50`, whose blocks all begin with
-both, so that the stem has neither, and which stride in the 3x3 convolution.
+Batch norm and ReLU precede each convolution, so that residual sums pass no ReLU. As in
+timm's `resnetv2_18` and `resnetv2_50`, all blocks start with both, the stem has
+neither, and the 3x3 convolution has the stride.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from jaxtrain.models.resnet import ResNet, Stem, without_bias
 
 
 class PreActBlock(ResidualBlock):
-    """Normalises its input, for the residual branch and a shortcut that projects."""
+    """Pre-activation block; a projection shortcut reads the normalized input."""
 
     norm1: BatchNorm
 
@@ -68,7 +68,7 @@ class PreActBottleneck(PreActBlock):
             *(channels, channels, 3), stride=stride, dilation=dilation, split="in"
         )
         self.norm3 = layers.batch_norm(channels)
-        # Whole, as in `residual.Bottleneck`.
+        # Not split, as in `residual.Bottleneck`.
         self.conv3 = layers.conv(channels, channels * self.expansion, 1)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -77,7 +77,7 @@ class PreActBottleneck(PreActBlock):
 
 
 class PreActResNet(ResNet):
-    """A bare convolution, blocks, and a last batch norm and ReLU before the mean."""
+    """A convolution, blocks, and a last batch norm and ReLU before global pooling."""
 
     def add_stem(
         self, in_channels: int, channels: int, stem: Stem, layers: Layers
@@ -106,7 +106,7 @@ def _norm(norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
 
 
 class WideBlock(PreActBasicBlock):
-    """Two 3x3 convolutions, between which features are dropped at random."""
+    """Two 3x3 convolutions with dropout between them."""
 
     def __init__(
         self, in_channels: int, channels: int, *, dropout: float = 0.0, **options: Any
@@ -122,18 +122,18 @@ class WideBlock(PreActBasicBlock):
 class WideResNet(PreActResNet):
     """A 3x3 convolution, three stages, and the mean over the image.
 
-    Wide ResNets for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146). Of
-    another depth and width, two lines each suffice:
+    Wide ResNets for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146).
+    Other depths and widths take two lines:
 
         class WideResNet16x8(WideResNet):
             depth, widening = 16, 8
     """
 
     block = WideBlock
-    # Number of convolutions: the first one, two in each block of three stages, and the
-    # three of the shortcuts that change the shape.
+    # Number of convolutions: the first, two per block of three stages, and three of
+    # projection shortcuts.
     depth: ClassVar[int]
-    # Channels of the first stage over 16.
+    # Channels of the first stage / 16.
     widening: ClassVar[int]
 
     def __init__(
@@ -146,7 +146,7 @@ class WideResNet(PreActResNet):
         dropout: float = 0.0,
         drop_path: float = 0.0,
     ):
-        """Create the layers; the paper drops 0.3 in each block for some results."""
+        """Create the layers; some results of the paper use a dropout of 0.3."""
         num_blocks, rest = divmod(self.depth - 4, 6)
         assert rest == 0, f"depth {self.depth} is not 4 more than a multiple of 6"
         self.stride, convs = 4, without_bias(layers)

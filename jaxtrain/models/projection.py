@@ -1,7 +1,7 @@
-"""Layers behind the outputs that compare views of an image, in training alone.
+"""Projection head after the outputs, for self-supervised training only.
 
 The projection of SimCLR (Chen et al. 2020, arXiv:2002.05709), whose first layer is the
-last one of the model, and the predictor of BYOL (Grill et al. 2020, arXiv:2006.07733).
+model's last one, and the predictor of BYOL (Grill et al. 2020, arXiv:2006.07733).
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Projection:
     """Options of the projection and the predictor.
 
     Attributes:
-      size: Numbers of a projection.
-      predicts: Whether there is a predictor behind it.
+      size: Number of features of the projection.
+      predicts: Whether a predictor follows the projection.
     """
 
     size: int
@@ -35,8 +35,7 @@ class Projected(NamedTuple):
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).
       projection: Projections of these, (B, size).
-      prediction: What the predictor makes of the projections, (B, size); None: there is
-        no predictor.
+      prediction: Predictor outputs, (B, size); None without a predictor.
     """
 
     outputs: jax.Array
@@ -45,7 +44,7 @@ class Projected(NamedTuple):
 
 
 class Perceptron(nnx.Module):
-    """A batch norm, a ReLU and a dense layer, behind a dense layer."""
+    """A batch norm, a ReLU and a dense layer, after an earlier dense layer."""
 
     def __init__(self, hidden: int, features: int, *, layers: Layers):
         self.norm = layers.batch_norm(hidden)
@@ -57,9 +56,9 @@ class Perceptron(nnx.Module):
 
 
 class ProjectionHead(nnx.Module):
-    """The projection, and the predictor if there is one, as wide as the outputs.
+    """The projection and an optional predictor, as wide as the outputs.
 
-    Not split by the `model` axis: the last layer before it has split the outputs.
+    Not split by the `model` axis, which splits the outputs of the layer before.
     """
 
     def __init__(self, num_outputs: int, projection: Projection, *, layers: Layers):
@@ -73,7 +72,7 @@ class ProjectionHead(nnx.Module):
         self.deterministic = False
 
     def __call__(self, outputs: jax.Array) -> Projected:
-        """Return outputs (B, num_outputs) with what is made of them."""
+        """Outputs (B, num_outputs) with their projections and predictions."""
         projection, prediction = self.project(outputs), None
         if self.predicts:
             prediction = self.predict(self.widen(projection))
@@ -83,6 +82,6 @@ class ProjectionHead(nnx.Module):
 def beside_projection(
     head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | Projected:
-    """Pass outputs on, in training with what is made of them: the last piece."""
+    """Last piece of a model: passes outputs on, with projections in training."""
     del rngs
     return x if head.deterministic else head(x)

@@ -1,4 +1,4 @@
-"""Layers whose input and output another part of the package may round."""
+"""Layers with optional quantizers of input and output."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,20 @@ from flax import nnx
 
 
 class Ranged(nnx.Module):
-    """A layer whose input and output may be rounded.
+    """A layer whose input and output can be quantized.
 
     Attributes:
-      input_range: Rounds what the layer takes; None leaves it.
-      output_range: Rounds what it puts out; None leaves it.
+      input_range: Quantizer of the input; None for none.
+      output_range: Quantizer of the output; None for none.
     """
 
     input_range: Callable[[jax.Array], jax.Array] | None = None
     output_range: Callable[[jax.Array], jax.Array] | None = None
 
     def take_in(self, x: jax.Array) -> jax.Array:
-        """Return the input of the layer, rounded if it is to be."""
+        """Quantize the input of the layer, if it has a quantizer."""
         return x if self.input_range is None else self.input_range(x)
 
     def put_out(self, y: jax.Array) -> jax.Array:
-        """Return the output of the layer, rounded if it is to be."""
+        """Quantize the output of the layer, if it has a quantizer."""
         return y if self.output_range is None else self.output_range(y)

@@ -1,8 +1,8 @@
 """RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
 
-A linear rule, rounded, generates the channels and the depth of all stages from four
-numbers (section 3.3): `w_0`, `w_a`, `w_m` and the depth. Initialised as in timm: the
-last batch norm of each block starts at scale 0.
+A quantized linear rule generates channels and depths of all stages from `w_0`, `w_a`,
+`w_m` and the depth (section 3.3). Initialized as in timm: the last batch norm of each
+block starts at scale 0.
 """
 
 from itertools import groupby
@@ -18,12 +18,12 @@ from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.residual import Bottleneck
 from jaxtrain.models.resnet import ResNet, Stem, conv_alone, without_bias
 
-# Of the last layer, in the reference implementation (pycls), timm and torchvision.
+# Initializer of the last layer, as in pycls (the reference), timm and torchvision.
 _head_init = nnx.initializers.normal(0.01)
 
 
 class RegNetBlock(Bottleneck):
-    """A bottleneck that narrows nothing, with a gate before its last convolution."""
+    """A bottleneck of ratio 1, with a gate before its last convolution."""
 
     expansion = 1
 
@@ -38,7 +38,7 @@ class RegNetBlock(Bottleneck):
         self, features: int, channels: int, stride: int, dilation: int, layers: Layers
     ) -> None:
         super().add_residual(features, channels, stride, dilation, layers)
-        # A quarter of the channels that the block takes, not of those it gates.
+        # A quarter of the block's input channels, not of the gated channels.
         squeezed, (_, groups) = max(1, round(features / 4)), self.inner(channels)
         self.se = SqueezeExcite(channels, squeezed, layers=layers, split=groups > 1)
 
@@ -52,15 +52,15 @@ class RegNet(ResNet):
     block = RegNetBlock
     # Number of blocks.
     depth: ClassVar[int]
-    # Channels of the first block, what each further one adds, and the step from stage
-    # to stage, as a factor.
+    # w_0, w_a and w_m: channels of the first block, increment per block, and factor
+    # between stages.
     w_0: ClassVar[int]
     w_a: ClassVar[float]
     w_m: ClassVar[float]
     # Channels in a group.
     group_width: ClassVar[int]
-    # Fraction of a stage's channels that may be lost where they are rounded to whole
-    # groups; where it would be more, they are rounded up.
+    # Largest fraction of a stage's channels to lose by rounding down to full groups;
+    # beyond it, channels are rounded up.
     max_loss: ClassVar[float] = 1.0
 
     def __init__(
@@ -75,7 +75,7 @@ class RegNet(ResNet):
         stem: Stem = "imagenet",
     ):
         channels, depths = zip(*self.stages(), strict=True)
-        # For small images, neither the stem nor the first stage strides.
+        # For small images, stem and first stage have stride 1.
         stride, convs = 2 if stem == "imagenet" else 1, without_bias(layers)
         self.stride = stride**2 * 2 ** (len(depths) - 1)
         features = scale_channels(32, width)
@@ -98,7 +98,7 @@ class RegNet(ResNet):
 
     @classmethod
     def stages(cls) -> list[tuple[int, int]]:
-        """Return channels and number of blocks of each stage (equations 2 to 4)."""
+        """Channels and number of blocks of each stage (equations 2 to 4)."""
         linear = cls.w_0 + cls.w_a * np.arange(cls.depth)
         steps = np.round(np.log(linear / cls.w_0) / np.log(cls.w_m))
         channels = 8 * np.round(cls.w_0 * cls.w_m**steps / 8)
@@ -113,7 +113,7 @@ class RegNet(ResNet):
 _Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 RegNetY3GF = RegNet.variant(depth=21, w_0=80, w_a=42.63, w_m=2.66, group_width=24)
 RegNetY4GF = RegNet.variant(depth=22, w_0=96, w_a=31.41, w_m=2.24, group_width=64)
-# As torchvision has it, which rounds 192 channels of the first stage to 224; and as
-# in the paper, and in timm as regnety_080, which round them to 168.
+# torchvision rounds 192 channels of the first stage to 224; the paper, and timm's
+# regnety_080, round to 168.
 RegNetY8GF = RegNet.variant(**_Y_8GF, max_loss=0.1)
 RegNetY8GFPaper = RegNet.variant(**_Y_8GF)

@@ -1,8 +1,8 @@
-"""Rematerialisation: what a backward pass computes again, in place of storing it.
+"""Rematerialization: recomputation of activations in the backward pass.
 
-Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same numbers, random
-ones too. Its barriers keep XLA from merging the two computations, if XLA keeps them
-(see `compiler_options`).
+Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same numbers, including
+random draws. Its barriers keep XLA from merging both computations, if XLA keeps the
+barriers (see `compiler_options`).
 """
 
 import math
@@ -18,17 +18,17 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Sums are small and take a pass over large arrays: the statistics of batch norms, two
-# sums on a CPU and one reduction on a GPU.
+# Reductions are small but read large arrays: batch-norm statistics, two sums on a CPU
+# and one reduction on a GPU.
 SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
 
 def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
-    """Return the compiler options of a program with recomputations.
+    """Compiler options of a program with rematerialization.
 
-    XLA:CPU removes the barriers before its last search for common subexpressions, which
-    then undoes all of it: without this pass the memory is that of `none`.
+    XLA:CPU removes the barriers before its last common-subexpression elimination, which
+    then undoes the rematerialization, unless that pass is disabled.
     """
     if remat == "none" or platform != "cpu":
         return None
@@ -37,11 +37,11 @@ def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive pieces of a model, or one.
+    """One or more consecutive pieces of a model.
 
     Attributes:
-      names: of its layers.
-      apply: `(layers, x, key) -> x`, with the layers by their names.
+      names: Names of its layers.
+      apply: Function `(layers, x, key) -> x`, with a dict of layers by name.
     """
 
     names: tuple[str, ...]
@@ -49,17 +49,17 @@ class Part:
 
 
 def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
-    """Return the parts in turn, of which a backward pass recomputes what `remat` says.
+    """Chain the parts, with the rematerialization of `remat`.
 
-    With `full`, sections of parts are recomputed from what goes into each of them, and
-    then each part from what goes into it.
+    With `full`, sections of parts are recomputed from their inputs, and then each part
+    from its input.
 
     Args:
-      remat: Policy of rematerialisation.
-      tied: Whether the gradients of a part's parameters are computed before those of
-        the parts in front. Else XLA:GPU computes them late, shortly before they are
-        reduced over devices, and keeps all that they need until then. All parameters
-        must be trained, or the backward pass would go on to the first part.
+      remat: Policy of rematerialization.
+      tied: Whether parameter gradients of a part are computed before the backward pass
+        of earlier parts. Otherwise XLA:GPU computes them late, just before their
+        all-reduce, and keeps their inputs alive until then. All parameters must be
+        trainable, or the backward pass would run to the first part.
     """
     if remat == "none":
         return _in_turn(parts)
@@ -82,9 +82,9 @@ def _in_turn(parts: Sequence[Part]) -> Part:
 
 
 def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
-    """Return a part of which its inputs are stored and what `stored` primitives give.
+    """Rematerialize a part, except its inputs and the results of `stored` primitives.
 
-    It changes the state of its layers once, in the forward pass.
+    The state of its layers changes once, in the forward pass.
     """
 
     def is_stored(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -100,7 +100,7 @@ def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
             return y, nnx.split(layers, nnx.Param, ...)[2]
 
         if tied:
-            # The gradients go through such a barrier, too.
+            # The gradients pass a barrier, too.
             params, x = lax.optimization_barrier((params, x))
         y, state = jax.checkpoint(pure, policy=is_stored)(params, state, x, key)
         nnx.update(own, state)

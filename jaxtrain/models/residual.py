@@ -20,7 +20,7 @@ from jaxtrain.models.pools import average_pool
 class ResidualBlock(nnx.Module):
     """A residual branch, left to subclasses, plus the shortcut."""
 
-    # Output channels over `channels`.
+    # Ratio of output channels to `channels`.
     expansion: ClassVar[int]
 
     def __init__(
@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # The model sets the rate: it depends on how many blocks there are.
+        # Set by the model: the rate depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 
@@ -59,11 +59,11 @@ class ResidualBlock(nnx.Module):
         return relu(residual + shortcut)
 
     def shortcut(self, x: jax.Array) -> jax.Array:
-        """Return the shortcut, where it changes the shape."""
+        """Apply the shortcut, a projection if the shape changes."""
         return self.shortcut_norm(self.shortcut_conv(x))
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        """Return the residual branch, before the sum and the last ReLU."""
+        """Apply the residual branch, before the sum and the last ReLU."""
         raise NotImplementedError
 
 
@@ -92,7 +92,7 @@ class Bottleneck(ResidualBlock):
     expansion = 4
 
     def inner(self, channels: int) -> tuple[int, int]:
-        """Return the channels between the convolutions, and their groups."""
+        """Number of inner channels, and of their groups."""
         return channels, 1
 
     def add_residual(
@@ -100,7 +100,7 @@ class Bottleneck(ResidualBlock):
     ) -> None:
         inner, groups = self.inner(channels)
         out_channels = channels * self.expansion
-        # Groups are split, too, and then only the last convolution adds up.
+        # Groups are split as well; only the last convolution needs an all-reduce then.
         grouped = groups > 1
         split = "out" if grouped else "in"
         self.conv1 = layers.conv(features, inner, 1, split="out")
@@ -113,8 +113,8 @@ class Bottleneck(ResidualBlock):
             split=split,
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
-        # Whole, without groups: split, it would need a reduction of its own, of four
-        # times the channels.
+        # Not split without groups: it would need another all-reduce, of four times the
+        # channels.
         self.conv3 = layers.conv(
             inner, out_channels, 1, split="in" if grouped else None
         )
@@ -124,7 +124,7 @@ class Bottleneck(ResidualBlock):
         return self.norm3(self.conv3(self.inside(x)))
 
     def inside(self, x: jax.Array) -> jax.Array:
-        """Return the input of the last convolution."""
+        """Compute the input of the last convolution."""
         x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x), relu=True)
 
@@ -147,7 +147,7 @@ class GroupedBottleneck(Bottleneck):
 
 
 class SEBlock(ResidualBlock):
-    """Gates what another block puts out before the sum: first of its bases.
+    """Mixin: squeeze-and-excitation of a residual branch; first base of a block.
 
     Hu et al. 2018, arXiv:1709.01507; as in timm's `seresnet`, after the last batch norm
     of the residual branch.
@@ -173,9 +173,9 @@ class SEBottleneck(SEBlock, Bottleneck):
 
 
 class PoolingBlock(ResidualBlock):
-    """Takes means of 2x2 pixels on the shortcut of another block: first of its bases.
+    """Mixin: 2x2 average pooling on the shortcut; first base of a block.
 
-    Where rows or columns are odd, the last means are of fewer pixels, as in timm.
+    With odd rows or columns, the last windows have fewer pixels, as in timm.
     """
 
     def add_shortcut(
@@ -191,8 +191,8 @@ class PoolingBlock(ResidualBlock):
 
 
 class PoolingBasicBlock(PoolingBlock, BasicBlock):
-    """Two 3x3 convolutions, and means on the shortcut."""
+    """Two 3x3 convolutions, and average pooling on the shortcut."""
 
 
 class PoolingBottleneck(PoolingBlock, Bottleneck):
-    """A 1x1, a 3x3 and a 1x1 convolution, and means on the shortcut."""
+    """A 1x1, a 3x3 and a 1x1 convolution, and average pooling on the shortcut."""

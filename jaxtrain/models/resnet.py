@@ -28,9 +28,9 @@ Stem = Literal["imagenet", "cifar"]
 
 
 class ResNet(Model):
-    """A stem, stages of residual blocks, and the mean over the image."""
+    """A stem, stages of residual blocks, and global average pooling."""
 
-    # Of a convolution of one row a device, XLA computes the gradient wrongly.
+    # XLA computes wrong gradients of a convolution with one row per device.
     min_share = 2
 
     block: ClassVar[type[ResidualBlock]]
@@ -52,10 +52,11 @@ class ResNet(Model):
         """Create the layers.
 
         Args:
-          drop_path: Rate of the last block.
-          stem: What the image passes first.
-          max_stride: Pixels that become one in the last block at most: kernels are
-            dilated in the place of further strides. None: as many as may be.
+          drop_path: Rate of stochastic depth of the last block.
+          stem: Kind of the first layers.
+          max_stride: Largest output stride; further strides are replaced by dilation.
+            None
+              for no limit.
         """
         num_stages, convs = len(self.depths), without_bias(layers)
         shrunk = 4 if stem == "imagenet" else 1
@@ -97,14 +98,15 @@ class ResNet(Model):
         layers: Layers,
         **options: Any,
     ) -> int:
-        """Append the blocks of all stages; return how many channels come out.
+        """Append the blocks of all stages; return the number of output channels.
 
-        The first stage has the stride `stride`, the others 2; the rate `drop_path` of
-        the last block falls evenly to 0 at the first; `options` are those of a block.
+        The first stage has stride `stride`, the others 2. Stochastic depth rises
+        linearly from 0 to `drop_path` at the last block. `options` are passed to each
+        block.
 
-        Where all strides together would be more than `max_stride`, a stage has none:
-        its kernels, from the second block on, and those of all blocks behind are
-        dilated by as much (Chen et al. 2017, arXiv:1706.05587), as in torchvision.
+        Beyond an output stride of `max_stride`, stages have stride 1, and kernels of
+        later blocks are dilated instead (Chen et al. 2017, arXiv:1706.05587), as in
+        torchvision.
         """
         rates = iter(drop_path_rates(drop_path, sum(depths)))
         reached, dilation = 1, 1
@@ -130,12 +132,12 @@ class ResNet(Model):
         return features
 
     def add_head(self, features: int, head: Head, layers: Layers) -> None:
-        """Append the layers after the blocks, which put out `features` channels."""
+        """Append the layers after the blocks; these have `features` channels."""
         self.add_piece(mean_head, head=head)
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Return the maker of convolutions that a batch norm and a ReLU follow."""
+    """Layers for convolutions followed by a batch norm and a ReLU."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 
@@ -149,17 +151,16 @@ def conv_alone(
 def conv_and_pool(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    """Apply them, and halve rows and columns by maxima."""
+    """Apply a convolution, a batch norm, a ReLU and 3x3 max pooling."""
     return max_pool_3x3(conv_alone(conv, norm, x, rngs), stride=2, padding=1)
 
 
 class ResNetD(ResNet):
-    """ResNet-D: no stride skips pixels (He et al. 2018, arXiv:1812.01187, figure 2).
+    """ResNet-D (He et al. 2018, arXiv:1812.01187, figure 2).
 
-    The stem is three 3x3 convolutions instead of one 7x7, and the shortcuts of
-    `PoolingBlock` take means before their 1x1 convolution instead of a stride. With the
-    stem for small images, which is one 3x3 convolution without a stride anyway, only
-    the shortcuts differ.
+    The stem is three 3x3 convolutions instead of one 7x7, and shortcuts have average
+    pooling before their 1x1 convolution instead of a stride (`PoolingBlock`). With the
+    stem for small images, one 3x3 convolution, only the shortcuts differ.
     """
 
     def add_stem(

@@ -1,4 +1,4 @@
-"""Small networks of plain convolutions, for a start and for comparisons."""
+"""Small plain CNNs, for tutorials and comparisons."""
 
 import jax
 from flax import nnx
@@ -14,7 +14,7 @@ class LeNet(Model):
     """Two convolutions, three dense layers.
 
     LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
-    recognition") as it is used today: ReLU, max pool, all channels connected.
+    recognition") in its modern form: ReLU, max pooling, all channels connected.
     """
 
     min_size = 12

@@ -1,7 +1,7 @@
-"""Random layers that keep a stream of keys, as a plain `nnx.Dropout(..., rngs=rngs)`.
+"""RNG streams of random layers, such as a plain `nnx.Dropout(..., rngs=rngs)`.
 
-What is random in a step is a function of the seed, the step and the piece of the model:
-so a stream has no state here that a checkpoint would hold.
+Random draws are a function of seed, step and piece of the model, so streams have no
+state, and checkpoints hold none.
 """
 
 import contextlib
@@ -14,15 +14,15 @@ from flax import nnx
 
 from jaxtrain.errors import UserError
 
-# Keys of the piece that is being applied; None in an evaluation.
+# Keys of the current piece; None in evaluation.
 _keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
 
 
 class CountedStream(nnx.RngStream):
-    """A stream that counts its keys in Python: in a trace they are constants.
+    """A stream with a Python counter, a constant under a trace.
 
-    Flax counts in an array. Under a trace it then looks, for each key, through all that
-    was traced before: for ResNet-152 that takes most of the time in which it is built.
+    Flax counts in an array, and under a trace searches all traced equations for each
+    key: most of the time to build ResNet-152.
     """
 
     def __init__(self, key: jax.Array, *, tag: str):
@@ -31,13 +31,13 @@ class CountedStream(nnx.RngStream):
 
     def __call__(self) -> jax.Array:
         key = jax.random.fold_in(self.key[...], self.taken)
-        # No attribute that Flax guards: a transform may draw under another trace.
+        # Bypasses Flax's attribute guard: a transform may draw under another trace.
         vars(self)["taken"] += 1
         return key
 
 
 class PieceStream(nnx.RngStream):
-    """A stream without key and count, which takes the keys of the piece."""
+    """A stream without key and count; draws from the keys of the current piece."""
 
     def __call__(self) -> jax.Array:
         rngs = _keys.get()
@@ -61,7 +61,7 @@ class PieceStream(nnx.RngStream):
 
 @contextlib.contextmanager
 def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
-    """Let the streams of layers take keys from `rngs`."""
+    """Context manager: streams of layers draw keys from `rngs`."""
     token = _keys.set(rngs)
     try:
         yield
@@ -70,10 +70,10 @@ def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
 
 
 def use_keys_of_pieces(model: nnx.Module) -> None:
-    """Make all streams that the layers of a model keep `PieceStream`s.
+    """Replace all RNG streams in a model's layers by `PieceStream`s.
 
     Raises:
-      UserError: a layer keeps a random key otherwise.
+      UserError: A layer stores a random key in another way.
     """
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.RngStream) and not isinstance(node, PieceStream):

@@ -1,8 +1,7 @@
 """VGG (Simonyan and Zisserman 2014, arXiv:1409.1556), with and without batch norm.
 
-As in torchvision, the last activations are pooled to 7x7, whatever the image's size,
-and the layers are initialised as it does: the paper's own way trained a shallow net
-first.
+As in torchvision, the last activations are pooled to 7x7 for any image size, and
+layers are initialized by He's method: the paper pretrained a shallow net instead.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ from jaxtrain.models.layers import Layers, Split, he_fan_out, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool
 
 CHANNELS = (64, 128, 256, 512, 512)
-# Rows and columns that the first dense layer sees.
+# Rows and columns of the input of the first dense layer.
 POOLED = 7
 
 normal = nnx.initializers.normal(0.01)
@@ -68,7 +67,7 @@ class VGG(Model):
         for number, (stage, index) in enumerate(blocks):
             split: Split | None = "in" if number % 2 else "out"
             if number == len(blocks) - 1 and split == "out":
-                split = None  # Nothing that takes its channels in parts follows.
+                split = None  # No layer that splits its input channels follows.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)
@@ -84,13 +83,13 @@ class VGG(Model):
         self.add_piece(_flatten_and_dense, dense1=dense1)
         dense2 = Dense(hidden, hidden, 0.0, split="in", layers=layers)
         self.add_piece(Dense.__call__, dense2=dense2)
-        # It drops what the second dense layer puts out.
+        # Dropout of the second dense layer's outputs.
         head = Head(hidden, num_outputs, dropout, layers=layers)
         self.add_piece(Head.__call__, head=head)
 
     @classmethod
     def block_numbers(cls) -> Iterator[tuple[int, int]]:
-        """Yield the stage, and the place in the stage, of each convolution, from 1."""
+        """Yield (stage, index in the stage) of each convolution, from 1."""
         for stage, depth in enumerate(cls.depths, 1):
             for index in range(1, depth + 1):
                 yield stage, index

@@ -1,4 +1,4 @@
-"""Small networks of the public speed runs, behind a whitened first convolution."""
+"""Small CNNs of public speed runs, with a whitening first convolution."""
 
 from typing import Any, ClassVar, Literal
 
@@ -16,17 +16,17 @@ from jaxtrain.models.whitening import whitening_kernel
 
 
 class WhitenedCNN(Model):
-    """A whitened convolution, then groups of two convolutions with a pool.
+    """A whitening convolution, then groups of two convolutions with a pool.
 
     After the network of airbench94 (Jordan 2024, arXiv:2404.00498), which descends from
-    hlb-CIFAR10. The first convolution has the kernel of `whitening_kernel` and is meant
-    to stay frozen; its outputs and their negatives pass a ReLU (there a GELU), and the
-    other convolutions begin as identities where they can.
+    hlb-CIFAR10. The first convolution has the kernel of `whitening_kernel`, usually
+    frozen; its outputs and their negatives pass a ReLU (GELU in airbench94), and the
+    other convolutions start as identities as far as possible.
 
     Attributes:
-      patch: Rows and columns of the patches that are whitened.
-      patch_stride: Pixels from patch to patch.
-      channels: Channels of each group.
+      patch: Rows and columns of the whitened patches.
+      patch_stride: Stride of the patches in pixels.
+      channels: Number of channels of each group.
     """
 
     min_size = 9
@@ -49,8 +49,9 @@ class WhitenedCNN(Model):
         """Create the layers.
 
         Args:
-          global_pool: `max` shows the last layer the maximum of each channel, as in
-            airbench94; None shows it all pixels.
+          global_pool: `max` for global max pooling before the last layer, as in
+            airbench94;
+              None flattens the pixels.
         """
         rows, columns, channels = image_shape
         components = self.patch**2 * channels
@@ -86,7 +87,7 @@ class WhitenedCNN(Model):
                 f"{name}_conv1": layers.conv(
                     in_channels, channels, 3, bias=False, init=init, split="out"
                 ),
-                # A run has a few hundred steps: statistics of the last few.
+                # Short momentum: a run has only a few hundred steps.
                 f"{name}_norm1": layers.batch_norm(channels, momentum=0.6, split=True),
             },
         )
@@ -102,12 +103,12 @@ class WhitenedCNN(Model):
 
 
 def identity_like(init: Initializer) -> Initializer:
-    """Return an initializer of kernels whose first outputs equal the inputs.
+    """Initializer of kernels whose first outputs equal the inputs.
 
-    Where a convolution has fewer outputs than inputs, these are the first inputs.
+    With fewer outputs than inputs, the outputs equal the first inputs.
 
     Args:
-      init: Initializer of the other outputs' kernels.
+      init: Initializer of the remaining outputs.
     """
 
     def create(key: jax.Array, shape: tuple[int, ...], *args: Any) -> jax.Array:
@@ -128,7 +129,7 @@ def _both_signs(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Arra
 def _pool_block(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    # The pool first: the norm then has a quarter of the pixels.
+    # Pool before the norm, which then has a quarter of the pixels.
     return norm(max_pool(conv(x)), relu=True)
 
 

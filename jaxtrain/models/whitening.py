@@ -1,19 +1,20 @@
-"""The kernel of a convolution that whitens patches of images."""
+"""Kernel of a convolution that whitens image patches."""
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-# Added to the variances, as in airbench94: directions without any are not blown up.
+# Added to the variances, as in airbench94, to bound directions of no variance.
 EPSILON = 5e-4
-# Images whose patches lie in memory at once.
+# Number of images whose patches are in memory at once.
 CHUNK = 16
 
 
 def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the kernel whose outputs are uncorrelated and have a mean square of 1.
+    """Compute the PCA whitening kernel of image patches.
 
-    Its filters are the eigenvectors of the second moments of all patches, each divided
-    by the root of its eigenvalue: PCA whitening, the largest eigenvalue first.
+    Filters are the eigenvectors of the second moments of all patches, divided by the
+    square roots of their eigenvalues, largest eigenvalue first. Outputs are
+    uncorrelated with a mean square of 1.
 
     Args:
       images: Normalised images, [N, H, W, C].
@@ -32,7 +33,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         num += len(patches)
     values, vectors = np.linalg.eigh(moments / num)
     values, vectors = values[::-1], vectors[:, ::-1]
-    # An eigenvector's sign is any: that of its largest entry is positive.
+    # Fix the arbitrary sign of an eigenvector: its largest entry is positive.
     largest = np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)
     kernel = vectors * np.sign(largest) / np.sqrt(np.maximum(values, 0) + EPSILON)
     return kernel.reshape(shape)

@@ -1,10 +1,9 @@
-"""Maxima of windows, with a backward pass of its own.
+"""Max pooling with a custom backward pass.
 
-That of JAX is a select-and-scatter. For it a GPU writes the maxima and their places
-anew, in four arrays of 32-bit numbers, and scatters. Here the forward pass keeps which
-pixel of its window was the largest, one byte a window, and backwards each pixel gathers
-from the windows around it, together with whatever reads the gradient
-(`benchmarks/RESULTS.md`).
+JAX's is a select-and-scatter: a GPU recomputes maxima and positions into four 32-bit
+arrays, and scatters. Here the forward pass stores the position of each maximum, one
+byte per window, and in the backward pass each pixel gathers from its windows, fused
+with the readers of the gradient (`benchmarks/RESULTS.md`).
 """
 
 import functools
@@ -24,25 +23,25 @@ from jaxtrain.dtypes import wide
 class Windows:
     """Square windows on images of one size."""
 
-    # Rows and columns of a window, and from window to window.
+    # Rows and columns of a window, and stride.
     size: int
     stride: int
-    # Rows added above and below, and columns added left and right.
+    # Padding: rows above and below, columns left and right.
     around: tuple[tuple[int, int], tuple[int, int]]
-    # Rows and columns of the images, without those added.
+    # Rows and columns of the images, without padding.
     image: tuple[int, int]
 
     def places(self) -> list[tuple[int, int]]:
-        """Return the rows and columns in a window, in order."""
+        """Positions (row, column) in a window, in order."""
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
     def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Return the pixels of all windows at one place."""
+        """Pixels of all windows at one position."""
         start, limit = (0, *place, 0), (len(padded), *self._end(place), padded.shape[3])
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
     def scatter(self, values: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Return padded images with the windows' values at one place, 0 elsewhere."""
+        """Padded images with the windows' values at one position, 0 elsewhere."""
         dims = [
             (start, sum(around) + length - end, self.stride - 1)
             for start, end, around, length in zip(
@@ -53,7 +52,7 @@ class Windows:
         return lax.pad(values, zero, [(0, 0, 0), *dims, (0, 0, 0)])
 
     def crop(self, padded: jax.Array) -> jax.Array:
-        """Take the rows and columns added away."""
+        """Remove the padding."""
         (top, _), (left, _) = self.around
         rows, columns = self.image
         return padded[:, top : top + rows, left : left + columns]
@@ -67,11 +66,11 @@ class Windows:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def window_max(windows: Windows, x: jax.Array) -> jax.Array:
-    """Take the maximum of each window; of equal ones the first has the gradient.
+    """Max pooling; among equal values the first gets the gradient.
 
     Args:
-      windows: on `x`, with fewer rows and columns added than a window has.
-      x: (batch, rows, columns, channels).
+      windows: Windows on `x`, with padding smaller than a window.
+      x: Images (batch, rows, columns, channels).
     """
     size, stride = (windows.size,) * 2, (windows.stride,) * 2
     around: Any = windows.around
@@ -91,7 +90,7 @@ def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.A
         windows.scatter(jnp.where(winner == index, wide_dy, 0), place)
         for index, place in enumerate(windows.places())
     ]
-    # Cropped as one, and not each: XLA fails to split such parts by rows over devices.
+    # Cropped once, after the sum: XLA fails to shard cropped parts by rows.
     return (windows.crop(functools.reduce(jnp.add, parts)).astype(dy.dtype),)
 
 
@@ -100,21 +99,21 @@ window_max.defvjp(_forward, _backward)
 
 @jax.custom_vjp
 def block_max(x: jax.Array) -> jax.Array:
-    """Take the maximum of each 2x2 block; of equal values the first has the gradient.
+    """2x2 max pooling; among equal values the first gets the gradient.
 
-    The gradient that JAX finds of `max` compares the maxima with `x`, which a compiler
-    may compute anew for it, in a kernel that rounds otherwise: then no value equals the
-    maximum, and the gradient is lost or not finite. So XLA:CPU does at
+    JAX's gradient of `max` compares the maxima with `x`, which the compiler may
+    recompute in a kernel with other rounding: then no value equals the maximum, and the
+    gradient is lost or non-finite, as in XLA:CPU with
     `--xla_backend_optimization_level=0` (docs/decisions.md).
 
     Args:
-      x: (batch, rows, columns, channels), of even numbers of rows and columns.
+      x: Images (batch, rows, columns, channels), even rows and columns.
     """
     return _blocks(x).max((2, 4))
 
 
 def _blocks(x: jax.Array) -> jax.Array:
-    """Return (batch, rows / 2, 2, columns / 2, 2, channels)."""
+    """Reshape to (batch, rows / 2, 2, columns / 2, 2, channels)."""
     batch, rows, columns, channels = x.shape
     return x.reshape(batch, rows // 2, 2, columns // 2, 2, channels)
 
@@ -136,7 +135,7 @@ block_max.defvjp(_block_forward, _block_backward)
 
 
 def _largest(values: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Return the largest of several arrays, and the number of the first that has it.
+    """Elementwise maximum of several arrays, and the index of its first occurrence.
 
     Args:
       values: Arrays of one shape, at most 127.
