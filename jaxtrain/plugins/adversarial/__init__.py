@@ -1,4 +1,4 @@
-"""Training for robustness: on attacked images, and TRADES."""
+"""Adversarial training, and TRADES."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""Training on images that an attack has changed.
+"""Adversarial training: training on attacked images.
 
 Madry et al. 2018, arXiv:1706.06083; Wong et al. 2020, arXiv:2001.03994.
 """
@@ -19,11 +19,11 @@ FAST_STEP = 1.25
 
 
 class Adversarial(Plain):
-    """The gradients of the loss of images that an attack has changed.
+    """Gradients of the loss of attacked images.
 
-    Each step starts at a random place near the images: one step is FGSM as in Wong et
-    al. 2020, several are PGD. As the authors do, the attack sees the model in training
-    mode, and running statistics are those of changed images.
+    The attack starts at a random point of the ball around each image: one step is FGSM
+    as in Wong et al. 2020, several are PGD. As in the authors' code, the attacked model
+    is in training mode, and running statistics are those of attacked images.
     """
 
     Options = AdversarialOptions

@@ -1,4 +1,4 @@
-"""Images changed on purpose, by little, so that the model errs."""
+"""Adversarial attacks: small changes of images that increase the loss."""
 
 import math
 from collections.abc import Callable
@@ -13,36 +13,36 @@ from jaxtrain.training.scan import repeat
 Norm = Literal["linf", "l2"]
 # Images in 0..1 (B, H, W, C) -> the loss of each, (B,).
 LossOf = Callable[[jax.Array], jax.Array]
-# Of a step of PGD, in parts of the way to the border by so many equal steps.
+# Default step size of PGD, as a multiple of epsilon / steps.
 STEP_FACTOR = 2.5
-# On the loss, as the direction alone counts: a model in float16 would round the small
-# gradients of images that it is sure of to 0, and look robust.
+# Scale of the loss; only the direction of gradients matters. Unscaled, a float16 model
+# would round the small gradients of confident images to 0, and look robust.
 LOSS_SCALE = 2.0**10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ball:
-    """The images that an attack may make of an image: near it, with pixels in 0..1.
+    """Set of images within `epsilon` of an image, with pixels in 0..1.
 
     Attributes:
-      epsilon: Largest change, in units of pixels in 0..1.
-      norm: Norm of the change: its largest value (linf), or its length (l2).
+      epsilon: Largest norm of the change, for pixels in 0..1.
+      norm: Norm of the change: `linf` or `l2`.
     """
 
     epsilon: float
     norm: Norm = "linf"
 
     def direction(self, gradient: jax.Array) -> jax.Array:
-        """Return the change of norm 1 that the loss rises most by, (B, H, W, C)."""
+        """Direction of steepest ascent, of norm 1, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
-        # By its largest value first: the squares of what is small would be 0.
+        # Scale by the largest value first: squares of small values would underflow.
         largest = jnp.abs(gradient).max((1, 2, 3), keepdims=True)
         scaled = gradient / _or_one(largest)
         return scaled / _or_one(_length(scaled))
 
     def project(self, images: jax.Array, changed: jax.Array) -> jax.Array:
-        """Return the nearest images in the ball around `images`, then in 0..1."""
+        """Project onto the ball around `images`, then clip to 0..1."""
         change = changed - images
         if self.norm == "linf":
             change = jnp.clip(change, -self.epsilon, self.epsilon)
@@ -51,7 +51,7 @@ class Ball:
         return jnp.clip(images + change, 0, 1)
 
     def draw(self, images: jax.Array, keys: jax.Array) -> jax.Array:
-        """Return images drawn evenly from the ball, then cut to 0..1.
+        """Draw images uniformly from the ball, then clip to 0..1.
 
         Args:
           images: Images in 0..1, (B, H, W, C).
@@ -65,7 +65,7 @@ class Ball:
         def of_ball(key: jax.Array) -> jax.Array:
             direction, radius = jax.random.split(key)
             normal = jax.random.normal(direction, shape, dtype)
-            # The volume within a radius goes with its power of the number of values.
+            # The volume of a ball is proportional to radius ** number of values.
             part = jax.random.uniform(radius, (), dtype) ** (1 / math.prod(shape))
             return normal * (part / jnp.sqrt(jnp.square(normal).sum()))
 
@@ -75,17 +75,16 @@ class Ball:
 
 @dataclass(frozen=True, kw_only=True)
 class Pgd:
-    """Steps of one length up the loss, each followed by the projection into the ball.
+    """Projected gradient ascent on the loss, with a constant step size.
 
-    From a random image of the ball it is PGD (Madry et al. 2018, arXiv:1706.06083); one
-    step of `epsilon` from the image itself is FGSM (Goodfellow et al. 2015,
-    arXiv:1412.6572), by the l2 norm along the gradient.
+    With a random start this is PGD (Madry et al. 2018, arXiv:1706.06083); one step of
+    `epsilon` from the image itself is FGSM (Goodfellow et al. 2015, arXiv:1412.6572),
+    with l2 along the gradient.
 
     Attributes:
-      ball: Images that are allowed.
-      steps: Number of steps; the last image counts.
-      step_size: Length of a step, in units of pixels in 0..1. None means 2.5 epsilon /
-        steps.
+      ball: Allowed images.
+      steps: Number of steps; the last image is returned.
+      step_size: Length of a step, for pixels in 0..1. Defaults to 2.5 epsilon / steps.
     """
 
     ball: Ball
@@ -95,12 +94,12 @@ class Pgd:
     def __call__(
         self, loss_of: LossOf, images: jax.Array, start: jax.Array
     ) -> jax.Array:
-        """Return images near `images` with a higher loss, in 0..1. Traced.
+        """Attack images; return images in 0..1 with a higher loss. Traced.
 
         Args:
-          loss_of: Function of images that is to rise.
+          loss_of: Function from images to the loss to increase.
           images: Images in 0..1, (B, H, W, C), float.
-          start: Images to begin with.
+          start: Images to start from.
         """
 
         def body(at: jax.Array, _: jax.Array) -> tuple[jax.Array, None]:
@@ -109,7 +108,7 @@ class Pgd:
         return repeat(body, start, jnp.arange(self.steps))[0]
 
     def ascend(self, loss_of: LossOf, images: jax.Array, at: jax.Array) -> jax.Array:
-        """Return the images after one step from `at`. Traced."""
+        """Take one step from `at`. Traced."""
         size = self.step_size
         if size is None:
             size = STEP_FACTOR * self.ball.epsilon / self.steps
@@ -122,7 +121,7 @@ class Pgd:
 
 
 def finite(gradient: jax.Array) -> jax.Array:
-    """Return 0 for what float16 overflows at: such a pixel would count as an error."""
+    """Replace non-finite gradients by 0: an overflow would count as a success."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
@@ -131,5 +130,5 @@ def _length(x: jax.Array) -> jax.Array:
 
 
 def _or_one(divisor: jax.Array) -> jax.Array:
-    """Return 1 for 0. A least number would not do: XLA multiplies two divisors."""
+    """Replace 0 by 1. A small epsilon would underflow: XLA multiplies two divisors."""
     return jnp.where(divisor > 0, divisor, 1)

@@ -1,11 +1,11 @@
-"""Options of methods that attack images: `train.method_options`."""
+"""Options of adversarial methods: `train.method_options`."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
 
-# Half a level of grey of 8 bits, in units of pixels in 0..1.
+# Half a level of 8-bit grey, for pixels in 0..1.
 HALF_LEVEL = 0.5 / 255
 
 
@@ -23,7 +23,7 @@ class AttackOptions(Section):
     step_size: float | None = None
 
     def validate(self) -> None:
-        # A smaller change rounds to the same image, and the attack to none.
+        # A smaller change rounds to the same image.
         half_level = "at least 1/510 = 0.00196, half a level of grey"
         self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
         self._positive("steps", "step_size")

@@ -1,7 +1,7 @@
-"""Training for accuracy on clean images, and the same outputs for attacked ones.
+"""TRADES: trade-off between clean accuracy and robustness.
 
-TRADES: Zhang et al. 2019, "Theoretically principled trade-off between robustness and
-accuracy", arXiv:1901.08573.
+Zhang et al. 2019, "Theoretically principled trade-off between robustness and accuracy",
+arXiv:1901.08573.
 """
 
 import dataclasses
@@ -21,18 +21,17 @@ from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Deviation of the noise that the attack starts with, in units of pixels in 0..1: at the
-# image itself the divergence is least, and has no slope.
+# Standard deviation of the attack's initial noise, for pixels in 0..1: at the image
+# itself the divergence is minimal, with zero gradient.
 START_DEVIATION = 0.001
 
 
 class Trades(Plain):
-    """The gradients of the loss of clean images and beta times a divergence.
+    """Gradients of the clean loss plus beta times a divergence.
 
-    It is that of the outputs of attacked images from those of clean ones, which the
-    attack raises. As the authors do, the attack sees the model as it is evaluated, and
-    running statistics are those of clean images. Gradients go through the outputs of
-    both.
+    The divergence is between outputs of attacked and clean images, and the attack
+    increases it. As in the authors' code, the attacked model is in evaluation mode, and
+    running statistics are those of clean images. Gradients flow through both outputs.
     """
 
     Options = TradesOptions
@@ -82,7 +81,7 @@ class Trades(Plain):
         batch: Batch,
         key: jax.Array,
     ) -> jax.Array:
-        """Return images near those of a batch whose outputs are far from theirs."""
+        """Attack the images of a batch by the divergence of outputs."""
 
         def outputs_of(images: jax.Array) -> jax.Array:
             given = params, model_state, images, key
@@ -100,7 +99,7 @@ class Trades(Plain):
 
 
 def _noise(pixels: jax.Array, keys: jax.Array) -> jax.Array:
-    """Draw normal noise of deviation 1 for each image."""
+    """Draw standard normal noise for each image."""
 
     def of_image(key: jax.Array) -> jax.Array:
         return jax.random.normal(key, pixels.shape[1:], pixels.dtype)

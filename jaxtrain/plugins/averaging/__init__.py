@@ -1,4 +1,4 @@
-"""Averages of the weights of finished runs: model soups."""
+"""Averaging of the weights of finished runs: model soups."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,8 +1,8 @@
-"""One model of several: the mean of their weights, and batch norms that fit them.
+"""Averaging of several models' weights, with recomputed batch-norm statistics.
 
-Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy, with the
-statistics of batch norms computed anew, as SWA does (Izmailov et al. 2018,
-arXiv:1803.05407): those of the models belong to other activations.
+Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy. Batch-norm
+statistics are recomputed, as in SWA (Izmailov et al. 2018, arXiv:1803.05407): the
+models' own statistics belong to other activations.
 """
 
 import copy
@@ -44,14 +44,14 @@ PURPOSE = "a batch for the statistics of an averaged model"
 
 @dataclass(frozen=True)
 class Averaged:
-    """An averaged model, and how it came to be.
+    """An averaged model and its origin.
 
     Attributes:
-      model: The model.
-      used: Numbers of the models that it is the mean of, in the order given.
-      goal: Metric by which models were judged; None: there is no validation split.
-      values: Value of each model on the validation split; empty likewise.
-      value: That of the averaged model; None likewise.
+      model: The averaged model.
+      used: Indices of the averaged models, in the given order.
+      goal: Metric that ranks models; None without a validation split.
+      values: Validation metric of each model; empty without a validation split.
+      value: Validation metric of the average; None without a validation split.
     """
 
     model: TrainedModel
@@ -69,21 +69,21 @@ def average(
     greedy: bool,
     judged_by_validation: bool,
 ) -> Averaged:
-    """Average models of one kind.
+    """Average models of one architecture.
 
     Args:
       models: Two or more models.
-      config: Config of the run whose images they are judged by.
-      num_images: Number of training images that statistics of batch norms are computed
-        of; 0 keeps the means of the models' statistics.
-      greedy: Whether a model is left out with which the mean is worse on the validation
-        split, from the best on.
-      judged_by_validation: Whether there is a validation split that none of the models
-        was trained on (`find_validation`).
+      config: Config of the run whose images validate them.
+      num_images: Number of training images to recompute batch-norm statistics from; 0
+        averages the models' statistics.
+      greedy: Whether to skip models that worsen the average on the validation split,
+        in order of their validation metric.
+      judged_by_validation: Whether there is a validation split that no model was
+        trained on (`find_validation`).
 
     Raises:
-      UserError: the models differ in more than weights, or there is no validation
-        split for what needs one.
+      UserError: The models differ in more than weights, or a required validation split
+        is missing.
     """
     check_alike(models, "average")
     first, data, fit = models[0], config.data, _unchanged
@@ -117,7 +117,7 @@ def average(
 
 
 def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Return the model whose arrays are the means of the models', in float64."""
+    """Average all arrays of the models, in float64."""
 
     def mean(*arrays: Any) -> np.ndarray:
         first = np.asarray(arrays[0])
@@ -143,7 +143,7 @@ def _greedy(
     fit: Callable[[TrainedModel], TrainedModel],
     judge: Callable[[TrainedModel], "Judged"],
 ) -> list[int]:
-    """Return which models to average: recipe 1 of Wortsman et al. 2022."""
+    """Greedy selection of models: recipe 1 of Wortsman et al. 2022."""
     order = sorted(range(len(models)), key=lambda i: (judged[i].loss, i))
     used, best = order[:1], judged[order[0]].loss
     for i in order[1:]:
@@ -154,11 +154,11 @@ def _greedy(
 
 
 class Judged(NamedTuple):
-    """What a model is worth.
+    """Validation result of a model.
 
     Attributes:
-      task: Its task.
-      values: Metrics of the validation split.
+      task: Task of the model.
+      values: Metrics on the validation split.
     """
 
     task: Task
@@ -166,21 +166,21 @@ class Judged(NamedTuple):
 
     @property
     def number(self) -> float:
-        """The main metric; NaN where it is not defined."""
+        """Value of the main metric; NaN where undefined."""
         value = self.values.get(main_goal(self.task).metric)
         return float(value) if isinstance(value, int | float) else math.nan
 
     @property
     def loss(self) -> float:
-        """The main metric, or its negative, so that less is better; last NaN."""
+        """Sort key, the main metric or its negative: lower is better, NaN last."""
         sign = -1 if main_goal(self.task).higher else 1
         return math.inf if math.isnan(self.number) else sign * self.number
 
 
 def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
-    """Return what a model is worth on the validation split, opened for another."""
+    """Evaluate a model on the validation split, opened for another model."""
     task = copy.copy(subject.task)
-    task.chosen = None  # The split at hand chooses.
+    task.chosen = None  # Thresholds are fitted on this split.
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
 
@@ -196,14 +196,14 @@ def _with_statistics(
     num_images: int,
     model: TrainedModel,
 ) -> TrainedModel:
-    """Return the model with the mean statistics of batches of training images.
+    """Replace batch-norm statistics by means over batches of training images.
 
     Args:
-      subject: How training images come to a model in an evaluation.
+      subject: Evaluation preprocessing of training images.
       source: Training split of the run.
-      batch_size: Number of images, or of windows of them, of a batch, as in the run.
-      num_images: Number of images, or of windows, at most.
-      model: Model whose statistics are replaced.
+      batch_size: Number of images, or windows, per batch, as in the run.
+      num_images: Largest number of images, or windows.
+      model: Model to recompute the statistics of.
     """
     keeps = momenta(model.description.abstract)
     if not keeps:
@@ -228,7 +228,7 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Return the function of the statistics of one batch, by their paths."""
+    """Make the function that computes the statistics of one batch, by path."""
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))

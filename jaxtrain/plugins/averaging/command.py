@@ -42,7 +42,7 @@ class AverageArguments:
 
 
 def run(arguments: AverageArguments, signals: StopSignals) -> None:
-    """Average, judge and write."""
+    """Average the models, evaluate the average, and write it."""
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: expected 0 or more")
     check_new_folder("--out", arguments.out)
@@ -87,7 +87,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
-    """Return the rows of a table: the models, the mean, where it is."""
+    """Table rows: the models, their average, and its path."""
     rows = {}
     for number, name in enumerate(arguments.models):
         told = f"{found.values[number]:.4f}" if found.values else "not judged"

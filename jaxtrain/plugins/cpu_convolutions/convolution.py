@@ -1,12 +1,11 @@
-"""Convolutions that are fast on CPUs, and whose gradients are.
+"""Convolutions with fast forward and backward passes on CPUs.
 
-XLA:CPU has fast kernels for products of matrices and for plain convolutions. The
-gradients as JAX writes them are neither: that of a kernel is a convolution whose
-"channels" are images, that of the input of a strided one is dilated with zeros. Both
-can be written as what is fast; `benchmarks/convolutions.py` measures the difference.
+XLA:CPU has fast kernels for matrix products and plain convolutions. JAX's gradients are
+neither: a kernel gradient is a convolution with images as channels, and the input
+gradient of a strided convolution is dilated with zeros. Both are rewritten here as fast
+operations; `benchmarks/convolutions.py` measures the difference.
 
-Arrays are images (N, H, W, C), kernels (KH, KW, C / groups, O) and outputs
-(N, HO, WO, O), and gradients have the shapes of what they are of.
+Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).
 """
 
 from collections.abc import Sequence
@@ -37,14 +36,14 @@ from jaxtrain.plugins.cpu_convolutions.products import (
 
 
 def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
-    """Make the convolutions of a model those of this module.
+    """Replace the convolutions of a model by those of this module.
 
     Args:
       model: Model to change.
-      mesh: Mesh of the CPU devices, which may share the batch and nothing else.
+      mesh: Mesh of CPU devices, data parallel only.
     """
     for _, layer in nnx.iter_modules(model):
-        # A user's layer may convolve in a way of its own.
+        # Custom layers may override the convolution.
         convolves = getattr(layer, "conv_general_dilated", None)
         if convolves is lax.conv_general_dilated:
             alone = mesh.size == 1 or getattr(layer, "mesh", None) is not None
@@ -55,9 +54,9 @@ def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
 def _on_each(
     mesh: Mesh, x: jax.Array, kernel: jax.Array, *args: Any, **options: Any
 ) -> jax.Array:
-    """Convolve on each device what it has of a batch.
+    """Convolve the batch shard of each device.
 
-    What XLA would split by itself is a scan over images: it would gather them all.
+    XLA would all-gather the images for the scan over them otherwise.
     """
     batch = P(BATCH_AXES)
     return jax.shard_map(
@@ -65,7 +64,8 @@ def _on_each(
         mesh=mesh,
         in_specs=(batch, P()),
         out_specs=batch,
-        # Would have the sums of a scan told apart from zeros that all devices share.
+        # The check would require a scan's sums to vary over devices, unlike their
+        # initial zeros.
         check_vma=False,
     )(x, kernel)
 
@@ -83,9 +83,9 @@ def conv_general_dilated(
 ) -> jax.Array:
     """Convolve as `jax.lax.conv_general_dilated`, but fast on CPUs.
 
-    The output and the gradients are the same sums in another order. Dilated kernels,
-    groups of several channels, arrays that are no images and a precision of their own
-    are left to `lax`. There is no forward mode (`jax.jvp`).
+    Output and gradients are the same sums in another order. Dilated kernels, groups of
+    several channels, other ranks and an explicit precision fall back to `lax`. Forward
+    mode (`jax.jvp`) is unsupported.
     """
     dilated = {*(lhs_dilation or ()), *(rhs_dilation or ())} - {1}
     grouped = feature_group_count > 1

@@ -1,4 +1,4 @@
-"""Gradients of convolutions on CPUs, of the input and of the kernel."""
+"""Input and kernel gradients of convolutions on CPUs."""
 
 import math
 from collections.abc import Sequence
@@ -27,8 +27,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
     shifted,
 )
 
-# Output pixels up to which XLA:CPU computes the gradient of a kernel faster as JAX
-# writes it.
+# Largest number of output pixels for which JAX's kernel gradient is faster on XLA:CPU.
 FEW_PIXELS = 31
 
 
@@ -53,13 +52,13 @@ def input_grad(
     depthwise: bool,
     dy: jax.Array,
 ) -> jax.Array:
-    """Return the gradient of images of `size`, of each phase of a stride by itself.
+    """Input gradient of images of `size`, one stride phase at a time.
 
-    Rows p, p + stride, ... of the images have met the elements (p + padding) % stride,
-    + stride, ... of the kernel alone, and the same holds for columns.
+    Rows p, p + stride, ... of the images only meet kernel elements (p + padding) %
+    stride, + stride, ...; columns likewise.
     """
     if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
-        # Some phase has met no element: as JAX writes it.
+        # A phase meets no kernel element: use JAX's gradient.
         groups = dy.shape[-1] if depthwise else 1
         shape = (dy.shape[0], *size, kernel.shape[2] * groups)
         like = jax.ShapeDtypeStruct(shape, dy.dtype)
@@ -92,7 +91,7 @@ def input_grad(
 def _phase(
     phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
 ) -> tuple[int, tuple[int, int]]:
-    """Return the first element of the kernel that a phase has met, and the padding.
+    """First kernel element that a phase meets, and the padding.
 
     Args:
       phase: Number of the phase, from 0.
@@ -109,7 +108,7 @@ def _phase(
 
 
 def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
-    """Lay gradients of every stride-th pixel into zeros of the size of the image."""
+    """Dilate gradients with zeros to the size of the image."""
     holes = [
         (0, inputs - (outputs - 1) * stride - 1, stride - 1)
         for inputs, outputs, stride in zip(
@@ -123,7 +122,7 @@ def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
 def grad_of_kernel(
     x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
 ) -> jax.Array:
-    """Return the gradient of a kernel, summed over a few images at a time."""
+    """Kernel gradient, summed over a few images at a time."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
     if num > 1 and pays_as_patches(x.dtype, kernel):
         return _from_patches(x, dy, kernel, moves)
@@ -148,10 +147,11 @@ def grad_of_kernel(
 def _from_patches(
     x: jax.Array, dy: jax.Array, kernel: Sequence[int], moves: Moves
 ) -> jax.Array:
-    """Sum the products of bfloat16 gradients and patches, of a few images at a time.
+    """Sum products of bfloat16 gradients and patches, a few images at a time.
 
-    XLA:CPU has no bfloat16 product whose left side it transposes: `dy` is transposed
-    before the loop. XLA would move that into a loop of one pass, so there are two.
+    XLA:CPU has no bfloat16 product with a transposed left side: `dy` is transposed
+    before the loop. XLA would move that into a loop of one iteration, so there are at
+    least two.
     """
     num, (_, rows, columns, features) = len(x), dy.shape
     most = max(1, PATCHES_AT_ONCE // (rows * columns))
@@ -172,17 +172,16 @@ def _from_patches(
 def _from_rows(
     x: jax.Array, dy: jax.Array, *, kernel: Sequence[int], moves: Moves
 ) -> jax.Array:
-    """Convolve all rows of some images, as one image of one channel, with `dy`.
+    """Convolve the rows of several images, as one single-channel image, with `dy`.
 
-    (column, channel) is one axis of it, along which a kernel of the outputs' size
-    moves with holes of a pixel: it comes to lie on each (column of the kernel, channel)
-    once.
+    (column, channel) is one axis; along it `dy` is a kernel dilated by the number of
+    channels, which visits each (kernel column, channel) once.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape
     (down, right), ((top, _), (left, _)) = moves.strides, moves.padding
     need = (rows - 1) * down + kernel[0]
-    # Images below each other, each of a multiple of the stride.
+    # Images stacked vertically, each padded to a multiple of the stride.
     tall = need if num == 1 else -(-need // down) * down
     wide_ = (columns - 1) * right + kernel[1]
     dtype = wide(x.dtype)

@@ -1,4 +1,4 @@
-"""Convolutions of CPUs as products of matrices and as plain convolutions."""
+"""CPU convolutions as matrix products and plain convolutions."""
 
 import math
 from collections.abc import Sequence
@@ -12,30 +12,30 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# Output channels that have fast kernels, and columns that may make up as many.
+# Number of output channels with fast kernels, and of columns to reach it.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Output channels up to which XLA:CPU computes the gradient of a kernel faster as JAX
-# writes it.
+# Largest number of output channels for which JAX's kernel gradient is faster on
+# XLA:CPU.
 FEW_FEATURES = 16
-# Channels from which bfloat16 products of patches are faster than convolutions, which
-# XLA:CPU computes in float32.
+# Smallest number of channels for which bfloat16 products of patches are faster than
+# convolutions, which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
-# Rows of patches in one product, and output pixels in one pass over some images: what
-# they read stays in the second-level cache.
+# Rows of patches per product, and output pixels per pass over some images: their inputs
+# fit in the L2 cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
 
 
 class Moves(NamedTuple):
-    """How a kernel moves over an image: strides and zero padding, of rows and columns.
+    """Strides and zero padding of a convolution, for rows and columns.
 
-    Negative padding leaves out pixels of the image.
+    Negative padding crops the image.
     """
 
     strides: tuple[int, int]
     padding: tuple[tuple[int, int], tuple[int, int]]
 
     def outputs(self, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
-        """Return the rows and columns of the output."""
+        """Rows and columns of the output."""
         rows, columns = (
             (n + sum(pads) - k) // stride + 1
             for n, k, stride, pads in zip(
@@ -46,18 +46,18 @@ class Moves(NamedTuple):
 
 
 def is_product(kernel: Sequence[int], moves: Moves) -> bool:
-    """Return whether a convolution is a product of matrices: 1x1, not padded."""
+    """Whether a convolution is a matrix product: 1x1 without padding."""
     return (*kernel[:2], *moves.padding[0], *moves.padding[1]) == (1, 1, 0, 0, 0, 0)
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Multiply matrices; bfloat16 is fast only where the result is float32."""
+    """Multiply matrices; bfloat16 is only fast with a float32 result."""
     y = lax.dot(a, b, preferred_element_type=wide(a.dtype))
     return y.astype(a.dtype)
 
 
 def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Return the transposed `a` times `b`; fast where the right one is the wider."""
+    """Compute `a.T @ b`; fast if the right factor is the wider one."""
     a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
     if b.shape[1] >= a.shape[1]:
         return lax.dot_general(a, b, (((0,), (0,)), ((), ())))
@@ -76,9 +76,9 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 
 
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve; as products of patches, if these are faster.
+    """Convolve, by products of patches if that is faster.
 
-    So they are in bfloat16 of many channels, and of images smaller than the kernel: 512
+    It is for bfloat16 with many channels, and for images smaller than the kernel: 512
     channels of 2x2 pixels take a seventieth of the time.
     """
     size, (num, *image) = kernel.shape[:2], x.shape
@@ -97,12 +97,12 @@ def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 
 
 def pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
-    """Whether products of patches are faster than what XLA:CPU does in float32."""
+    """Whether products of patches are faster than XLA:CPU's float32 convolution."""
     return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
 
 
 def as_bits(x: jax.Array) -> jax.Array:
-    """View bfloat16 as integers, which XLA:CPU copies without a detour to float32."""
+    """View bfloat16 as integers, which XLA:CPU copies without conversion to float32."""
     return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
 
 
@@ -111,11 +111,10 @@ def from_bits(x: jax.Array) -> jax.Array:
 
 
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve; where there are few channels, several columns of the output at once.
+    """Convolve; with few channels, compute several output columns at once.
 
-    A kernel that holds itself once for each column, a stride further to the right each
-    time, makes as many times the features, which XLA:CPU computes faster, and the same
-    output in memory.
+    A kernel that contains itself once per column, each shifted by a stride, has as many
+    times the features, which XLA:CPU computes faster, with the same output in memory.
     """
     length, width, channels, features = kernel.shape
     _, columns = moves.outputs(x.shape[1:3], (length, width))
@@ -137,13 +136,13 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Return what each element of a kernel meets, KH * KW times (N, HO, WO, C).
+    """Shifted images under each kernel element, KH * KW times (N, HO, WO, C).
 
     Args:
       x: Images (N, H, W, C).
       kernel: Rows and columns of the kernel.
-      moves: How it moves.
-      stored: Whether the padded images are stored, not computed for each slice again.
+      moves: Strides and padding of the kernel.
+      stored: Whether to store the padded images instead of recomputing them per slice.
     """
     (top, _), (left, _) = moves.padding
     (down, right), outputs = moves.strides, moves.outputs(x.shape[1:3], kernel)
@@ -170,13 +169,13 @@ def pad(x: jax.Array, rows: tuple[int, int], columns: tuple[int, int]) -> jax.Ar
 
 
 def make_patches(x: jax.Array, kernel: Sequence[int], moves: Moves) -> jax.Array:
-    """Return the pixels under the kernel, (N * HO * WO, KH * KW * C)."""
+    """Patches under the kernel, (N * HO * WO, KH * KW * C)."""
     patches = jnp.concatenate(shifted(x, kernel, moves), -1)
     return patches.reshape(-1, patches.shape[-1])
 
 
 def convolve_depthwise(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve each channel by itself: a sum of shifted images, image by image."""
+    """Depthwise convolution: a sum of shifted images, image by image."""
     dtype = wide(x.dtype)
     taps = kernel.reshape(-1, kernel.shape[-1]).astype(dtype)
 

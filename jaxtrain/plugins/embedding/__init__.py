@@ -1,4 +1,4 @@
-"""Embeddings: images of a class near to each other, judged by nearest neighbours."""
+"""Metric learning: embeddings evaluated by nearest neighbours."""
 
 from jaxtrain.plugin import Plugin
 

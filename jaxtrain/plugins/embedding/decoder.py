@@ -1,4 +1,4 @@
-"""Embeddings of images, of length 1."""
+"""Decoder of image embeddings, of unit length."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NAME = "embedding"
 
 
 class EmbeddingPrediction(NumbersPrediction):
-    """Embedding of one image, which a server answers as one list."""
+    """Embedding of one image; a single list in JSON."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk
@@ -28,7 +28,7 @@ class EmbeddingDecoder(NumberDecoder):
 
     Args:
       facts: Recorded facts of the run.
-      size: Numbers of an embedding.
+      size: Number of features of an embedding.
     """
 
     embeds = True
@@ -43,5 +43,5 @@ class EmbeddingDecoder(NumberDecoder):
 
 
 def of_length_one(outputs: jax.Array) -> jax.Array:
-    """Return vectors scaled to length 1, in at least float32."""
+    """Normalize vectors to unit length, in at least float32."""
     return unit(widen(outputs))

@@ -1,4 +1,4 @@
-"""Losses of embeddings, of each example, (B,)."""
+"""Losses of embeddings, per example, (B,)."""
 
 import math
 
@@ -9,24 +9,24 @@ import optax
 from jaxtrain.dtypes import widen
 from jaxtrain.models.centres import unit
 
-# Least square of a sine whose root is differentiated.
+# Lower bound of the squared sine, for a finite derivative of its square root.
 LEAST_SINE = 1e-12
-# Stands for minus infinity, whose gradients would be NaN.
+# In place of minus infinity, whose gradients would be NaN.
 NEVER = -1e30
 
 
 def arcface_losses(
     cosines: jax.Array, label: jax.Array, *, margin: float, scale: float
 ) -> jax.Array:
-    """Return the additive angular margin loss: equation 3 of Deng et al. 2019.
+    """Additive angular margin loss: equation 3 of Deng et al. 2019.
 
-    The cross entropy of `scale` times the cosines, of which that of the true class is
-    cos(angle + margin). Where angle + margin is beyond pi, and its cosine would rise
-    again, it is cos(angle) - margin sin(margin), as in the code of the authors.
+    Cross entropy of `scale * cosines`, with cos(angle + margin) for the true class. If
+    angle + margin exceeds pi, it is cos(angle) - margin sin(margin), as in the authors'
+    code.
 
     Args:
-      cosines: Cosines of the angles to the centres of the classes, (B, classes).
-      label: True classes, (B,) integers; below 0 if unknown, which has a loss of 0.
+      cosines: Cosine similarities with the class centres, (B, classes).
+      label: True classes, int (B,); the loss is 0 for unknown classes, below 0.
       margin: Angle in radians.
       scale: Factor on the cosines.
     """
@@ -43,11 +43,11 @@ def arcface_losses(
 
 
 def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
-    """Return 2 - 2 times the cosine: equation 2 of Grill et al. 2020.
+    """BYOL loss, 2 - 2 cosine: equation 2 of Grill et al. 2020.
 
     Args:
-      predicted: What is predicted for each view, (B, size), of any length.
-      target: What it is to be, likewise.
+      predicted: Predictions of each view, (B, size), of any length.
+      target: Target projections, (B, size), of any length.
     """
     one, other = unit(widen(predicted)), unit(widen(target))
     return 2 - 2 * jnp.sum(one * other, -1)
@@ -56,19 +56,19 @@ def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
 def contrastive_losses(
     outputs: jax.Array, label: jax.Array, *, temperature: float
 ) -> jax.Array:
-    """Return the supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
+    """Supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
 
-    Of each example the mean, over the others of its class in the batch, of minus the
-    logarithm of the softmax of their similarity among all others. An example whose
-    class has no other, or is below 0, which is not known, has a loss of 0.
+    For each example, the mean over its positives (others of its class in the batch) of
+    the negative log-softmax of their similarity among all others. It is 0 for examples
+    without positives, and for unknown classes, below 0.
 
     Args:
       outputs: Embeddings of any length, (B, size).
-      label: Class of each example, (B,) integers.
+      label: Class of each example, int (B,).
       temperature: Divisor of the cosines.
     """
     units = unit(widen(outputs))
-    # A temperature of 0.1 would make 0.01 of the rounding of a TF32 product.
+    # With a temperature of 0.1, rounding of TF32 products would be 0.01.
     product = jnp.dot(units, units.T, precision=jax.lax.Precision.HIGHEST)
     others = ~jnp.eye(len(units), dtype=jnp.bool_)
     similar = jnp.where(others, product / temperature, NEVER)

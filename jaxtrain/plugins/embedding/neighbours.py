@@ -1,32 +1,31 @@
-"""Nearest neighbours among embeddings, on the host, each example left out of its own.
+"""Leave-one-out nearest neighbours among embeddings, on the host.
 
-Exact, in blocks of rows: all against all of 10,000 examples takes seconds, and no more
-than `BLOCK` similarities are in memory. Of equal neighbours the first is the nearest.
+Exact, in blocks of rows: all pairs of 10,000 examples take seconds, with at most
+`BLOCK` similarities in memory. Ties go to the first neighbour.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Similarities of a block.
+# Largest number of similarities in a block.
 BLOCK = 2**24
-# Neighbours that vote for a class.
+# Number of neighbours that vote for a class.
 VOTERS = 5
-# Neighbours that are looked for.
+# Number of neighbours to find.
 MOST = 10
 
 
 class Neighbours(NamedTuple):
-    """What is found of N examples; arrays have a row for each.
+    """Nearest neighbours of N examples, one row each.
 
     Attributes:
-      nearest: Numbers of the nearest others, the nearest first, (N, K); K is `MOST`, or
-        the number of others.
-      label: Classes of these, (N, K).
+      nearest: Indices of the nearest other examples, nearest first, (N, K); K is at
+        most `MOST`.
+      label: Classes of the neighbours, (N, K).
       own: Class of the example, (N,).
       answerable: Whether another example has its class, bool (N,).
-      loss: Supervised contrastive loss among all examples, (N,); 0 where no other has
-        the class.
+      loss: Supervised contrastive loss among all examples, (N,); 0 without positives.
     """
 
     nearest: np.ndarray
@@ -39,7 +38,7 @@ class Neighbours(NamedTuple):
 def find_neighbours(
     embedding: np.ndarray, label: np.ndarray, *, temperature: float
 ) -> Neighbours:
-    """Compare each example with all others, by the cosine.
+    """Find the nearest neighbours of each example by cosine similarity.
 
     Args:
       embedding: Embeddings of length 1, (N, size).
@@ -52,7 +51,7 @@ def find_neighbours(
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), embedding.shape[1]))
     np.add.at(sums, place, embedding)
-    # Of an example with the others of its class.
+    # Similarities of an example with its positives.
     alike = np.sum(embedding * (sums[place] - embedding), axis=1)
     num_alike = sizes[place] - 1
     index, logs = np.zeros((num, most), np.int64), np.zeros(num)
@@ -62,10 +61,10 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # The roundings of a product depend on the place of a column: rounded further,
-        # equal embeddings are equally near.
+        # The rounding of a product depends on the column: coarser rounding makes equal
+        # embeddings equally near.
         index[part] = _nearest(similar.astype(np.float32), most)
-        # Cosines are at most 1, up to rounding: nothing overflows.
+        # No overflow: cosines are at most 1, up to rounding.
         similar -= 1
         similar /= temperature
         logs[part] = np.log(np.exp(similar, out=similar).sum(axis=1))
@@ -81,9 +80,9 @@ def find_neighbours(
 
 
 def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
-    """Return the numbers of the largest of each row, the largest first, (n, most).
+    """Indices of the largest values of each row, largest first, (n, most).
 
-    Of equal ones the first numbers are taken, and come first.
+    Ties go to the lower index.
     """
     similar = np.where(np.isnan(similar), -np.inf, similar)
     least = np.partition(similar, -most, axis=1)[:, -most, None]
@@ -97,31 +96,31 @@ def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
 
 
 def recall_at(found: Neighbours, k: int) -> float | None:
-    """Return the part of the examples that have one of their class among the first k.
+    """Recall at k: fraction of examples with a positive among the first k neighbours.
 
-    Those whose class nobody else has are left out. None if there are no others.
+    Examples without positives are excluded; None if none remain.
     """
     hits = (found.label[:, :k] == found.own[:, None]).any(axis=1)
     return _mean(hits, found)
 
 
 def knn_accuracy(found: Neighbours) -> float | None:
-    """Return the part of the examples whose class most of their neighbours have.
+    """Accuracy of a k-nearest-neighbour vote.
 
-    Of classes with as many votes the one with the nearest neighbour wins. Examples
-    whose class nobody else has are left out. None if there are no others.
+    Ties go to the class of the nearest neighbour. Examples without positives are
+    excluded; None if none remain.
     """
     voters = found.label[:, :VOTERS]
     if not voters.shape[1]:
         return None
     votes = (voters[:, :, None] == voters[:, None, :]).sum(axis=2)
-    # The first of the largest: that of the nearest.
+    # argmax takes the first maximum: the class of the nearest neighbour.
     elected = voters[np.arange(len(voters)), votes.argmax(axis=1)]
     return _mean(elected == found.own, found)
 
 
 def mean_loss(found: Neighbours) -> float | None:
-    """Return the mean contrastive loss of examples whose class others have, too."""
+    """Mean contrastive loss of examples with positives."""
     return _mean(found.loss, found)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
 
-# Defaults of the options that belong to ArcFace: those of its authors.
+# Defaults of ArcFace, as in the paper.
 MARGIN, SCALE = 0.5, 64.0
 
 

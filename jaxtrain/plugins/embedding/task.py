@@ -1,4 +1,4 @@
-"""The task of embedding images: those of a class near to each other."""
+"""Task of metric learning."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -29,23 +29,23 @@ from jaxtrain.tasks.class_metrics import mean_known
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 
-# Ranks that recall is told of.
+# Ranks k of the metrics recall at k.
 RANKS = (1, 5, 10)
 
 
 class Embedding(Task):
-    """Targets are the numbers of classes, int (B,); outputs are embeddings (B, size).
+    """Targets are class indices, int (B,); outputs are embeddings (B, size).
 
-    What counts of an embedding is its direction: metrics, and what people get, have
-    length 1. The classes of an evaluation may be others than those of training.
+    Metrics and predictions use embeddings of unit length. The classes of an evaluation
+    may differ from the training classes.
 
     Args:
-      image_shape: of the images.
-      facts: of the data set: for ArcFace `num_classes`; their `class_names` if known.
-      **given: `EmbeddingOptions`: the loss and what belongs to it.
+      image_shape: Shape of the images.
+      facts: Facts of the data set: for ArcFace `num_classes`; `class_names` if known.
+      **given: Fields of `EmbeddingOptions`.
 
     Raises:
-      UserError: the data set does not tell its number of classes.
+      UserError: The data set does not know its number of classes.
     """
 
     Options = EmbeddingOptions
@@ -96,14 +96,14 @@ class Embedding(Task):
         return str(names[number] if 0 <= number < len(names) else number)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        # The classes of an evaluation may be others than those of training.
+        # The classes of an evaluation may differ from the training classes.
         check_labels(targets, split, num_classes=None)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return the loss of training; evaluations have none.
+        """Compute the training loss, (B,); zeros in evaluation.
 
         Raises:
-          UserError: The outputs of training are not compared with centres of classes.
+          UserError: The training outputs have no class centres.
         """
         options = self._options
         if not training:
@@ -136,12 +136,12 @@ class Embedding(Task):
     def values(
         self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
     ) -> Values:
-        """Return the metrics; the loss is the contrastive one among all examples."""
+        """Compute the metrics; `loss` is the contrastive loss among all examples."""
         if KEPT not in kept:
             found = super().values(sums, kept)
             del found["loss"]
             return found
-        # Examples of unknown class are no neighbours that say anything.
+        # Examples of unknown class are excluded.
         known = kept[KEPT]["label"] >= 0
         examples = {name: x[known] for name, x in kept[KEPT].items()}
         temperature = self._options.temperature
@@ -160,12 +160,12 @@ class Embedding(Task):
 
 
 def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Return the embeddings of a batch, of length 1, and their classes."""
+    """Embeddings of a batch, of unit length, and their classes."""
     return {"embedding": of_length_one(outputs), "label": target}
 
 
 def _metric(value: Any, title: str) -> Metric:
-    """Return a metric of the neighbours of all examples (`Embedding.values`)."""
+    """Metric of the neighbours of all examples (`Embedding.values`)."""
 
     def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
         return value(found)
@@ -182,5 +182,5 @@ METRICS = {
     },
     "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
 }
-# What `Task.kept` calls what is kept for them.
+# Name of the kept arrays in `Task.kept`.
 KEPT = next(iter(METRICS))

@@ -5,7 +5,7 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="litert",
     subject="use elsewhere",
-    # The traced and simplified program of a model in 8 bits.
+    # Traced and simplified program of an int8 model.
     requires=("onnx",),
     exporters={"litert": "jaxtrain.plugins.litert.litert:LiteRTFile"},
     hints={"formats": "litert: for phones and small devices"},

@@ -1,8 +1,7 @@
-"""LiteRT (TensorFlow Lite before): one file, for phones and small devices.
+"""LiteRT (formerly TensorFlow Lite) files, for phones and small devices.
 
-Its converter takes StableHLO, without TensorFlow. Converter and runtime are in an
-environment of their own: they are compiled with other versions of libraries that JAX
-has, too.
+The converter reads StableHLO, without TensorFlow. Converter and runtime need a separate
+environment: they are compiled against other versions of JAX's dependencies.
 """
 
 import io
@@ -37,12 +36,12 @@ LITERT = Environment(
     target="litert",
     purpose="--format litert needs LiteRT's converter and runtime",
 )
-# Of a traceback, what a person is shown.
+# Part of a traceback to show.
 LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """A program with its weights inside, norms folded into convolutions."""
+    """A program with constant weights, norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True
@@ -72,10 +71,10 @@ class LiteRTFile(Exporter):
 
 
 def _convert(request: Request, path: Path) -> None:
-    """Write the file by LiteRT's converter.
+    """Write the file with LiteRT's converter.
 
     Raises:
-      UserError: LiteRT is missing, or has no operators for the model.
+      UserError: LiteRT is missing, or does not support an operator of the model.
     """
     function = with_convolutions(_function(request))
     exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)
@@ -99,7 +98,7 @@ def _convert(request: Request, path: Path) -> None:
 
 
 def _function(request: Request) -> Callable[[Any], jax.Array]:
-    """Return a function of images, of a model in 8 bits with its roundings marked."""
+    """Function of images; for an int8 model, with quantization marked."""
     if not request.was_rounded:
         return request.function(folded=True)
     images, shape = request.images, request.images.shape[1:]
@@ -111,9 +110,9 @@ def _function(request: Request) -> Callable[[Any], jax.Array]:
 def with_convolutions(
     function: Callable[[Any], jax.Array],
 ) -> Callable[[Any], jax.Array]:
-    """Return a function of one array, with convolutions for dense layers of images.
+    """Replace dense layers on images by 1x1 convolutions in a function of one array.
 
-    LiteRT's converter 0.5.0 refuses products of (1, 1, 1, channels) and a matrix.
+    LiteRT's converter 0.5.0 refuses products of (1, 1, 1, channels) with a matrix.
     """
 
     def convolved(x: jax.Array) -> jax.Array:
@@ -124,7 +123,7 @@ def with_convolutions(
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Return what a jaxpr makes of its inputs."""
+    """Evaluate a jaxpr."""
     given = [*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs]
     values = dict(zip(*given, strict=True))
 
@@ -162,7 +161,7 @@ def _is_dense(eqn: Any) -> bool:
 
 
 def _start(path: Path) -> Runner:
-    """Return what runs the file: LiteRT, in a process that ends with the function."""
+    """Start LiteRT on a file, in a process that ends with the returned function."""
     said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`_end` closes it)
     process = subprocess.Popen(
         _command("run", path),
@@ -203,5 +202,5 @@ def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
 
 
 def _command(*words: object) -> list[str]:
-    # -P: no module of the current folder stands for one of a library.
+    # -P: modules in the current directory do not shadow libraries.
     return [str(LITERT.find()), "-P", run_litert.__file__, *map(str, words)]

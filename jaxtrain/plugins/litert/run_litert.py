@@ -1,9 +1,9 @@
-"""Convert a program to LiteRT, and run the file: in an environment that has both.
+"""Convert a program to LiteRT, and run the file, in LiteRT's environment.
 
     python run_litert.py convert PROGRAM FILE ABOUT
     python run_litert.py run FILE
 
-It imports nothing of jaxtrain, nor JAX, which its libraries do not go with.
+It imports neither jaxtrain nor JAX, which are incompatible with LiteRT's libraries.
 """
 
 import io
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import flatbuffers  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-# Of the one function that a file has.
+# Signature of the only function of a file.
 SIGNATURE = "serving_default"
 
 
@@ -26,7 +26,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
     Args:
       program: StableHLO, as text.
       file: The file to write.
-      about: JSON with the names of `input` and `output`; the file has it as metadata.
+      about: JSON with the names of `input` and `output`, written as metadata.
     """
     from litert_converter import (  # pyright: ignore[reportMissingImports]
         converter_api_ext,
@@ -44,7 +44,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
         names = [told["input"]["name"]], [told["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()
-        # Marked roundings become integers; without any it is a program of floats.
+        # Marked quantization becomes integer operations; without any, all are floats.
         if told["precision"] == "int8":
             config.qdq_conversion_mode, config.strict_qdq_mode = "STATIC", True
         converter_api_ext.run_convert_to_tfl_passes(
@@ -55,7 +55,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
 
 
 def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
-    """Return a file of LiteRT with some bytes more, by a name."""
+    """Add metadata to a LiteRT file."""
     from litert_converter import (  # pyright: ignore[reportMissingImports]
         schema_py_generated as schema,
     )
@@ -72,7 +72,7 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 
 
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Answer each array of images with the outputs, until there are no more."""
+    """Read arrays of images and write their outputs, until the end of input."""
     from ai_edge_litert.interpreter import (  # pyright: ignore[reportMissingImports]
         Interpreter,
     )
@@ -91,7 +91,7 @@ def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    # What libraries print goes to the standard error.
+    # Redirect output of libraries to stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     what, *paths = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Features from images without labels: SimCLR and BYOL, by two views of each image."""
+"""Self-supervised learning from two views of each image: SimCLR and BYOL."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""The task of learning features from images without labels: by two views of each."""
+"""Task of self-supervised learning from two views of each image."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,9 +25,9 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.requirements import Required
 
 NAME = "self_supervised"
-# Divisor of cosines: of the paper's search for small batches, without a warm-up.
+# Default temperature: from the paper's search for small batches, without warm-up.
 TEMPERATURE = 0.5
-# What both losses take.
+# Options of both losses.
 VIEWS = Required(
     lambda repeats: repeats == 2,
     "it compares two views of each image, which stand beside each other in a batch",
@@ -41,15 +41,15 @@ AVERAGE = Required(
 
 
 class SelfSupervised(Embedding):
-    """Outputs are embeddings (B, size), learnt from views; labels only judge them.
+    """Embeddings (B, size) learnt from views; labels are used in evaluation only.
 
     Evaluations are those of the task embedding: they compare each image with its
-    neighbours of known class.
+    nearest labelled neighbours.
 
     Args:
-      image_shape: of the images.
-      facts: of the data set: its `class_names` if known.
-      **given: `SelfSupervisedOptions`: the loss and what belongs to it.
+      image_shape: Shape of the images.
+      facts: Facts of the data set: `class_names` if known.
+      **given: Fields of `SelfSupervisedOptions`.
     """
 
     Options = SelfSupervisedOptions
@@ -86,29 +86,29 @@ class SelfSupervised(Embedding):
         self.required = MappingProxyType(required)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        # Nothing is learnt from labels: a split may have none.
+        # Training does not use labels: a split may have none.
         if isinstance(targets, np.ndarray):
             targets = np.abs(targets)
         super().check_targets(targets, split)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return zeros: the loss of training is in `objective`."""
+        """Return zeros; the training loss is `objective`."""
         del training
         return jnp.zeros(len(target), wide(outputs.dtype))
 
     def objective(
         self, forward: Forward, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
-        """Return the loss of each view, (B,), metrics, and the new model state.
+        """Compute the loss of each view, (B,), metrics, and the new model state.
 
         Raises:
-          UserError: the outputs have no projection.
+          UserError: The model has no projection head.
         """
         outputs, model_state = forward(batch["image"], key)
         views = _projected(outputs)
         if self.reads_average:
             targets = _projected(forward(batch["image"], key, average=True)[0])
-            # Each view predicts the other one of its image.
+            # Each view predicts the other view of the same image.
             losses = agreement_losses(views.prediction, swap(targets.projection))
         else:
             losses = contrastive_losses(
@@ -125,11 +125,11 @@ class SelfSupervised(Embedding):
 
 
 def spread(projection: jax.Array) -> jax.Array:
-    """Return the deviation of projections of length 1 over the batch, float32 ().
+    """Standard deviation of unit-length projections over the batch, float32 ().
 
-    It is the root of the summed variances of their numbers: near 1 where they point
-    anywhere, and 0 where all are the same, which is a collapse (Chen and He 2020,
-    arXiv:2011.10566, figure 2).
+    Square root of the summed variances of the features: near 1 for uniform directions,
+    0 for a collapse, where all are equal (Chen and He 2020, arXiv:2011.10566, figure
+    2).
 
     Args:
       projection: Projections of any length, (B, size).

@@ -1,4 +1,4 @@
-"""Sound: clips of files, whose spectrograms a model sees."""
+"""Audio: clips of sound files, as spectrograms."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,6 +1,6 @@
-"""`audio:DIR` and `audio:FILE.csv`: sound files in one folder a class, or in a table.
+"""`audio:DIR` and `audio:FILE.csv`: sound files, one folder per class or in a table.
 
-A table has the columns and the targets of `csv:FILE`, but masks.
+A table has the columns and targets of `csv:FILE`, except masks.
 """
 
 import dataclasses
@@ -19,20 +19,20 @@ from jaxtrain.plugins.sound.sound_input import SOUNDS, SoundInput
 
 @dataclasses.dataclass(frozen=True)
 class SoundStore(ImageFileStore):
-    """Sound files below `root`, read as files, and their targets."""
+    """Store of sound files below `root`, and their targets."""
 
     @property
     def image_shape(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shape of a clip, which all have."""
+        """Shape of every clip."""
         return self.facts[INPUT].sound.stored_shape
 
 
 def open_audio(name: str, config: DataConfig) -> Opened:
-    """Open sounds of a table, or of one folder a class, or so in train/ and test/.
+    """Open sounds of a table or of folders per class, optionally in train/ and test/.
 
     Raises:
-      UserError: it is no such folder or table, or holds what cannot be used; or the
-        library that reads sounds is not installed.
+      UserError: The folder or table is missing or invalid, or the sound library is not
+        installed.
     """
     sound_files.check_installed()
     if name.lower().endswith(".csv"):

@@ -1,8 +1,8 @@
-"""Spectrograms on the device: what a step makes of clips before it augments them.
+"""Log-mel spectrograms, computed on the device before augmentation.
 
-Numbers are those of librosa (McFee et al. 2015): frames centred on every `hop`-th
-sample, silence beyond the ends, a periodic Hann window, power, Slaney's mel bands
-(`htk=False, norm="slaney"`), decibels with a reference of 1.
+As in librosa (McFee et al. 2015): frames centred on every `hop`-th sample, zero
+padding, a periodic Hann window, power, Slaney's mel bands (`htk=False, norm="slaney"`),
+decibels with a reference of 1.
 """
 
 import math
@@ -17,9 +17,9 @@ from jaxtrain.dtypes import wide
 
 # Largest value of a sample, int16.
 FULL_SCALE = 2**15
-# Least power whose logarithm is taken.
+# Lower bound of the power in the logarithm.
 LEAST_POWER = 1e-10
-# Decibels of a black and of a white pixel. A tone of full scale has about 26.
+# Decibels of black and of white pixels. A full-scale tone has about 26.
 BLACK, WHITE = -80.0, 40.0
 # Slaney's mel scale: linear in steps of 200 / 3 Hz up to 1000 Hz, then logarithmic in
 # steps of ln(6.4) / 27 (Auditory Toolbox, Slaney 1998).
@@ -27,14 +27,14 @@ LINEAR_STEP, KNEE, LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
 def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Return the spectrograms of clips as grey images, not rounded. Traced.
+    """Compute spectrograms of clips as grey images, not rounded. Traced.
 
     Args:
-      clips: int16 (B, samples, 1, 1).
-      sound: Section of the sound.
+      clips: Clips, int16 (B, samples, 1, 1).
+      sound: Config section of the sound.
 
     Returns:
-      Decibels in 0..255 from `BLACK` to `WHITE`, (B, mels, frames, 1): the lowest band
+      Decibels scaled from `BLACK`..`WHITE` to 0..255, (B, mels, frames, 1), lowest band
       first, in at least float32.
     """
     decibels = log_mel(clips[:, :, 0, 0].astype(_float()) / FULL_SCALE, sound)
@@ -43,10 +43,10 @@ def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
 
 
 def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Return decibels of the mel bands of waves (B, samples) in -1..1.
+    """Decibels of the mel bands of waves (B, samples) in -1..1.
 
-    The Fourier transform of the frames is a convolution, which all file formats of an
-    export have.
+    The Fourier transform of the frames is a convolution, which all export formats
+    support.
 
     Returns:
       Decibels, (B, mels, frames).
@@ -70,11 +70,11 @@ def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
 
 
 def mel_bands(sound: SoundConfig) -> np.ndarray:
-    """Return the weight of each frequency in each band, (mels, window // 2 + 1).
+    """Mel filter bank, (mels, window // 2 + 1).
 
-    Triangles of the same area, whose corners are the middles of the bands beside.
+    Triangles of equal area that end at the centres of the adjacent bands.
     """
-    # The last one of an odd window is below half the sample rate.
+    # The last frequency of an odd window is below half the sample rate.
     frequencies = np.fft.rfftfreq(sound.window, 1 / sound.sample_rate)
     corners = _to_hertz(np.linspace(0, _to_mel(sound.sample_rate / 2), sound.mels + 2))
     widths = np.diff(corners)[:, None]
@@ -85,10 +85,10 @@ def mel_bands(sound: SoundConfig) -> np.ndarray:
 
 
 def _fourier(window: int) -> np.ndarray:
-    """Return real and imaginary parts of the windowed transform, (window, 2 * bins)."""
+    """Real and imaginary parts of the windowed Fourier basis, (window, 2 * bins)."""
     time, bins = np.arange(window)[:, None], np.arange(window // 2 + 1)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / window)
-    # In whole turns, so that the angle is exact.
+    # Angles in exact fractions of a turn.
     angle = 2 * np.pi * ((time * bins) % window) / window
     return np.concatenate([hann * np.cos(angle), -hann * np.sin(angle)], axis=1)
 
@@ -106,5 +106,5 @@ def _to_hertz(mels: np.ndarray) -> np.ndarray:
 
 
 def _float() -> Any:
-    """Return the dtype to compute in: float64 where it is switched on."""
+    """Dtype of the computation: float64 if enabled in JAX, else float32."""
     return wide(jnp.zeros(()).dtype)

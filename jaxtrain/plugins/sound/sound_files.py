@@ -1,7 +1,6 @@
-"""Sound files to clips of one length and rate.
+"""Decoding of sound files to clips of one length and rate.
 
-Files are data that anybody may have written: of WAV and FLAC alone, and bounded before
-they are decoded.
+Files are untrusted: only WAV and FLAC, with bounds checked before decoding.
 """
 
 import contextlib
@@ -21,31 +20,30 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.read_files import FileData, LargeFile
 from jaxtrain.errors import UserError
 
-# Endings of names, in lower case.
+# File name extensions, in lower case.
 ENDINGS_OF_SOUNDS = (".wav", ".flac")
-# Endings of sounds in formats that are never read.
+# Extensions of unsupported sound formats.
 UNKNOWN_SOUNDS = (
     *(".aac", ".aif", ".aiff", ".amr", ".au", ".m4a", ".mp3", ".oga", ".ogg"),
     *(".opus", ".wma"),
 )
-# Samples of a file, of all channels: five hours at 16 kHz.
+# Largest number of samples of a file, over all channels: five hours at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
-# Samples of the slower rate that the filter of SciPy's `resample_poly` reaches on both
-# sides.
+# Half width of the filter of SciPy's `resample_poly`, in samples of the slower rate.
 FILTER_REACH = 10
-# Samples, of all channels, that are looked at together.
+# Number of samples, over all channels, read per block.
 BLOCK = 2**20
-# So many samples in a row at the end of the scale are clipped; of 16 bits the end is
-# 32767, of floating-point numbers 1.
+# Number of consecutive full-scale samples that counts as clipping; full scale is 32767
+# for 16 bits, 1 for floats.
 CLIPPED, FULL = 4, 32767 / 32768
 
 
 def check_installed() -> None:
-    """Check that sound files can be read.
+    """Check that the sound library is installed.
 
     Raises:
-      UserError: the library is not installed.
+      UserError: The library is not installed.
     """
     if extras.missing("soundfile"):
         raise UserError(
@@ -55,24 +53,24 @@ def check_installed() -> None:
 
 
 def is_sound(name: bytes) -> bool:
-    """Whether a file is taken for a sound that is read here, by its ending."""
+    """Whether a file has the extension of a supported sound format."""
     return formats.ending(name) in ENDINGS_OF_SOUNDS
 
 
 def is_unread(name: bytes) -> bool:
-    """Whether a file is taken for a sound of a format that is not read."""
+    """Whether a file has the extension of an unsupported sound format."""
     return formats.ending(name) in UNKNOWN_SOUNDS
 
 
 class SoundLook(NamedTuple):
-    """What a whole sound file is like.
+    """Properties of a sound file.
 
     Attributes:
-      format: Format of the file, as libsndfile calls it: WAV or FLAC.
-      stored: Rate, channels and coding of its samples, in words.
-      rate: Samples a second.
-      num_samples: Samples of a channel.
-      clipped: Whether samples in a row stand at the end of the scale.
+      format: Format of the file in libsndfile's terms: WAV or FLAC.
+      stored: Description of rate, channels and encoding.
+      rate: Sample rate in Hz.
+      num_samples: Number of samples per channel.
+      clipped: Whether consecutive samples are at full scale.
     """
 
     format: str
@@ -85,39 +83,39 @@ class SoundLook(NamedTuple):
 def decode(
     data: FileData, sound: SoundConfig, seed: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Return a clip of a file: mono, at the rate and of the length of the config.
+    """Decode a clip: mono, with the sample rate and length of the config.
 
     Args:
-      data: the file, or why it could not be read.
-      sound: Section of the sound.
-      seed: Numbers, 0 or more, that the place of a longer clip is a function of; None
-        takes the middle. Of a shorter one silence is on both sides.
+      data: Contents of the file, or the error of reading it.
+      sound: Config section of the sound.
+      seed: Non-negative numbers that determine the crop of a longer file; None crops
+        the centre. A shorter file is padded with silence on both sides.
 
     Returns:
-      int16 (samples, 1, 1).
+      The clip, int16 (samples, 1, 1).
 
     Raises:
-      UnreadableError: it is no such file, damaged, empty, or too long.
+      UnreadableError: Unsupported, damaged, empty or too long a file.
     """
     with _opened(data) as file:
         return _clip(file, sound, seed)
 
 
 def length(data: FileData) -> tuple[int, int]:
-    """Return the rate of a file in Hz, and its samples of a channel, by its header.
+    """Read sample rate in Hz and number of samples per channel from the header.
 
     Raises:
-      UnreadableError: it is no such file, damaged, empty, or too long.
+      UnreadableError: Unsupported, damaged, empty or too long a file.
     """
     with _opened(data) as file:
         return file.samplerate, file.frames
 
 
 def look_at(data: FileData) -> SoundLook:
-    """Read all samples of a file, and say what they are like.
+    """Read all samples of a file and describe them.
 
     Raises:
-      UnreadableError: it is no such file, damaged, empty, or too long.
+      UnreadableError: Unsupported, damaged, empty or too long a file.
     """
     with _opened(data) as file:
         num, channels, clipped = 0, file.channels, False
@@ -131,11 +129,11 @@ def look_at(data: FileData) -> SoundLook:
 
 
 def _is_clipped(block: np.ndarray) -> bool:
-    """Whether any channel, of (n, channels), stands at an end of the scale in a row."""
+    """Whether a channel of (n, channels) has consecutive full-scale samples."""
     at_end = np.abs(block) >= FULL
     ends = at_end[: 1 - CLIPPED]
     for n in range(1, CLIPPED):
-        # The same end: a square wave of full scale goes from one to the other.
+        # At the same end: a full-scale square wave alternates between both.
         later = slice(n, len(block) + 1 + n - CLIPPED)
         ends = ends & at_end[later] & (block[: len(ends)] == block[later])
     return bool(ends.any())
@@ -143,10 +141,10 @@ def _is_clipped(block: np.ndarray) -> bool:
 
 @contextlib.contextmanager
 def _opened(data: FileData) -> Iterator[Any]:
-    """Open the bytes of a file; what goes wrong while it is open is an UnreadableError.
+    """Open a file in memory; errors within the context are UnreadableErrors.
 
     Raises:
-      UnreadableError: it is no such file, damaged, empty, or too long.
+      UnreadableError: Unsupported, damaged, empty or too long a file.
     """
     if isinstance(data, LargeFile):
         data = data.read()
@@ -158,7 +156,7 @@ def _opened(data: FileData) -> Iterator[Any]:
     if not (is_wav or data[:4] == b"fLaC"):
         raise UnreadableError("it is no sound of a known format (WAV, FLAC)")
     check_installed()
-    # An extra, which type checkers need not find.
+    # An optional dependency, unknown to type checkers.
     soundfile: Any = importlib.import_module("soundfile")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -166,13 +164,13 @@ def _opened(data: FileData) -> Iterator[Any]:
             yield file
     except UnreadableError:
         raise
-    # Damaged files make libsndfile raise several kinds of errors.
+    # libsndfile raises several kinds of errors for damaged files.
     except Exception as error:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
 def _check(file: Any) -> None:
-    """Refuse a file that is too long, or has no sample."""
+    """Refuse a file that is too long or empty."""
     num, rate, channels = file.frames, file.samplerate, file.channels
     within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
     if num * channels > MAX_SAMPLES or not within:
@@ -187,14 +185,14 @@ def _check(file: Any) -> None:
 
 def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
     num, rate = file.frames, file.samplerate
-    # In lowest terms: so many samples of the file are so many of the clip.
+    # Ratio of the rates in lowest terms.
     common = math.gcd(rate, sound.sample_rate)
     theirs, ours = rate // common, sound.sample_rate // common
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
-    # What the clip takes of the file, and what the filter reaches, from where a sample
-    # of both falls together. A sample of the slower rate is as long as max(ours,
-    # theirs) / theirs samples of the clip.
+    # Read the crop and the width of the filter, starting where samples of both rates
+    # coincide. A sample of the slower rate has the length of max(ours, theirs) / theirs
+    # samples of the clip.
     margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs
     last = min(num, -(-(start + sound.samples + margin) * theirs // ours))
@@ -217,7 +215,7 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
 
 
 def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
-    """Return where the clip begins; below 0, so much silence is before the sound."""
+    """Start of the clip in samples; negative for silence before the sound."""
     spare = length - samples
     if spare <= 0 or seed is None:
         return spare // 2

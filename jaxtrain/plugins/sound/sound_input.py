@@ -1,4 +1,4 @@
-"""Clips of sound as inputs, whose spectrograms a model sees."""
+"""Sound clips as model inputs, converted to spectrograms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ SOUNDS = FileKind(
 
 @dataclass(frozen=True)
 class SoundInput(InputKind):
-    """Clips, stored as int16 (samples, 1, 1).
+    """Input of sound clips, stored as int16 (samples, 1, 1).
 
     Attributes:
-      sound: Section of the sound.
+      sound: Config section of the sound.
     """
 
     sound: SoundConfig
@@ -44,14 +44,14 @@ class SoundInput(InputKind):
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether a file of this name is a sound that is read here."""
+        """Whether a file has the extension of a supported sound format."""
         return sound_files.is_sound(name)
 
     def check_installed(self) -> None:
-        """Check that sound files can be read.
+        """Check that the sound library is installed.
 
         Raises:
-          UserError: the library is not installed.
+          UserError: The library is not installed.
         """
         sound_files.check_installed()
 
@@ -62,38 +62,38 @@ class SoundInput(InputKind):
 
     @property
     def crops_at_random(self) -> bool:
-        """Whether clips are cut at random places."""
+        """Whether clips are cropped at random positions."""
         return self.sound.random_crop
 
     def changes(self) -> Mapping[str, bool]:
-        """Return why clips may differ between epochs: reason -> whether it holds."""
+        """Reasons why clips differ between epochs -> whether each applies."""
         why = "clips are cut at random (data.sound.random_crop)"
         return {why: self.sound.random_crop}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the shape of a clip."""
+        """Shape of a clip."""
         return self.sound.stored_shape
 
     def image_shape(self, stored_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the shape of a spectrogram."""
+        """Shape of a spectrogram."""
         return self.sound.image_shape
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
-        """Return the spectrograms of clips (see `log_mel.to_images`). Traced."""
+        """Compute the spectrograms of clips (see `log_mel.to_images`). Traced."""
         # It imports JAX.
         from jaxtrain.plugins.sound import log_mel
 
         return log_mel.to_images(stored, self.sound)
 
     def decode(self, data: FileData, seed: Sequence[int] | None = None) -> np.ndarray:
-        """Return a clip of a file (see `sound_files.decode`)."""
+        """Decode a clip from a file (see `sound_files.decode`)."""
         return sound_files.decode(data, self.sound, seed)
 
     def to_stored(self, given: Any) -> np.ndarray:
-        """Return a clip of the bytes of a file, or of samples at the rate of the model.
+        """Convert the bytes of a file, or samples at the model's rate, to a clip.
 
         Raises:
-          UnreadableError: it is neither, or damaged.
+          UnreadableError: Another type, or a damaged file.
         """
         if isinstance(given, bytes | LargeFile):
             return self.decode(given)
@@ -108,7 +108,7 @@ class SoundInput(InputKind):
         return samples.reshape(shape)
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Return the rate of a file in Hz, and its samples of a channel."""
+        """Sample rate in Hz and number of samples per channel of a file."""
         return sound_files.length(data)
 
     def look_at(self, data: FileData) -> FileLook:

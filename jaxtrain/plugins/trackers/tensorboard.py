@@ -1,8 +1,7 @@
 """TensorBoard's event files.
 
-The writer of tensorboardX writes in a thread, which ends for good when a disk is full;
-the next records would then wait for it for ever. So only its records are used here, and
-written into a file of our own.
+tensorboardX writes in a thread, which dies when a disk is full; later records would
+then block forever. So only its record classes are used, and the file is written here.
 """
 
 import socket
@@ -27,22 +26,22 @@ from jaxtrain.records.writer import (
 )
 from jaxtrain.tasks.base import Values
 
-# protobuf makes the classes at run time.
+# protobuf creates the classes at run time.
 Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
 SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @runtime_checkable
 class DrawsValues(Protocol):
-    """Task that draws values of an evaluation."""
+    """Protocol of tasks that draw values of an evaluation."""
 
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
-        """Return pictures of an evaluation, uint8 (H, W, 3), by name."""
+        """Draw images of an evaluation, uint8 (H, W, 3), by name."""
         ...
 
 
 class TensorBoardWriter(ConfiguredWriter):
-    """Writes the numbers of each record, and the pictures of evaluations."""
+    """Writes the scalars of each record, and images of evaluations."""
 
     def __init__(self, run: LoggedRun):
         self._task = run.task
@@ -55,7 +54,7 @@ class TensorBoardWriter(ConfiguredWriter):
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
-        # From this step on TensorBoard hides what older files in the folder hold.
+        # TensorBoard hides records of older files from this step on.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)
 
@@ -75,7 +74,7 @@ class TensorBoardWriter(ConfiguredWriter):
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        """Write an event as a TFRecord: its length, itself, and a checksum of each."""
+        """Write an event as a TFRecord: length, data, and a checksum of each."""
         data = Event(wall_time=time.time(), **fields).SerializeToString()
         size = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", masked_crc32c(part)) for part in (size, data))

@@ -14,26 +14,26 @@ from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, scalars_by_split
 from jaxtrain.tasks.base import Values
 
-# The metric that is the horizontal axis of the charts.
+# Metric on the horizontal axis of the charts.
 AXIS = "step"
-# Characters of an id at most.
+# Largest number of characters of an id.
 MAX_ID = 128
 
 
 def _read_id(path: Path) -> str:
-    """Return the id of the run from a file of its own, which is written if need be."""
+    """Read the id of the run from its file; create the file if missing."""
     if not os.path.lexists(path):
         atomic_file.write(path, secrets.token_hex(4))
-    # It is sent: a link could lead to a secret.
+    # The id is sent to W&B: a symbolic link could lead to a secret.
     with open(links.open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read(MAX_ID)
 
 
 class WandbWriter(ConfiguredWriter):
-    """A run of W&B, with the config and the summary, whose charts have our steps.
+    """Writer of a W&B run, with config and summary, and charts by training step.
 
-    W&B's own step, which counts its records, may only rise: it drops a record of an
-    earlier one, as after a rewind or a kill.
+    W&B's step counts records and may only increase: it would drop records of an earlier
+    step, as after a rewind or a kill.
     """
 
     may_fail = "logging.wandb_project"
@@ -41,8 +41,8 @@ class WandbWriter(ConfiguredWriter):
     def __init__(self, run: LoggedRun):
         import wandb  # pyright: ignore[reportMissingImports]
 
-        # Kept in the workdir, so that a resumed run is the same one, and a fresh one
-        # is not.
+        # Stored in the workdir: a resumed run continues the W&B run, a fresh one does
+        # not.
         try:
             run_id = _read_id(run.workdir / "wandb_id")
         except OSError as error:
@@ -56,11 +56,11 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # A longer run, for example.
+                allow_val_change=True,  # Such as to a longer run.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)
-        except Exception as error:  # Of many kinds, such as that nobody is logged in.
+        except Exception as error:  # Errors of many kinds, such as a missing login.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
                 "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
@@ -72,7 +72,7 @@ class WandbWriter(ConfiguredWriter):
 
     @classmethod
     def check(cls, config: LoggingConfig) -> None:
-        # W&B itself makes a folder of that name where a run starts.
+        # W&B creates a folder of that name in the current directory.
         if extras.missing("wandb"):
             raise UserError(
                 f"logging.wandb_project = {config.wandb_project!r} needs the extra "
