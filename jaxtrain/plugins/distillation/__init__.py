@@ -1,4 +1,4 @@
-"""Training on the outputs of a trained model, beside the labels."""
+"""Knowledge distillation from a trained model."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""Training on what a teacher says of the images, beside their labels.
+"""Knowledge distillation: training on teacher outputs in addition to labels.
 
 Hinton et al. 2015, arXiv:1503.02531; Touvron et al. 2021, arXiv:2012.12877 (hard).
 """
@@ -23,16 +23,16 @@ from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Share of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699, and, of its
-# answers alone, Touvron et al. 2021.
+# Default weight of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699; for
+# hard distillation Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
 class Distillation(TeacherMethod, Plain):
-    """The gradients of (1 - weight) times the loss and weight times the imitation.
+    """Gradients of (1 - weight) * loss + weight * distillation loss.
 
-    The teacher sees the same images as the student, augmented and mixed (Beyer et al.
-    2022, arXiv:2106.05237). How outputs imitate its own the task says.
+    Teacher and student get the same augmented and mixed images (Beyer et al. 2022,
+    arXiv:2106.05237). The task defines the distillation loss.
     """
 
     Options = DistillationOptions

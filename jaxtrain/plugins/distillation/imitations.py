@@ -1,4 +1,4 @@
-"""Imitation by task: that of the task itself, or of the class of the core's tasks."""
+"""Distillation loss by task: `imitation` of the task, or a default for core tasks."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,27 +19,27 @@ from jaxtrain.tasks.regression import Regression
 
 
 class Imitation(Protocol):
-    """Distance of outputs from a teacher's, which a task may have as `imitation`."""
+    """Distillation loss; a task may define one as `imitation`."""
 
     def __call__(
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
     ) -> jax.Array:
-        """Return the distance of each example, (B,), 0 or more, in at least float32.
+        """Compute the loss of each example, (B,), non-negative, in at least float32.
 
         Args:
           outputs: Outputs of the model, of the shapes of `output_spec`.
           teacher: Outputs of the teacher for the same images, of the same shapes.
-          temperature: Divisor of the logits; None means the task's default.
-          hard: Whether the teacher's answers count, and not its probabilities.
+          temperature: Divisor of the logits. Defaults to the task's.
+          hard: Whether to use the teacher's predictions instead of its probabilities.
 
         Raises:
-          UserError: An option has no meaning for the task.
+          UserError: The task does not support an option.
         """
         ...
 
 
 def find_imitation(task: Task) -> Imitation | None:
-    """Return the imitation of a task; None: it cannot be distilled."""
+    """Distillation loss of a task; None if the task does not support distillation."""
     own = getattr(task, "imitation", None)
     if own is not None:
         return own
@@ -50,10 +50,9 @@ def find_imitation(task: Task) -> Imitation | None:
 
 
 def teacher_options(task: Task) -> tuple[str, ...]:
-    """Return the options of a task that a teacher must share.
+    """Task options that must be equal for teacher and student.
 
-    The meaning of the outputs depends on them. A task may have them as
-    `teacher_options`.
+    They define the meaning of the outputs; a task declares them as `teacher_options`.
     """
     default = ("mean", "std") if isinstance(task, Regression) else ()
     return getattr(task, "teacher_options", default)

@@ -1,7 +1,6 @@
-"""A trained model that a step asks: what it says of the images of a batch.
+"""Teacher outputs within a training step.
 
-Where the images are the same in every epoch, so is what it says of them: it is computed
-once, and a step looks it up.
+If images are the same in every epoch, the outputs are computed once and looked up.
 """
 
 from collections.abc import Callable
@@ -18,25 +17,26 @@ from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.layout import Layout
 
-# Weight of each channel in grey, as Pillow has it (ITU-R 601).
+# Weights of RGB channels in grey, as in Pillow (ITU-R 601).
 GREY = (0.299, 0.587, 0.114)
 FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """How a step asks a trained model, in evaluation mode and without gradients.
+    """Forward pass of the teacher, in evaluation mode and without gradients.
 
-    It sees what the student sees, augmented and mixed, as it was trained to see images.
+    It gets the student's augmented and mixed images, with the teacher's own
+    normalization.
 
     Attributes:
       apply: Function `(weights, prepared images) -> outputs`.
-      layout: Layout of its weights; images are split by the batch alone.
-      normalization: Statistics that its images are normalised with.
+      layout: Layout of its weights; images are sharded by the batch only.
+      normalization: Mean and standard deviation of its pixel normalization.
       image_shape: Height, width and channels of its images.
-      interpolation: How images of another size are resized, bilinear or bicubic.
+      interpolation: Interpolation for other image sizes, bilinear or bicubic.
       dtype: Dtype of its images.
-      order: Places of the student's classes in its outputs; None: the same.
+      order: Indices of the student's classes in its outputs; None for the same order.
     """
 
     apply: Callable[[Any, jax.Array], Any]
@@ -49,14 +49,14 @@ class Teacher:
 
     @scopes.other_model("teacher")
     def ask(self, weights: Any, batch: Batch, seen: Normalization) -> Any:
-        """Return the outputs for a batch, in at least float32. Traced.
+        """Compute teacher outputs for a batch, in at least float32. Traced.
 
         Args:
           weights: Weights of the teacher.
-          batch: Batch of the student, whose images are (B, H, W, C).
-          seen: Statistics that these are normalised with.
+          batch: Batch of the student, with images (B, H, W, C).
+          seen: Mean and standard deviation of the student's normalization.
         """
-        # Parts of images would meet convolutions that XLA does not always split right
+        # Spatially sharded images would reach convolutions that XLA may shard wrongly
         # (`jaxtrain.trainer.model_checks.check_groups`).
         images = self.layout.whole_images(batch["image"])
         weights = self.layout.whole_params(weights)
@@ -66,9 +66,9 @@ class Teacher:
         return jax.lax.stop_gradient(outputs)
 
     def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
-        """Return a student's images as the teacher sees them.
+        """Convert a student's images to the teacher's preprocessing.
 
-        Images that are alike stay as they are, and are not even rounded.
+        With the same preprocessing images are unchanged, bit for bit.
         """
         if images.shape[1:] == self.image_shape and seen == self.normalization:
             return images.astype(self.dtype)
@@ -81,22 +81,22 @@ class Teacher:
 
 
 class KeptAnswers:
-    """How a step looks up what a teacher has put out, by the number of an example."""
+    """Cached teacher outputs, looked up by example index."""
 
     @scopes.other_model("teacher")
     def ask(self, kept: Any, batch: Batch, seen: Normalization) -> Any:
-        """Return what `Teacher.ask` does, of the outputs of all training examples.
+        """Look up the outputs for a batch; same result as `Teacher.ask`.
 
         Args:
-          kept: Outputs, (examples, ...) each.
+          kept: Outputs for all training examples, (examples, ...) each.
           batch: Batch of the student, with the `index` of each example, (B,).
-          seen: Not looked at.
+          seen: Unused, for the interface of `Teacher.ask`.
         """
         return jax.tree.map(lambda x: x[batch["index"]], kept)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:
-    """Turn grey images (B, H, W, C) to colour, or back."""
+    """Convert images (B, H, W, C) between grey and colour."""
     if pixels.shape[-1] == channels:
         return pixels
     if channels == 3:

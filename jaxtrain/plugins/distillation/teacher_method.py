@@ -1,4 +1,4 @@
-"""A method that asks a trained model: which one, and how a run hands it over."""
+"""Base class of methods with a teacher."""
 
 import copy
 from collections.abc import Mapping
@@ -19,17 +19,16 @@ from jaxtrain.weights.stored import Weights
 
 
 class TeacherMethod(Method):
-    """A method that asks a trained model, its teacher.
+    """A method with a teacher model.
 
     Attributes:
-      teacher: Trained model that the method asks, as `model.pretrained` names one, of
-        which it is told by `taught_by`; None: it asks none. A run adds its digest to
-        the options, as `teacher_digest`.
-      teacher_digest: First digits that the digest must have; None: any.
-      teacher_precision: Number formats that it computes in; None: its own.
-      caches_teacher: Whether the outputs of the teacher may be computed once
-        (`KeptAnswers`) where images stay the same: the method asks of no others.
-      trained: Weights of the teacher, once `open` has found them.
+      teacher: Spec of the teacher model, as in `model.pretrained`; None for no teacher.
+        The run records its digest in the options, as `teacher_digest`.
+      teacher_digest: Required prefix of the digest; None accepts any.
+      teacher_precision: Precision policy of the teacher. Defaults to its own.
+      caches_teacher: Whether teacher outputs may be cached (`KeptAnswers`) if images
+        are the same in every epoch.
+      trained: Weights of the teacher, after `open`.
     """
 
     teacher: str | None = None
@@ -43,16 +42,16 @@ class TeacherMethod(Method):
     ) -> "TeacherMethod":
         """Return the method with its teacher.
 
-        What this is asked with, weights or kept outputs, `objective.beside` has.
+        The teacher's weights, or cached outputs, are in `objective.beside`.
 
         Args:
           teacher: Teacher of the run.
           task: Task of the run.
-          outputs: Outputs of the teacher for a micro-batch, abstract, of the shapes of
-            the model's.
+          outputs: Abstract teacher outputs for a micro-batch, of the shapes of the
+            model's.
 
         Raises:
-          UserError: An option has no meaning for the task.
+          UserError: The task does not support an option.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""The teacher of a run: found, checked against the task, and placed on the devices.
+"""Weights of the teacher: loading, checks against the task, placement on the devices.
 
-Its weights are arguments of the step, not constants of the program, and no part of the
-state: checkpoints do without them, and a run that goes on reads them again.
+They are arguments of the step rather than constants of the program, and not part of the
+state: checkpoints do not contain them, and a resumed run loads them again.
 """
 
 import dataclasses
@@ -37,21 +37,20 @@ from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
-# Classes that a message names.
+# Largest number of classes in a message.
 MAX_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherWeights(MethodInputs):
-    """The weights of a teacher, of which none is read yet.
+    """Plan of a teacher's inputs to a step; no weights are loaded yet.
 
     Attributes:
-      trained: Weights where they were found.
-      weights: Their parameters and other state, abstract, with where they lie.
-      asked: How they are asked.
-      answers: Its outputs for all training examples, abstract, which are computed once;
-        None: it is asked in each step.
-      reason: Why it is; "" where the outputs are kept.
+      trained: Resolved weights of the teacher.
+      weights: Abstract parameters and other state, with shardings.
+      asked: Forward pass of the teacher.
+      answers: Abstract cached outputs for all training examples; None without a cache.
+      reason: Reason for no cache; "" with a cache.
     """
 
     trained: Weights
@@ -65,10 +64,10 @@ class TeacherWeights(MethodInputs):
         return self.weights if self.answers is None else self.answers
 
     def read(self) -> tuple[Any, Any]:
-        """Read them, and place them on the devices.
+        """Load the weights onto the devices.
 
         Raises:
-          UserError: They are damaged.
+          UserError: The weights are damaged.
         """
         return Transfer(self.trained).fill(self.weights)
 
@@ -113,17 +112,17 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Return the weights of a teacher, and its outputs for a micro-batch, abstract.
+    """Plan a teacher's inputs, and its abstract outputs for a micro-batch.
 
     Args:
-      trained: Weights where they were found.
+      trained: Resolved weights of the teacher.
       named: Name of the teacher, for messages.
-      context: The run that it teaches.
-      precision: Number formats that it computes in; None: its own.
-      caches: Whether its outputs may be computed once where images stay the same.
+      context: Context of the student's run.
+      precision: Precision policy of the teacher. Defaults to its own.
+      caches: Whether to cache outputs if images are the same in every epoch.
 
     Raises:
-      UserError: The teacher does not fit the task, or the images.
+      UserError: The teacher does not fit the task or the images.
     """
     about, config, task = trained.about, context.config, context.task
     source, layout, images = context.source, context.layout, context.images
@@ -135,7 +134,7 @@ def plan_teacher(
     weights = abstract_weights(about)
     trained.check_whole(weights, f"{named} does not fit its own description")
     policy = parse(about.precision)
-    # Paths of its arrays may be those of other arrays in the student.
+    # Its arrays may share paths with other arrays of the student.
     alone = dataclasses.replace(
         layout, split_dims={}, copies=None, grouped=frozenset[str]()
     )
@@ -169,7 +168,7 @@ def plan_teacher(
 
 
 def _answers(said: Any, num: int, layout: Layout) -> Any:
-    """Return a teacher's outputs for so many examples, of those for some, abstract."""
+    """Abstract outputs for `num` examples, from those of a micro-batch."""
     everywhere = replicated(layout.mesh)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
@@ -253,10 +252,10 @@ def _check_outputs(
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Return the places of the run's classes in a teacher's outputs; None: the same.
+    """Indices of the run's classes in a teacher's outputs; None for the same order.
 
     Raises:
-      UserError: They are other classes.
+      UserError: The teacher has other classes.
     """
     ours = task.class_names or task.column_names
     theirs = about.class_names or about.column_names

@@ -1,4 +1,4 @@
-"""Packed data: any source as shards that are read at any place, and checked."""
+"""Packed data sets: any source as shards with random access and checksums."""
 
 from jaxtrain.plugin import Plugin
 

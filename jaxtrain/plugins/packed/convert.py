@@ -1,4 +1,4 @@
-"""Images of any source in the form in which they are packed."""
+"""Conversion of images to the packed format."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,20 +14,20 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed.index import Column
 
 JPEG_QUALITY = 95
-# Arrays hold the whole centred square of an image.
+# Arrays hold the full centred square of an image.
 SQUARE = Fit(centre_part=1.0)
 
 
 @dataclass(frozen=True)
 class Form:
-    """How images are packed.
+    """Packed format of images.
 
     Attributes:
-      format: as files (jpeg) or as arrays (raw).
-      size: of the shorter side of files; of both sides of arrays; None: as stored.
-      image_shape: of the packed images.
-      max_pixels: a larger image is unreadable.
-      white_level: value of 16 bits that becomes 255; None: the largest.
+      format: Image files (`jpeg`) or arrays (`raw`).
+      size: Shorter side of files, or both sides of arrays; None keeps the stored size.
+      image_shape: Shape of the packed images.
+      max_pixels: Largest number of pixels; larger images are unreadable.
+      white_level: 16-bit value that becomes 255. Defaults to the largest.
     """
 
     format: Literal["jpeg", "raw"]
@@ -38,7 +38,7 @@ class Form:
 
     @property
     def column(self) -> Column | None:
-        """Describe the arrays; None where images are files."""
+        """Column of image arrays; None for image files."""
         if self.format == "jpeg":
             return None
         height, width, channels = self.image_shape
@@ -46,10 +46,11 @@ class Form:
         return Column("|u1", (height, width, channels))
 
     def convert(self, image: StoredFile | np.ndarray) -> bytes:
-        """Return the bytes to pack of an image.
+        """Convert an image to packed bytes.
 
         Raises:
-          UnreadableError: it cannot be read, or has another shape than the others.
+          UnreadableError: The image is unreadable, or has another shape than the
+            others.
         """
         if self.format == "jpeg":
             assert isinstance(image, StoredFile)
@@ -71,10 +72,10 @@ class Form:
         return open_file(stored.data, self.max_pixels, self.white_level)
 
     def _file(self, stored: StoredFile) -> bytes:
-        """Return an image file as it is, or as a JPEG whose shorter side is `size`.
+        """Keep an image file, or convert it to a JPEG with a shorter side of `size`.
 
-        With a size, a JPEG that is not larger stays as it is, and other formats become
-        JPEGs. All are decoded, to see that they can be.
+        With a size, smaller JPEGs are kept, and other formats are converted to JPEG.
+        All are decoded as a check.
         """
         file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)
@@ -91,7 +92,7 @@ class Form:
                 colorspace="GRAY" if channels == 1 else "RGB",
                 colorsubsampling="Gray" if channels == 1 else "420",
             )
-        # A side of more than 65,500 pixels is none of a JPEG.
+        # JPEG is limited to 65,500 pixels per side.
         except ValueError as error:
             raise UnreadableError(f"it cannot be a JPEG: {error}") from error
 
@@ -103,17 +104,17 @@ def make_form(
     max_pixels: int,
     shape: tuple[int | None, int | None, int],
 ) -> Form:
-    """Return how the images of a store are packed.
+    """Choose the packed format of a store's images.
 
     Args:
       store: Images to pack.
-      format: As files, or as arrays.
+      format: Image files or arrays.
       size: Size in pixels; see `Form`.
-      max_pixels: A larger image is unreadable.
-      shape: (H, W, C) of the stored images; None where they differ in size.
+      max_pixels: Largest number of pixels; larger images are unreadable.
+      shape: Stored image shape (H, W, C); None if sizes differ.
 
     Raises:
-      UserError: they cannot be packed so.
+      UserError: The images do not support this format.
     """
     (image,) = store.read(np.zeros(1, np.int64))[0]
     height, width, channels = shape
@@ -135,6 +136,6 @@ def make_form(
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
-    """Return the height and width of an image whose shorter side becomes `size`."""
+    """Height and width after resizing the shorter side to `size`."""
     side = min(height, width)
     return round(height * size / side), round(width * size / side)

@@ -1,7 +1,7 @@
-"""What a folder of packed data holds: its index, read with mistrust, and its files.
+"""Index of a packed data set, validated on reading.
 
-A file is named by the number of its shard and by what it holds, such as
-`00003.image`: the index names no paths, so none can lead out of the folder.
+File names are made of the shard number and the column, such as `00003.image`: the index
+contains no paths, so none can lead outside the folder.
 """
 
 import dataclasses
@@ -25,20 +25,20 @@ from jaxtrain.regular_file import read_bytes
 
 INDEX = "index.json"
 FORMAT, VERSION = "jaxtrain packed data", 1
-# A larger index would only fill the memory.
+# Largest size of an index in bytes.
 MAX_INDEX_BYTES = 2**28
-# What a shard holds beside its targets, in files of these names.
+# Files of a shard in addition to its targets.
 IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
 KINDS = "biuf"
-# Of an unreadable image: its number, its name and the reason.
+# Unreadable image: index, name, reason.
 LeftOut = tuple[int, str, str]
 
 
 @dataclass(frozen=True)
 class Column:
-    """What each example has one of, in flat files: an array of this type and shape."""
+    """A field of fixed shape and dtype per example, stored in flat files."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some examples of a split, and the size and SHA-256 of each of their files."""
+    """A range of examples of a split, with size and SHA-256 of each file."""
 
     number: int
     split: str
@@ -61,7 +61,7 @@ class Shard:
         return folder / f"{self.number:05d}.{name}"
 
     def check_files(self, folder: Path) -> None:
-        """Raise UserError unless all files are plain, no links, and of their size."""
+        """Raise UserError unless all files are regular files of the recorded size."""
         for name, (size, _) in self.files.items():
             path = self.path(folder, name)
             try:
@@ -76,16 +76,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Index:
-    """All that is known of a packed set.
+    """Index of a packed data set.
 
     Attributes:
-      plan: what was packed, from where, and how.
-      image_shape: (H, W, C); H and W are None where images differ in size.
-      facts: as the store of the source told them.
-      columns: by name; without `image` where the images are files.
-      splits: all there are, also those without examples.
-      shards: in the order of their examples.
-      left_out: unreadable images of each split, by their number in it.
+      plan: Source and format of the data set.
+      image_shape: Image shape (H, W, C); H and W are None if sizes differ.
+      facts: Facts of the source's store.
+      columns: Columns by name; no `image` column for image files.
+      splits: All splits, including empty ones.
+      shards: Shards in the order of their examples.
+      left_out: Unreadable images of each split, by index in the split.
     """
 
     plan: Mapping[str, Any]
@@ -105,7 +105,7 @@ class Index:
         return found
 
     def describe(self) -> str:
-        """Return the number of examples of each split."""
+        """Describe the number of examples of each split."""
         return ", ".join(f"{split} {sum(n)}" for split, n in self.lengths.items())
 
     def to_json(self) -> str:
@@ -114,10 +114,10 @@ class Index:
 
 
 def read_index(folder: Path) -> Index:
-    """Read the index of a packed set, and look at the size of every file.
+    """Read the index of a packed data set, and check the size of every file.
 
     Raises:
-      UserError: it is missing, says what cannot be, or the files are others.
+      UserError: The index is missing or invalid, or files do not match it.
     """
     path = folder / INDEX
     try:
@@ -146,7 +146,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Return a value of JSON with tuples for its lists, as stores give their facts."""
+    """Convert lists in a JSON value to tuples, as in the facts of stores."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):
@@ -190,7 +190,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is a target, or a part of one: target, target.mask."""
+    """Whether a column is a target or part of one: `target`, `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 
@@ -226,6 +226,6 @@ def _expect(good: Any, what: str) -> None:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Compute the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Write one shard of packed data: whole under its names, or not at all."""
+"""Atomic writing of a shard of packed data."""
 
 import contextlib
 import errno
@@ -22,19 +22,19 @@ from jaxtrain.plugins.packed.convert import Form
 from jaxtrain.plugins.packed.index import IMAGE, STRATA, TARGET, Column, LeftOut, Shard
 from jaxtrain.regular_file import read_bytes
 
-# Images that are in memory at once.
+# Number of images in memory at once.
 CHUNK = 64
-# Read one by one; JPEGs do not get smaller, and zstd doubles the time of reading them.
+# One record per group, uncompressed: zstd does not shrink JPEGs, and doubles read time.
 RECORD_OPTIONS = "group_size:1,uncompressed"
 
 
 @dataclass(frozen=True)
 class Note:
-    """What a shard that is whole holds, and which images it leaves out.
+    """Record of a complete shard.
 
     Attributes:
-      shard: its examples and files; no files if there are no examples.
-      left_out: unreadable images, by their place in the shard's part of the split.
+      shard: Examples and files of the shard; no files without examples.
+      left_out: Unreadable images, by index within the shard's range of the split.
     """
 
     shard: Shard
@@ -46,7 +46,7 @@ def note_path(folder: Path, number: int) -> Path:
 
 
 def read_note(folder: Path, number: int) -> Note | None:
-    """Return the note of a shard, or None if that is not whole."""
+    """Read the note of a shard; None if the shard is incomplete."""
     try:
         values = parse(read_bytes(note_path(folder, number)))
         note = typed.convert(values, Note, "")
@@ -58,7 +58,7 @@ def read_note(folder: Path, number: int) -> Note | None:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writes the shards of a store into a folder; the pool converts images."""
+    """Writer of a store's shards; a pool converts the images."""
 
     store: Store
     form: Form
@@ -66,7 +66,7 @@ class ShardWriter:
     pool: Executor
 
     def columns(self) -> dict[str, Column]:
-        """Describe what there is of each example, without images that are files."""
+        """Columns of the examples, without image files."""
         first = np.zeros(1, np.int64)
         rows = self._rows(first, self.store.read(first)[1])
         found = {n: Column(a.dtype.str, a.shape[1:]) for n, a in rows.items()}
@@ -74,7 +74,7 @@ class ShardWriter:
         return found if image is None else {IMAGE: image, **found}
 
     def write(self, number: int, split: str, indices: np.ndarray) -> Note:
-        """Write a shard, then its note, which says that the shard is whole."""
+        """Write a shard, then its note, which marks it complete."""
         shard, parts, files = Shard(number, split, 0, {}), {}, {}
         with contextlib.ExitStack() as renames:
             for name in dict.fromkeys([IMAGE, *self.columns()]):
@@ -91,7 +91,7 @@ class ShardWriter:
         return note
 
     def _fill(self, parts: Mapping[str, Path], indices: np.ndarray) -> list[LeftOut]:
-        """Write the files of a shard; return the unreadable images."""
+        """Write the files of a shard; return its unreadable images."""
         writers: dict[str, Any] = {}
         for name, part in parts.items():
             records = name == IMAGE and self.form.column is None
@@ -105,7 +105,7 @@ class ShardWriter:
         return left_out
 
     def _add(self, writers: Mapping[str, Any], some: np.ndarray) -> list[LeftOut]:
-        """Write some examples; return the unreadable ones, which are left out."""
+        """Write some examples; skip and return unreadable ones."""
         stored, targets = self.store.read(some)
         left_out, readable = [], np.ones(len(some), bool)
         for i, made in enumerate(self.pool.map(self._convert, stored)):
@@ -131,7 +131,7 @@ class ShardWriter:
 
 
 class _RecordWriter:
-    """A file of array_record that is written; what goes wrong is an OSError."""
+    """Writer of an array_record file; all errors are OSErrors."""
 
     def __init__(self, path: Path):
         from array_record.python.array_record_module import ArrayRecordWriter
@@ -152,7 +152,7 @@ class _RecordWriter:
 
 
 def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
-    """Return the arrays of a target, or of nested dicts of them, by name."""
+    """Flatten a target, an array or nested dicts of arrays, by name."""
     if isinstance(target, dict):
         found: dict[str, np.ndarray] = {}
         for key, value in target.items():

@@ -1,4 +1,4 @@
-"""Packed data as a store: `packed:DIR`."""
+"""Store of a packed data set: `packed:DIR`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,21 +26,21 @@ from jaxtrain.plugins.packed.index import (
     read_index,
 )
 
-# Rows from here on are copied one by one: then a copy costs more than a call.
+# Rows of at least this size are copied individually: the copy outweighs the call.
 LARGE_ROW = 4096
 
 
 class FlatFiles(ShardFiles):
-    """A column: the flat files of its shards, mapped into memory."""
+    """A column: memory-mapped flat files of its shards."""
 
     def __init__(self, paths: list[Path], counts: list[int], column: Column):
         super().__init__(paths, counts)
         self._column = column
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Return some rows, (n, ...), in any order."""
+        """Read rows by index, (n, ...), in any order."""
         if len(self._paths) == 1:
-            # A third faster than indexing.
+            # np.take is a third faster than indexing.
             return self.opened(0).take(indices, axis=0)
         rows = np.empty((len(indices), *self._column.shape), self._column.dtype)
         for mapped, mine, places in self.by_shard(indices):
@@ -54,19 +54,19 @@ class FlatFiles(ShardFiles):
     def open(self, shard: int) -> np.ndarray:
         shape = (self._counts[shard], *self._column.shape)
         mapped = np.memmap(self._paths[shard], self._column.dtype, "r", shape=shape)
-        # A plain array: memmap's own indexing takes longer.
+        # A plain array: indexing of np.memmap is slower.
         return mapped.view(np.ndarray)
 
 
 @dataclass(frozen=True)
 class PackedStore:
-    """All splits of a packed set."""
+    """All splits of a packed data set."""
 
     places: SplitRanges
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     columns: Mapping[str, FlatFiles] = field(repr=False)
-    # Where the images are files, else None.
+    # Image files; None for image arrays.
     records: RecordFiles | None = None
     remarks: tuple[Remark, ...] = ()
 
@@ -101,10 +101,10 @@ class PackedStore:
 
 
 def open_packed(name: str, config: DataConfig) -> Opened:
-    """Open the folder of a packed set.
+    """Open a packed data set.
 
     Raises:
-      UserError: it holds none, or one that is damaged.
+      UserError: The data set is missing or damaged.
     """
     folder, source = Path(name).expanduser(), f"packed:{name}"
     index = read_index(folder)
@@ -122,10 +122,10 @@ def open_packed(name: str, config: DataConfig) -> Opened:
 
 
 def verify(folder: Path) -> Index:
-    """Read all files of a packed set, and compare them with their digests.
+    """Verify the checksums of all files of a packed data set.
 
     Raises:
-      UserError: some are not what was written.
+      UserError: A file is damaged.
     """
     index = read_index(folder)
     damaged = [
@@ -143,7 +143,7 @@ def verify(folder: Path) -> Index:
 
 
 def _put(tree: dict[str, Any], path: list[str], value: np.ndarray) -> None:
-    """Put an array into nested dicts."""
+    """Insert an array into nested dicts."""
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
     tree[path[-1]] = value

@@ -1,8 +1,8 @@
-"""Pack a data set: any source into shards that are read at any place, fast.
+"""Packing of a data set into shards with fast random access.
 
-A shard is written under other names and renamed when it is whole; a note beside it, the
-last to be written, says so. The index, made of all notes, is written when all shards
-are there: a folder without one is no packed set.
+A shard is written under temporary names, renamed when complete, and marked by a note,
+which is written last. The index, made from all notes, is written after all shards; a
+folder without an index is not a packed data set.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ from jaxtrain.plugins.packed.index import (
 from jaxtrain.plugins.packed.shard import ShardWriter, note_path, read_note
 
 PLAN = "plan.json"
-# Some 300 MB of photographs.
+# About 300 MB of photographs.
 FILES_A_SHARD = 4096
 RAW_SHARD_BYTES = 2**28
 
-# Of a shard: its split, the place there of its first example, and its examples.
+# A shard: split, index of its first example, and examples.
 Part = tuple[str, int, np.ndarray]
 
 
@@ -55,16 +55,16 @@ def pack(
     size: int | None = None,
     format: Literal["jpeg", "raw"] = "jpeg",
 ) -> Index:
-    """Pack all splits of a source into a folder; go on where a killed one stopped.
+    """Pack all splits of a source into a folder; resume an interrupted pack.
 
     Args:
-      config: of the source, and which part of a split's images may be unreadable.
-      out: the folder, made if need be.
-      size: in pixels; see `Form`.
-      format: image files (jpeg) or arrays (raw).
+      config: Config of the source, and the allowed fraction of unreadable images.
+      out: Output folder, created if missing.
+      size: Size in pixels; see `Form`.
+      format: Image files (`jpeg`) or arrays (`raw`).
 
     Raises:
-      UserError: the source or the folder is wrong, or too many images are unreadable.
+      UserError: The source or folder is invalid, or too many images are unreadable.
     """
     store, splits = opening.open_store(config)
     if place_of(store) is not None:
@@ -94,7 +94,7 @@ def pack(
         "include": config.include,
         **({"options": config.options} if config.options else {}),
         **({"white_level": config.white_level} if config.white_level else {}),
-        # What the source was: labels, names and sizes of its files.
+        # Identity of the source: labels, names and sizes of its files.
         "digest": facts.get("digest"),
         "max_pixels": config.max_pixels,
         "format": format,
@@ -128,7 +128,7 @@ def pack(
 
 
 def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
-    """Return the examples of each split, if there are any and no splits share some."""
+    """Examples of each split; checks that they are not empty and do not overlap."""
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())
     if not len(everything):
@@ -142,7 +142,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return what is known of a set, if JSON can hold it."""
+    """Facts of a data set that JSON can hold."""
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)
@@ -153,7 +153,7 @@ def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
-    """Cut the splits into shards."""
+    """Divide the splits into shards."""
     step = FILES_A_SHARD
     if form.column is not None:
         step = max(1, RAW_SHARD_BYTES // form.column.row_bytes)
@@ -166,9 +166,9 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 
 @contextlib.contextmanager
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
-    """Hold the folder of a pack, and tell whether it is complete already.
+    """Lock the output folder; yield whether it is complete already.
 
-    The plan is what is locked; once there is an index, it is not needed any more.
+    The lock is on the plan, which is not needed once there is an index.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> N
 def _write(
     writer: ShardWriter, parts: list[Part], defects: Mapping[str, Defects]
 ) -> tuple[tuple[Shard, ...], dict[str, list[LeftOut]]]:
-    """Write the shards that are not there yet; return all, and what they leave out."""
+    """Write missing shards; return all shards and their unreadable images."""
     shards: list[Shard] = []
     left_out: dict[str, list[LeftOut]] = {}
     for number, (split, start, indices) in enumerate(parts):

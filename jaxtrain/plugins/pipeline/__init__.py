@@ -1,4 +1,4 @@
-"""Pipeline parallelism: the layers of a model in stages on different devices."""
+"""Pipeline parallelism: stages of layers on different devices."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""A model cut into pipeline stages: which layers, on which devices, at what cost."""
+"""Partition of a model into pipeline stages."""
 
 import functools
 import itertools
@@ -23,13 +23,13 @@ from jaxtrain.training.state import split_model
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Consecutive pieces of a model, and the devices that hold and compute them.
+    """A pipeline stage: consecutive pieces of a model on a mesh.
 
     Attributes:
-      part: Slice of the pieces, of `Model.pieces`.
-      names: Names of their layers.
-      graphdef: Graph of the model with these layers alone.
-      layout: Layout on their devices.
+      part: Slice of `Model.pieces`.
+      names: Names of the stage's layers.
+      graphdef: Graph of the model with only these layers.
+      layout: Layout on the stage's devices.
       flops: FLOPs of a forward pass of a micro-batch.
     """
 
@@ -40,28 +40,28 @@ class Stage:
     flops: float
 
     def take(self, tree: Any) -> Any:
-        """Copy activations, or their gradients, from a neighbour, or a batch."""
+        """Copy a batch, activations or their gradients to the stage."""
         return jax.device_put(tree, self.layout.image_shardings(tree))
 
     def take_whole(self, tree: Any) -> Any:
-        """Copy small arrays to every device of the stage."""
+        """Replicate small arrays on the stage."""
         return jax.device_put(tree, replicated(self.layout.mesh))
 
 
 @dataclass(frozen=True)
 class Stages:
-    """All stages in turn, and the timeline of a step.
+    """All stages in order, and the timeline of a step.
 
-    A state has the same tree as without stages; each layer's arrays lie on its stage,
-    and the counts, which belong to no layer, on the first. What a stage holds is the
-    same tree with its own layers alone.
+    The state has the same tree as without stages: each layer's arrays are on its stage,
+    and counters on the first. The part of a stage is the same tree with only its
+    layers.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Return what a stage holds of a tree, with the counts wherever they lie."""
+        """Part of a tree for a stage, with the counters wherever they are."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
@@ -71,7 +71,7 @@ class Stages:
         return jax.tree.map(choose, tree, is_leaf=self._is_by_layer)
 
     def split(self, tree: Any) -> list[Any]:
-        """Return what each stage holds of a tree, with the counts copied to it."""
+        """Split a tree into the stages' parts, each with a copy of the counters."""
         nodes, treedef = jax.tree.flatten(tree, is_leaf=self._is_by_layer)
         counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
         parts = []
@@ -81,7 +81,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Put together what the stages hold; the counts are those of the first."""
+        """Merge the parts of all stages; counters come from the first."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):
@@ -91,7 +91,7 @@ class Stages:
         return jax.tree.map(join, *parts, is_leaf=self._is_by_layer)
 
     def shardings(self, state: Any) -> list[Any]:
-        """Return the shardings of what each stage holds of a state."""
+        """Shardings of each stage's part of a state."""
         return [s.layout.state(self.part(s, state)) for s in self.stages]
 
     def _is_by_layer(self, node: Any) -> bool:
@@ -108,9 +108,9 @@ def make_stage_meshes(
       config: Number of stages, and the axes of each mesh.
       devices: Devices of the run. Defaults to `jax.devices()`.
 
-    Raises:
-      UserError: the stages do not divide the devices, or these are of several
-        processes.
+      Raises:
+        UserError: The number of stages does not divide the devices, or there are
+          several processes.
     """
     devices = jax.devices() if devices is None else devices
     num_stages = config.pipeline_stages
@@ -137,16 +137,16 @@ def build_stages(
     layouts: Sequence[Layout],
     num_micro: int,
 ) -> Stages:
-    """Cut an abstract model into stages of about the same cost, one for each layout.
+    """Partition an abstract model into stages of similar cost, one per layout.
 
     Args:
-      model: Model to cut.
-      images: Shape of a micro-batch of them.
+      model: Model to partition.
+      images: Shape of a micro-batch.
       layouts: Layout on the devices of each stage.
       num_micro: Number of micro-batches of a step.
 
     Raises:
-      UserError: the model has fewer pieces.
+      UserError: The model has fewer pieces than there are stages.
     """
     pieces = model.pieces
     if len(layouts) > len(pieces):
@@ -170,7 +170,7 @@ def build_stages(
 
 
 def _piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
-    """Return the FLOPs of a forward pass through each piece, as XLA counts them."""
+    """FLOPs of a forward pass through each piece, as counted by XLA."""
     graphdef, params, model_state = split_model(model)
     flops, x, key = [], images, jax.random.key(0)
     for i in range(len(model.pieces)):
@@ -187,12 +187,12 @@ def _piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
 
 
 def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
-    """Cut costs into consecutive parts, none empty, so that the largest is smallest."""
+    """Partition costs into consecutive non-empty parts with the smallest maximum."""
     total = [0.0, *itertools.accumulate(costs)]
 
     @functools.cache
     def best(num: int, parts: int) -> tuple[float, list[slice]]:
-        """Return the largest part of the first `num` costs, and the parts."""
+        """Best partition of the first `num` costs: its maximum and its parts."""
         if parts == 1:
             return total[num], [slice(0, num)]
         largest, start = min(
@@ -205,10 +205,10 @@ def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
 
 
 def _graphdef(model: Model, names: Sequence[str]) -> Any:
-    """Return the graph of a model that has only the layers named."""
+    """Graph of a model with only the named layers."""
     _, params, model_state = split_model(model)
     model = nnx.clone(model)
-    # Some layers have a state alone, such as ranges of activations.
+    # Some layers have state but no parameters, such as activation ranges.
     for name in (params.keys() | model_state.keys()) - set(names):
         delattr(model, name)
     return nnx.graphdef(model)

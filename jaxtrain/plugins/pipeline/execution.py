@@ -1,4 +1,4 @@
-"""Execution of a run in pipeline stages: placement, programs, checks and tables."""
+"""Execution of a run in pipeline stages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from jaxtrain.training.transforms.base import overrides
 
 @dataclass(frozen=True)
 class Pipeline(Execution):
-    """Stages that hold the layers in turn, each on its part of the devices.
+    """Execution in pipeline stages, each on its part of the devices.
 
     Attributes:
       stages: Stages of the model.
@@ -50,7 +50,7 @@ class Pipeline(Execution):
 
     @classmethod
     def check_task(cls, config: Config, task: Task) -> None:
-        """Refuse an objective of the task's own: each stage has a part of the model."""
+        """Refuse tasks with a custom `objective`, which needs the full model."""
         stages = config.parallel.pipeline_stages
         if defines(task, "objective"):
             raise UserError(

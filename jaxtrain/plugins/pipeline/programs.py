@@ -1,4 +1,4 @@
-"""What one pipeline stage computes in a training step, compiled for its devices."""
+"""Compiled programs of one pipeline stage."""
 
 from typing import Any, NamedTuple
 
@@ -28,15 +28,14 @@ from jaxtrain.training.update import (
 
 
 class StagePrograms(NamedTuple):
-    """The programs of one stage.
+    """Programs of one stage.
 
     Attributes:
-      zeros: `params -> total`, to sum gradients in.
+      zeros: `params -> total`, the accumulator of gradients.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
-        metrics)`; the `pullback` holds the residuals, and is None where nothing goes
-        back. Of the last stage `y` is the scaled loss, and `target` the extras with
-        factors on the loss, and the target; of the others `target` and `metrics` are
-        empty.
+        metrics)`; the `pullback` holds the residuals, and is None without a backward
+        pass. In the last stage `y` is the scaled loss, and `target` is (extras with
+        loss scales, target); in others `target` and `metrics` are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
@@ -63,16 +62,16 @@ def make_programs(
     goes_back: bool,
     hands_back: bool,
 ) -> StagePrograms:
-    """Return the programs of a stage, whose state has these shardings.
+    """Create the programs of a stage.
 
     Args:
       stage: Pieces of the model, and their devices.
       task: Task of the run.
       phase: Phase of the steps.
-      shardings: Shardings of what the stage holds of a state.
-      is_last: Whether the loss is computed on it.
-      goes_back: Whether the stage, or one before it, has layers that are trained.
-      hands_back: Whether one before it has.
+      shardings: Shardings of the stage's part of a state.
+      is_last: Whether the stage computes the loss.
+      goes_back: Whether this or an earlier stage has trainable layers.
+      hands_back: Whether an earlier stage has trainable layers.
     """
     layout, frozen = stage.layout, phase.frozen
 
@@ -115,8 +114,8 @@ def make_programs(
         grads, dx = pullback(dy)
         grads = layout.shard_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
-        # Nobody asks for the gradients of the images, or of what frozen layers put
-        # out: XLA drops them.
+        # Gradients of images, or of outputs of frozen layers, are unused: XLA drops
+        # them.
         return total, layout.images(dx) if hands_back else None
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
@@ -131,7 +130,7 @@ def make_programs(
         model_state: Any,
         grad_sums: list[jax.Array],
     ) -> jax.Array:
-        # Computed again in `apply`: to keep the new state would take its memory.
+        # Recomputed in `apply`: storing the new state would need its memory.
         params, _ = optimize(phase, state, root, grads, _norm(grad_sums))
         return squares(checked(phase, params, model_state), layout)
 

@@ -1,9 +1,9 @@
-"""Pipeline parallelism: the programs of a run whose layers lie on different devices.
+"""Programs of a run in pipeline stages.
 
-The host gives each stage its passes in the order of the timeline, and XLA runs them as
-their inputs come: one thread keeps all stages busy. A forward pass leaves its residuals
-on the stage, for the backward pass of the same micro-batch; only activations, and their
-gradients, go from stage to stage. The results are those of `jaxtrain.training.step`.
+The host dispatches the passes of all stages in the order of the timeline, and XLA runs
+each when its inputs are ready: one thread keeps all stages busy. Residuals of a forward
+pass stay on its stage until the backward pass of the same micro-batch; only activations
+and their gradients move between stages. Results equal `jaxtrain.training.step`.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +33,12 @@ from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.update import loss_scales
 
-# Of images, which stages take by their dims.
+# Key of the images, which are sharded by their dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
 class Several:
-    """A function that runs several programs, and looks like one of them."""
+    """A function that runs several programs, with the interface of one."""
 
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
@@ -47,7 +47,7 @@ class Several:
         return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
-        """Return None: what runs in stages is not counted."""
+        """None: FLOPs of stages are not counted."""
 
     @property
     def seconds(self) -> float:
@@ -61,14 +61,14 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Return `CreateState.weights` and `.begin`; each stage creates what it holds."""
+    """Make `CreateState.weights` and `.begin`; each stage creates its part."""
     shardings = stages.shardings(abstract)
 
     def weights_of(stage: Stage, root: jax.Array) -> tuple[Any, Any]:
         return stages.part(stage, create.weights(root))
 
     weights = [
-        # XLA drops what the other stages hold.
+        # XLA drops the parts of other stages.
         Compiled(partial(weights_of, stage), out_shardings=(s.params, s.model_state))
         for stage, s in zip(stages.stages, shardings, strict=True)
     ]
@@ -94,10 +94,10 @@ def make_train_step(
     abstract: Any,
     output_dtype: Any,
 ) -> Several:
-    """Return `(state, root_key, data, batches) -> (state, metrics)`.
+    """Make `(state, root_key, data, batches) -> (state, metrics)`.
 
-    The data and the batches lie on the first stage, which prepares the images; the
-    targets go from there to the last, the keys of what is random to all.
+    Data and batches are on the first stage, which preprocesses the images; targets are
+    copied to the last stage, and random keys to all.
     """
     first, last = stages.stages[0], stages.stages[-1]
     shardings, num_micro = stages.shardings(abstract), phase.num_micro
@@ -107,7 +107,7 @@ def make_train_step(
     def prepare_micro_batches(
         step: jax.Array, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[list[jax.Array], list[jax.Array], list[Any]]:
-        """Return for each micro-batch the images, the key and the target."""
+        """Images, key and target of each micro-batch."""
         batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
         whole = {"image": batch["image"], "target": task.target(batch)}
         parts = [
@@ -138,7 +138,7 @@ def make_train_step(
         )
         for i, stage in enumerate(stages.stages)
     ]
-    # Of the loss with respect to itself.
+    # Gradient of the loss with respect to itself.
     loss_grad = last.take_whole(np.ones((), wide(output_dtype)))
     run_passes = partial(_run_passes, stages, programs, first_trained, loss_grad)
 
@@ -182,15 +182,16 @@ def _run_passes(
     """Run the forward and backward passes of all micro-batches.
 
     Returns:
-      For each stage the sum of the gradients and the batch-norm statistics, and for
-      each micro-batch the metrics.
+      The sum of gradients and the batch-norm statistics of each stage, and the metrics
+      of
+        each micro-batch.
     """
     last = len(programs) - 1
     targets = stages.stages[last].take_whole(targets)
     keys_of = [stage.take_whole(micro_keys) for stage in stages.stages]
     totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
     model_states = [part.model_state for part in parts]
-    # What waits for a stage to take it up, by stage and micro-batch.
+    # Pending inputs by stage and micro-batch.
     inputs = {(0, micro): x for micro, x in enumerate(images)}
     pullbacks, output_grads = {}, {}
     metrics: list[Metrics] = []
@@ -220,7 +221,7 @@ def _run_passes(
 
 
 def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Several:
-    """Return the program of the metrics of a batch, as `evaluate` calls it."""
+    """Create the program of an evaluation batch's metrics, as called by `evaluate`."""
     first, last = stages.stages[0], stages.stages[-1]
     reducers = (TaskMetrics(task),)
 

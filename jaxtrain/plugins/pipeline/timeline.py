@@ -1,17 +1,17 @@
-"""The order of a pipeline's work, one-forward-one-backward, and what of it is idle.
+"""One-forward-one-backward (1F1B) schedule of a pipeline, and its idle share.
 
-PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503): a stage runs some forward
-passes to fill the pipeline, then one forward and one backward in turn, then the
-backward passes that are left. Stage s of S keeps the activations of at most S - s
-micro-batches, however many there are.
+PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503): a stage runs forward passes
+until the pipeline is full, then alternates forward and backward passes, then runs the
+remaining backward passes. Stage s of S stores the activations of at most S - s
+micro-batches.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-# A backward pass takes the gradients of the inputs and of the parameters: each costs
-# about what the forward pass does.
+# A backward pass computes input and parameter gradients, each about as costly as the
+# forward pass.
 BACKWARD_COST = 2.0
 
 
@@ -25,14 +25,14 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """All passes of a step in the order of their start, and the idle share of time."""
+    """All passes of a step in order of their start, and the idle share of time."""
 
     ops: tuple[Op, ...]
     idle_share: float
 
 
 def stage_order(stage: int, num_stages: int, num_micro: int) -> list[Op]:
-    """Return the passes of one stage in the order in which it runs them."""
+    """Passes of one stage in the order of execution."""
     num_ahead = min(num_micro, num_stages - 1 - stage)
     order = [Op(stage, "forward", micro) for micro in range(num_ahead)]
     for micro in range(num_micro):
@@ -43,15 +43,15 @@ def stage_order(stage: int, num_stages: int, num_micro: int) -> list[Op]:
 
 
 def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
-    """Run the passes on paper: each starts when its stage and its input are ready.
+    """Simulate the passes: each starts when its stage and its input are ready.
 
     Args:
-      costs: Costs of a forward pass of each stage, in any unit, above 0.
+      costs: Cost of a forward pass per stage, in any unit, positive.
       num_micro: Number of micro-batches in a step.
 
     Returns:
-      The passes, and 1 - work / (stages x time), which for equal stages is
-      (S - 1) / (M + S - 1).
+      The passes, and the idle share 1 - work / (stages * time), equal to
+        (S - 1) / (M + S - 1) for equal stages.
     """
     num_stages = len(costs)
     left = [stage_order(s, num_stages, num_micro) for s in range(num_stages)]
@@ -74,6 +74,6 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
 
 
 def _needs(op: Op, num_stages: int) -> list[Op]:
-    """Return the passes whose results a pass takes from other stages."""
+    """Passes of other stages that a pass depends on."""
     before = op.stage + (-1 if op.kind == "forward" else 1)
     return [op._replace(stage=before)] if 0 <= before < num_stages else []

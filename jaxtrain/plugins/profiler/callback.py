@@ -1,4 +1,4 @@
-"""The profiler of a run, where the run asks for one."""
+"""Factory of the profiler callback."""
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
@@ -6,10 +6,10 @@ from jaxtrain.trainer.callback import Callback
 
 
 def make_profiler(config: Config, profile: bool) -> Callback | None:
-    """Return the profiler of `train.profile_steps` or of `--profile`.
+    """Create the profiler for `train.profile_steps` or `--profile`.
 
     Raises:
-      UserError: `--profile` does not fit the config.
+      UserError: `--profile` conflicts with the config.
     """
     steps, stages = config.train.profile_steps, config.parallel.pipeline_stages
     if not profile and steps is None:

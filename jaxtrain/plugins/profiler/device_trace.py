@@ -1,4 +1,4 @@
-"""What a profiler's trace tells of the instructions that the devices ran."""
+"""Device instructions of a profiler trace."""
 
 import heapq
 import itertools
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 
 from jax.profiler import ProfileData
 
-# The stats of an event that XLA writes.
+# Stats of XLA's events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On a CPU what an instruction leaves to other threads ends in an event of theirs, with
-# the number of the event that began it.
+# On CPU, the work of an instruction on other threads ends in events of those threads,
+# with the id of the starting event.
 _BEGINS, _ENDS = "_p", "_c"
 
 
 @dataclass(frozen=True)
 class DeviceOp:
-    """An instruction, or a copy, that a device ran once. Times are in nanoseconds.
+    """One execution of an instruction or copy on a device. Times are in nanoseconds.
 
     Attributes:
       device: Name of the device, unique in the trace.
-      program: Name and number of the program that it is of; "" for a copy of none.
+      program: Name and number of the program; "" for a copy outside of programs.
       instruction: Name of the instruction; "" for a copy.
-      start: Time at which it began.
-      end: Time at which the thread, or the stream, that began it went on.
-      done: Time at which other threads of a CPU had done their parts, too.
+      start: Start time.
+      end: End time on the thread or stream that started it.
+      done: End time including other CPU threads.
     """
 
     device: str
@@ -40,7 +40,7 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """A time that somebody may have: those of the lowest rank at a moment share it."""
+    """An interval with an owner; overlapping spans of lowest rank share the time."""
 
     start: float
     end: float
@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 def read_trace(folder: Path) -> list[DeviceOp]:
-    """Return what the devices ran, of the newest trace in a folder.
+    """Read the instructions of the newest trace in a folder.
 
     Raises:
       OSError: There is no trace.
@@ -61,7 +61,7 @@ def read_trace(folder: Path) -> list[DeviceOp]:
 
 
 def device_ops(data: Any) -> list[DeviceOp]:
-    """Return what the devices ran: GPUs, or the CPU where there are none."""
+    """Instructions of the GPUs, or of the CPU without GPUs."""
     planes = list(data.planes)
     gpus = [plane for plane in planes if plane.name.startswith("/device:GPU")]
     if gpus:
@@ -70,7 +70,7 @@ def device_ops(data: Any) -> list[DeviceOp]:
 
 
 def _of_gpu(plane: Any) -> Iterator[DeviceOp]:
-    """Yield kernels and copies: each stream has a line, other lines sum them up."""
+    """Yield kernels and copies from the lines of streams; other lines are summaries."""
     for line in plane.lines:
         if line.name.startswith("Stream"):
             for event in line.events:
@@ -94,7 +94,7 @@ def _of_cpu(lines: Iterable[Any]) -> Iterator[DeviceOp]:
 
 
 def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
-    # Within a loop a GPU's trace has the instructions around it, too.
+    # Within a loop, a GPU trace also has the enclosing instructions.
     names = re.split(r"::|/", str(stats.get(OP, "")))
     program = f"{stats[MODULE]} {stats.get(PROGRAM, '')}" if MODULE in stats else ""
     end = event.start_ns + event.duration_ns
@@ -102,7 +102,7 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Return the time of each owner, which add up to the time that any span covers."""
+    """Divide time among owners; the total is the union of all spans."""
     times: defaultdict[Any, float] = defaultdict(float)
     waiting = sorted(spans, key=lambda span: span.start)
     moments = sorted({moment for span in spans for moment in span[:2]})

@@ -1,4 +1,4 @@
-"""The time of each layer, from a trace and the text of the compiled programs."""
+"""Time per layer, from a trace and the text of the compiled programs."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -14,22 +14,22 @@ from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 Direction = Literal["forward", "backward"] | None
 
 OTHER, OTHER_PROGRAMS, COLLECTIVES = "other", "other programs", "collectives"
-# What only runs others, which have times of their own.
+# Instructions that only run others, which are timed separately.
 _CONTROL = {"while", "conditional", "call"}
 _PRODUCTS = {"convolution", "dot"}
-# What passes on its operand.
+# Instructions that pass on their operand.
 _UNCHANGED = {"bitcast", "copy", "copy-done", "copy-start", "parameter", "transpose"}
 
 
 class LayerPass(NamedTuple):
-    """A layer, or another part of a step, and the pass: a row of the table."""
+    """Key of a table row: a layer, or another part of a step, and the pass."""
 
     layer: str
     direction: Direction
 
 
 class Work(NamedTuple):
-    """What instructions compute, and read and write."""
+    """FLOPs and bytes of instructions."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -39,10 +39,10 @@ class Work(NamedTuple):
 
 
 class StepProgram:
-    """A compiled program of the train step: which row each instruction belongs to.
+    """A compiled program of the training step: maps instructions to rows.
 
     Attributes:
-      module: Name of the program, as a trace has it.
+      module: Name of the program in traces.
     """
 
     def __init__(self, text: str):
@@ -59,7 +59,7 @@ class StepProgram:
                 self._users[name].append(line)
 
     def num_known(self, seen: Iterable[str]) -> int:
-        """Return how many of these instructions it has."""
+        """Number of the given instructions in this program."""
         return len(self._instructions.keys() & seen)
 
     def runs_others(self, name: str) -> bool:
@@ -68,7 +68,7 @@ class StepProgram:
         return line is not None and line.operation in _CONTROL
 
     def row(self, name: str) -> LayerPass:
-        """Return the row of an instruction."""
+        """Row of an instruction."""
         line = self._instructions.get(name)
         if line is None:
             return LayerPass(OTHER, None)
@@ -82,11 +82,11 @@ class StepProgram:
         return LayerPass(place.name, "backward" if place.backward else "forward")
 
     def work(self, seen: Counter[str]) -> dict[LayerPass, Work]:
-        """Return what the instructions of each row did.
+        """Sum FLOPs and bytes per row.
 
         Args:
-          seen: How often the trace has each instruction: once for each time that it
-            ran, but for a few of a GPU, which start several kernels.
+          seen: Number of events per instruction: one per execution, except for GPU
+            instructions that start several kernels.
         """
         kernels = [k for k in self._program.kernels if seen[k.instruction.name]]
         runs = [seen[k.instruction.name] / k.runs for k in kernels]
@@ -98,10 +98,10 @@ class StepProgram:
         return found
 
     def _place(self, line: Instruction) -> scopes.Place | None:
-        """Return where an instruction belongs to.
+        """Find the layer of an instruction.
 
-        What the compiler adds without a name belongs to what takes its result, as the
-        transpose behind a convolution that was turned, or else to what it is made of.
+        An unnamed instruction added by the compiler, such as a transpose, belongs to
+        the reader of its result, or else to its operand.
         """
         place = self._own_place(line)
         if place or _op_name(line):
@@ -109,14 +109,14 @@ class StepProgram:
         return self._place_of_users(line) or self._place_of_source(line)
 
     def _own_place(self, line: Instruction) -> scopes.Place | None:
-        """Return the place by its names: of a fusion, that of its product, or root."""
+        """Layer by the instruction's own name; for a fusion, of its product or root."""
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
         places = (_named(x) for x in (*products, line, *reversed(inner)))
         return next(filter(None, places), None)
 
     def _place_of_users(self, line: Instruction) -> scopes.Place | None:
-        """Return the place of the first with a name that takes its result."""
+        """Layer of the first named reader of the result."""
         waiting, known = [line], {line.name}
         for taken in waiting:
             for user in self._users.get(taken.name, ()):
@@ -140,11 +140,11 @@ class StepProgram:
         return None
 
     def _called(self, line: Instruction) -> Mapping[str, Instruction]:
-        """Return the computation of a fusion; {} for anything else."""
+        """Computation of a fusion; {} for other instructions."""
         return self._program.computations.get(line.attribute("calls"), {})
 
     def _parameter(self, fusion: Instruction, number: int) -> Instruction:
-        """Return what stands for an operand of a fusion within it."""
+        """Parameter instruction of a fusion's operand."""
         end = f" parameter({number})"
         inner = self._called(fusion).values()
         return next((x for x in inner if end in x.text), fusion)
@@ -167,17 +167,17 @@ def tabulate(
     device_kind: str,
     trace: str,
 ) -> StepProfile:
-    """Return the table of what the devices ran in some steps.
+    """Tabulate the instructions of profiled steps by layer.
 
     Args:
-      ops: Instructions that ran.
-      texts: Optimized HLO of the programs of the train step.
-      steps: Number of steps done before them and after them.
+      ops: Executions of instructions.
+      texts: Optimized HLO of the programs of the training step.
+      steps: Number of completed steps before and after the trace.
       device_kind: Name of the device in JAX.
-      trace: Folder of the trace, from the workdir.
+      trace: Folder of the trace, relative to the workdir.
 
     Raises:
-      ValueError: Nothing ran.
+      ValueError: No instruction was executed.
     """
     if not ops:
         raise ValueError("the trace has no instruction of a device")
@@ -233,20 +233,20 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the time that a thread or a stream gave it, and what others added to it."""
+    """Yield the span on the starting thread or stream, and spans of other threads."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # It may have waited for a thread that did something else.
+        # It may have waited for a thread with other work.
         yield Span(op.end, op.done, rank + 1, row)
 
 
 def _program(
     name: str, seen: Counter[str], programs: Sequence[StepProgram]
 ) -> StepProgram | None:
-    """Return the program of the step that a name in the trace is of; None: another.
+    """Find the step program of a name in the trace; None for other programs.
 
-    Those of calls of several steps and of one may have one name.
+    Programs of calls of several steps and of one step may share a name.
     """
     fitting = [p for p in programs if p.module == name.partition(" ")[0]]
     return max(fitting, key=lambda p: p.num_known(seen), default=None)
@@ -255,7 +255,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Return the row of an instruction; one that runs others comes behind them."""
+    """Row and rank of an instruction; instructions that run others rank lower."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

@@ -1,16 +1,16 @@
-"""The table of a profile on the screen."""
+"""Console table of a profile."""
 
 from rich.table import Table
 
 from jaxtrain.errors import counted
 from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 
-# Rows that are printed; the file has all.
+# Number of printed rows; the file has all.
 MAX_ROWS = 20
 
 
 def profile_table(profile: StepProfile) -> Table:
-    """Return the table of the slowest layers."""
+    """Build the table of the slowest layers."""
     first, last = profile.steps
     table = Table(
         title=f"Steps {first + 1} to {last}: {profile.milliseconds:,.1f} ms each, "
@@ -40,11 +40,11 @@ def _cells(layer: LayerTime) -> tuple[str, ...]:
 
 
 def describe_files(profile: StepProfile, path: str) -> str:
-    """Say where the rest of a profile is.
+    """Describe the files of a profile.
 
     Args:
       profile: Profile of some steps.
-      path: File that has all rows.
+      path: File with all rows.
     """
     hidden = profile.layers[MAX_ROWS:]
     told = f"{path} has all rows"

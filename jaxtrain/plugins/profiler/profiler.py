@@ -1,7 +1,7 @@
-"""`train.profile_steps` and `--profile`: a trace of some steps, and a table of it.
+"""Profiler callback: a trace of some steps, and a table of layer times.
 
-The trace lies where TensorBoard's and XProf's plugins look for it, beside the event
-files of the run.
+The trace is where TensorBoard's and XProf's plugins expect it, next to the run's event
+files.
 """
 
 import contextlib
@@ -22,19 +22,20 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.trainer import StepBatch
 
-# Steps of --profile, and those before them: the first ones compile and fill caches.
+# Number of steps of --profile, and of warm-up steps before them, which compile and fill
+# caches.
 NUM_STEPS = WARM_UP = 10
-# The first error of a profiler, of a full disk and of what it cannot read.
+# Errors of the profiler, of a full disk, and of unreadable traces.
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
 class Profiler(Callback):
-    """Trace some steps of a run, once, and tell where their time went."""
+    """Callback that traces some steps once, and writes a table of layer times."""
 
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Take `train.profile_steps`; None: the first warm ones."""
+        """Profile `steps`; None for the first steps after warm-up."""
         self._steps = steps
         self._window: tuple[int, int] | None = None
         self._began: int | None = None
@@ -60,10 +61,10 @@ class Profiler(Callback):
             self._finish(run.step)
 
     def on_stop(self, run: RunState) -> None:
-        self._finish(run.step)  # It may stop early, or for a signal.
+        self._finish(run.step)  # The run may stop early, or by a signal.
 
     def close(self) -> None:
-        """End a trace that an error of the run has cut off."""
+        """Stop a trace that an error has interrupted."""
         if self._window is not None and self._began is not None:
             self._window = None
             with contextlib.suppress(*ERRORS):
@@ -71,7 +72,7 @@ class Profiler(Callback):
         self._names.close()
 
     def _find_window(self, run: RunState) -> tuple[int, int] | None:
-        """Find the steps that are left to profile; None: there are none."""
+        """Steps left to profile; None if there are none."""
         step, end = run.step, run.trainer.timetable.stop_after_steps
         if self._steps is None:
             first = step + min(WARM_UP, (end - step) // 2)
@@ -91,11 +92,11 @@ class Profiler(Callback):
         jax.block_until_ready(self._metrics)
         self._began, self._programs = step, {}
         options = jax.profiler.ProfileOptions()
-        # Calls of Python would fill the trace, and slow the steps down.
+        # Python calls would fill the trace and slow down the steps.
         options.python_tracer_level = 0
         workdir = self._run.workdir
         folder = workdir / TENSORBOARD
-        # A new folder: JAX would write through links in one that is there.
+        # A new folder: JAX would follow links in an existing one.
         session = unused(folder / "plugins" / "profile" / self._name_session(step))
         options.session_id = self._session = session.name
         try:
@@ -110,7 +111,7 @@ class Profiler(Callback):
         return f"steps_{step}_to_{self._window[1]}{process}"
 
     def _finish(self, step: int) -> None:
-        """End the trace, and tell what it says: process 0 does, of its devices."""
+        """Stop the trace and report it, in process 0 for its devices."""
         began = self._began
         if self._window is None or began is None:
             return
@@ -147,10 +148,9 @@ class Profiler(Callback):
 
 @contextlib.contextmanager
 def _compiled_with_names(window: tuple[int, int] | None) -> Iterator[None]:
-    """Have programs read from the cache only if they carry the names of layers.
+    """Read only programs with layer names from the compilation cache.
 
-    JAX leaves metadata out of the key of its cache: a program of other names, or of a
-    version without any, might be there.
+    JAX's cache key excludes metadata: a cached program may have other names or none.
     """
     name = "jax_compilation_cache_include_metadata_in_key"
     before = getattr(jax.config, name)

@@ -1,4 +1,4 @@
-"""`profile.json`: where the time of some steps went, in words of the model."""
+"""`profile.json`: time of profiled steps by layer."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,15 +12,15 @@ PROFILE = "profile.json"
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTime:
-    """The time of a layer, or of another part of a step, on one device.
+    """Time of a layer, or of another part of a step, on one device.
 
     Attributes:
       layer: Path of the layer, such as `stage1_block1/conv1`, or name of the part.
-      direction: Pass that it is of; None for what is outside of both.
-      milliseconds: Milliseconds a step.
-      share: Share of the traced time of the device, in 0..1.
+      direction: Forward or backward pass; None for neither.
+      milliseconds: Milliseconds per step.
+      share: Fraction of the traced device time, in 0..1.
       flops: FLOP/s of its convolutions and matrix products; None without any.
-      bytes: Bytes/s that its instructions read and write; None if unknown.
+      bytes: Bytes/s read and written; None if unknown.
     """
 
     layer: str
@@ -33,16 +33,16 @@ class LayerTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """Times of the layers in some steps.
+    """Layer times of profiled steps.
 
     Attributes:
-      steps: Number of steps done before the first and after the last of them.
+      steps: Number of completed steps before and after the trace.
       device_kind: Name of the device in JAX.
-      num_devices: Number of devices that were traced, of this process.
-      milliseconds: Milliseconds of a step by the clock.
-      idle_share: Share of these in which the device ran no instruction.
-      trace: Folder of the trace, from the workdir.
-      layers: Rows of the table, the longest time first; their shares add up to 1.
+      num_devices: Number of traced devices of this process.
+      milliseconds: Wall time of a step in milliseconds.
+      idle_share: Fraction of the wall time without device instructions.
+      trace: Folder of the trace, relative to the workdir.
+      layers: Rows, longest time first; shares add up to 1.
     """
 
     steps: tuple[int, int]
@@ -55,11 +55,11 @@ class StepProfile:
 
 
 def write_profile(workdir: Path, profile: StepProfile, run: RunId) -> None:
-    """Write the table into the folder of a run."""
+    """Write the profile to the workdir of a run."""
     write_digested(workdir / PROFILE, run.stamp(asdict(profile)))
 
 
 def read_profile(workdir: Path, run: RunId | None) -> StepProfile | None:
-    """Return the table in the folder of a run; None without one."""
+    """Read the profile of a run; None if there is none."""
     advice = "profile again (train --profile)"
     return read_of_run(workdir / PROFILE, StepProfile, run, advice=advice)

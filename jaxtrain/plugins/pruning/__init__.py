@@ -1,4 +1,4 @@
-"""Magnitude pruning: the smallest weights of kernels become 0 in training."""
+"""Magnitude pruning: sets the smallest weights of kernels to 0 during training."""
 
 from jaxtrain.plugin import Plugin
 

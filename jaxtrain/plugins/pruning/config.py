@@ -1,4 +1,4 @@
-"""The section `prune`: which weights become 0 in training, and when."""
+"""Config section `prune`."""
 
 import re
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PruneConfig(Section):
-    """Magnitude pruning: the smallest weights of kernels become 0, and stay so."""
+    """Magnitude pruning: sets the smallest weights of kernels to 0, permanently."""
 
     # Part of the weights of the pruned layers that are 0 in the end; None: no weights
     # are pruned, unless by a pattern.
@@ -80,7 +80,7 @@ class PruneConfig(Section):
 
     @property
     def group(self) -> tuple[int, int] | None:
-        """The numbers of the pattern: weights that stay, and that there are."""
+        """N and M of the pattern: retained weights, group size."""
         found = re.fullmatch(r"([1-9]\d?):([1-9]\d?)", self.pattern or "")
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""The kernels that a run prunes."""
+"""Selection of the kernels to prune."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ from jaxtrain.trees import by_path
 def find_kernels(
     config: PruneConfig, model: Model, params: Any, never: Frozen
 ) -> tuple[str, ...]:
-    """Return the paths of the parameters that are pruned, in the order of the tree.
+    """Find the paths of the parameters to prune, in the order of the tree.
 
-    Kernels are what has two dims or more, as for weight decay. By default those of the
-    first layer and of the last piece are left out, which have few weights and lose
-    most, and so are depthwise kernels. Of a pattern those are, too, whose input
-    channels it does not divide.
+    Kernels are arrays of two or more dims, as for weight decay. By default kernels of
+    the first layer and of the last piece are excluded, as they have few, sensitive
+    weights, and so are depthwise kernels. With an N:M pattern, kernels whose input
+    channels M does not divide are excluded, too.
 
     Raises:
-      UserError: There is none.
+      UserError: No kernel is left.
     """
     arrays = by_path(params)
     kernels = {p: x.shape for p, x in arrays.items() if len(x.shape) > 1}
@@ -56,7 +56,7 @@ def _is_depthwise(shape: tuple[int, ...]) -> bool:
 
 
 def _first_and_last(model: Model, layer_of: Mapping[str, str]) -> set[str]:
-    """Return the paths of the kernels of the first layer and of the last piece."""
+    """Paths of the kernels of the first layer and of the last piece."""
     layers = {*layer_of.values()}
     first = next(path for path in layer_paths(model) if path in layers)
     ends = [piece for piece in model.pieces if CENTRES not in piece.names][-1].names

@@ -1,4 +1,4 @@
-"""Ranks of weights by magnitude, exact and the same however devices share them."""
+"""Ranks of weights by magnitude, exact and independent of sharding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from jaxtrain.dtypes import widen
 
 
 def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return unsigned integers that are ordered as the magnitudes, 0 of what is pruned.
+    """Unsigned integers in the order of the magnitudes, 0 for pruned weights.
 
-    The bits of a float above 0, read as an integer, are ordered as the floats are. One
-    is added: a weight that happens to be 0 comes after those that are pruned.
+    The bits of non-negative floats, read as integers, have the order of the floats. One
+    is added: an unpruned weight of 0 ranks above pruned weights.
     """
     sizes = jnp.abs(widen(weights))
     dtype = jnp.uint64 if sizes.dtype == jnp.float64 else jnp.uint32
@@ -22,20 +22,20 @@ def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
-    """Mark the largest weights (..., inputs, outputs) of their groups.
+    """Mark the largest weights of each group in (..., inputs, outputs).
 
     Args:
-      ranks: Ranks of the weights.
-      keep: Number that stays of each group; 0 are pruned already.
-      of: Input channels of a group, which divide them.
+      ranks: Ranks of the weights; 0 is pruned already.
+      keep: Number of weights to retain per group.
+      of: Number of input channels of a group, a divisor of inputs.
     """
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
     one, other = groups[..., :, None, :], groups[..., None, :, :]
-    # Of equal ones the first are pruned first.
+    # Ties: the first weights are pruned first.
     later = jnp.tri(of, dtype=bool).T[..., None]
     before = (other > one) | ((other == one) & later)
-    # A weight is never before itself.
+    # A weight does not precede itself.
     place = jnp.sum(before & ~jnp.eye(of, dtype=bool)[..., None], axis=-2)
     return ((place < keep) & (groups > 0)).reshape(ranks.shape)
 
@@ -43,15 +43,15 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 def smallest(
     ranks: Sequence[jax.Array], wanted: jax.Array, *, together: bool
 ) -> list[jax.Array]:
-    """Mark the smallest elements; of equal ones the first.
+    """Mark the smallest elements; ties go to the first.
 
-    A bisection counts elements, once a bit: that is exact, and devices that share the
-    arrays exchange some counts alone, where a sort would gather them all.
+    A bisection counts elements, once per bit: exact, and devices with shards of the
+    arrays exchange only counts, while a sort would gather all elements.
 
     Args:
       ranks: Unsigned integers of one dtype.
-      wanted: Number of elements, int32 (arrays,); of all arrays `together`, in each of
-        its places.
+      wanted: Number of elements per array, int32 (arrays,); with `together`, the total
+        number in each entry.
       together: Whether the elements of all arrays are ranked together.
     """
 
@@ -62,7 +62,7 @@ def smallest(
     def last_below(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
-        """Return the largest limits below which there are fewer than a number."""
+        """Largest limits with fewer than `number` values below them."""
         dtype = values[0].dtype
         num_bits = 8 * dtype.itemsize
 
@@ -91,7 +91,7 @@ def smallest(
 
 
 def _positions(shapes: Sequence[tuple[int, ...]], *, together: bool) -> list[jax.Array]:
-    """Return the number of each element, uint32, in its array or in all of them."""
+    """Index of each element, uint32, within its array or over all arrays."""
     found, first = [], 0
     for shape in shapes:
         size = 1

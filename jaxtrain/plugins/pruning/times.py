@@ -1,18 +1,18 @@
-"""The steps at which a run prunes."""
+"""Steps of pruning."""
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.pruning.config import PruneConfig
 from jaxtrain.trainer.timetable import Timetable
 
-# Prunings from the first to the last, where the config does not say how many.
+# Default number of prunings.
 NUM_PRUNINGS = 32
 
 
 def pruning_steps(
     prune: PruneConfig, config: Config, timetable: Timetable
 ) -> tuple[int, int, int]:
-    """Return the first step, the last and the period of the prunings of a run.
+    """Compute the first step, the last step and the period of prunings.
 
     Raises:
       UserError: The epochs of `prune` do not fit the run.

@@ -1,7 +1,7 @@
-"""Magnitude pruning: masks over kernels, part of the state, that steps keep to.
+"""Magnitude pruning as a step transform, with masks as part of the state.
 
-The state after n steps has the sparsity that the schedule says for n steps. A pruned
-weight is exactly 0 in the weights and in their average, and has no gradient.
+The state after n steps has the scheduled sparsity of step n. A pruned weight is exactly
+0 in the weights and in their average, with zero gradient.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,23 +32,20 @@ from jaxtrain.trees import by_path, path_name
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning(StepTransform):
-    """Sets the smallest weights to 0 after some steps.
+    """Sets the smallest weights to 0 at scheduled steps.
 
-    Its arrays are `masks`, nested dicts of bools as the parameters that
-    are pruned, True where a weight stays, and `sparsity`, the part of those that do
-    not, float32.
+    Its arrays are `masks`, nested dicts of bools of the pruned parameters' shapes, True
+    for retained weights, and `sparsity`, the pruned fraction, float32.
 
     Attributes:
-      kernels: Paths of the parameters that are pruned.
-      start: Steps after which weights are pruned for the first time; 0: before the
-        first step.
-      end: Steps after which they are for the last time.
-      every: Steps from one time to the next.
-      sparsity: Sparsity in the end.
+      kernels: Paths of the pruned parameters.
+      start: First step of pruning; 0 prunes before training.
+      end: Last step of pruning.
+      every: Steps between prunings.
+      sparsity: Final sparsity.
       together: Whether the weights of all kernels are ranked together.
-      group: Weights that stay of a group, and that it has, of a pattern; None ranks
-        single weights.
-      kernel_order: Dims of kernels from the outermost in memory on, as `Layout` has it.
+      group: N and M of an N:M pattern; None for unstructured pruning.
+      kernel_order: Memory order of kernel dims, as in `Layout`.
     """
 
     kernels: tuple[str, ...]
@@ -68,22 +65,21 @@ class Pruning(StepTransform):
         return self.end
 
     def sparsity_at(self, step: jax.Array) -> jax.Array:
-        """Return the sparsity after so many steps, from the start on, float32.
+        """Scheduled sparsity at a step from `start` on, float32.
 
-        It rises fast at first, while there are many weights to do without (Zhu and
-        Gupta 2017, arXiv:1710.01878, equation 1).
+        A cubic schedule (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
         """
         length = max(1, self.end - self.start)
         left = jnp.clip((self.end - step) / length, 0, 1).astype(jnp.float32)
         return self.sparsity - self.sparsity * left**3
 
     def is_due(self, step: jax.Array) -> jax.Array:
-        """Return whether weights are pruned once so many steps are done."""
+        """Whether pruning is due after `step` steps."""
         at = ((step - self.start) % self.every == 0) | (step == self.end)
         return (step >= self.start) & (step <= self.end) & at
 
     def init(self, params: Any, model_state: Any) -> Extra:
-        """Return the masks to begin with, which may prune already."""
+        """Create the initial masks, which may prune already."""
         weights = self._of(params)
         whole = [jnp.ones(x.shape, bool) for x in weights]
         if self.start == 0:
@@ -94,16 +90,16 @@ class Pruning(StepTransform):
         return masked(params, extra["masks"])
 
     def project(self, direction: Any, extra: Extra) -> Any:
-        """Set the gradients of pruned weights to 0: they are no part of the norm."""
+        """Set the gradients of pruned weights to 0, so the norm excludes them."""
         return masked(direction, extra["masks"])
 
     @scopes.part(scopes.OPTIMIZER)
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Prune if it is due, and set pruned weights and their average to 0.
+        """Prune if due; set pruned weights and their average to 0.
 
-        Also after a step that is skipped: it may be the last that is due.
+        Also after a skipped step, which may be the last due one.
         """
         weights, pruning = self._of(new.params), old.extras[self.name]
         given = weights, pruning
@@ -146,10 +142,10 @@ class Pruning(StepTransform):
     def masks(
         self, step: jax.Array, weights: Sequence[jax.Array], masks: Sequence[jax.Array]
     ) -> list[jax.Array]:
-        """Return new masks once so many steps are done.
+        """Compute new masks after `step` steps.
 
-        What is pruned stays so. Of equal weights the first are pruned first. Nothing is
-        rounded: the masks do not depend on how the devices share the weights.
+        Pruned weights stay pruned. Ties go to the first weights. Ranking is exact: the
+        masks do not depend on the sharding.
         """
         ranked = [ranks(x, mask) for x, mask in zip(weights, masks, strict=True)]
         if self.group is not None:
@@ -162,11 +158,11 @@ class Pruning(StepTransform):
         return [mask & ~gone for mask, gone in zip(masks, pruned, strict=True)]
 
     def _flat(self, tree: Any) -> Any:
-        """Return kernels as vectors of their elements in the order in memory.
+        """Flatten kernels in memory order.
 
-        XLA lays out what enters and leaves a conditional as its branches ask for: of
-        kernels in another order than rows the state would be copied in each step. On
-        several devices, which share kernels, they lie row by row, and stay.
+        XLA chooses the layout of a conditional's operands by its branches: kernels that
+        are not row-major would be copied in each step. On several devices kernels are
+        row-major, and keep their shapes and shardings.
         """
         order = self.kernel_order
         if order is None:
@@ -178,7 +174,7 @@ class Pruning(StepTransform):
         return jax.tree.map(flat, tree)
 
     def _shaped(self, tree: Any, like: Any) -> Any:
-        """Reverse `_flat`: kernels of the shapes of another tree."""
+        """Inverse of `_flat`: kernels of the shapes of another tree."""
         order = self.kernel_order
         if order is None:
             return tree
@@ -205,11 +201,11 @@ class Pruning(StepTransform):
 
 
 def masked(tree: Any, masks: Any) -> Any:
-    """Return parameters, or gradients, with 0 where a weight is pruned.
+    """Set pruned entries of parameters or gradients to 0.
 
     Args:
-      tree: Arrays by the paths of parameters; dims before theirs may be more.
-      masks: Masks of some of them; {} leaves all as they are.
+      tree: Arrays by parameter path, optionally with extra leading dims.
+      masks: Masks of some parameters; {} changes nothing.
     """
     found = by_path(masks)
 
@@ -221,7 +217,7 @@ def masked(tree: Any, masks: Any) -> Any:
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested dicts for values by their paths."""
+    """Build nested dicts from values by path."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *above, name = path.split("/")
@@ -233,7 +229,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_pruning(facts: RunFacts) -> Pruning | None:
-    """Return the pruning that a run asks for; None if it asks for none.
+    """Create the pruning transform of a run; None if pruning is off.
 
     Raises:
       UserError: A pattern matches no layer, or there is nothing to prune.

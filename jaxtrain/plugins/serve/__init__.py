@@ -1,10 +1,10 @@
-"""A trained model behind HTTP."""
+"""HTTP server of a trained model."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="serve",
-    requires=("report",),  # Its front page is made as a report is.
+    requires=("report",),  # The front page is built like a report.
     subject="use elsewhere",
     commands={"serve": "jaxtrain.plugins.serve.command"},
     next_commands={"serve": "jaxtrain.plugins.serve.next_command:serve"},

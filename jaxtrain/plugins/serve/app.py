@@ -1,4 +1,4 @@
-"""The web application: an image, or a sound, in; what the model says of it out."""
+"""Web application: predictions for uploaded images or sounds."""
 
 import asyncio
 import contextlib
@@ -26,25 +26,24 @@ from jaxtrain.plugins.serve.front_page import front_page
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 from jaxtrain.plugins.serve.program import Program, make_program
 
-# Seconds after which a client that found the server full may try again.
+# Retry-After in seconds when the server is full.
 RETRY_SECONDS = "1"
 
 
 def make_app(
     model: TrainedModel, limits: ServiceLimits, program: Program | None = None
 ) -> Starlette:
-    """Return the application, with a page at `/`.
+    """Create the application, with a front page at `/`.
 
-    `POST /predict` takes the bytes of an image, or of a sound, where the model hears
-    these, or several in a form; `?topk=K` asks
-    for more classes than five. Where an image may have several labels, the answer has
-    those that it is said to have, too; of masks, these and the share of each class.
-    `GET /health` tells that it works.
+    `POST /predict` accepts the bytes of an image (or sound), or a form with several
+    files; `?topk=K` returns K classes instead of five. Responses of multi-label models
+    include the predicted labels, those of segmentation models masks and the area of
+    each class. `GET /health` is the health check.
 
     Args:
       model: Model whose decoder has `answer_parts`.
       limits: Limits of requests and of batches.
-      program: Program of the model; None: `make_program` makes it.
+      program: Program of the model. Defaults to `make_program`.
     """
     compute = program or make_program(model)
     about, decoder = model.description, model.decoder
@@ -53,7 +52,7 @@ def make_app(
     noun = about.input.noun
 
     def run(pixels: np.ndarray) -> list[Any]:
-        """Return the row of each image; None: its outputs are not finite."""
+        """Run a batch; return a row per image, None for non-finite outputs."""
         found, finite = jax.device_get(compute(pixels))
         return [
             jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
@@ -99,8 +98,8 @@ def make_app(
 
     async def answer(request: Request) -> dict[str, Any]:
         num_shown = _topk(request, parts.num_ranked) if parts.num_ranked else 0
-        # A place before the first byte is read: so no more memory is taken than for
-        # those that may wait.
+        # Reserve a place before reading the first byte, which bounds the memory of
+        # waiting requests.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
             images = _files(request, body, noun)
@@ -152,7 +151,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     """Read a body, of which the header may say anything."""
     too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
     length = request.headers.get("content-length", "0")
-    # Digits of ASCII alone, and no more of them than Python reads.
+    # ASCII digits only, and no more of them than Python parses.
     if not length.isdecimal() or len(length) > 20 or int(length) > max_bytes:
         raise too_large
     parts, size = [], 0
@@ -165,7 +164,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
 
 
 def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
-    """Return the files of a request with their names, in their order."""
+    """Names and contents of the files of a request, in order."""
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     # Media types are case-insensitive (RFC 9110, 8.3.1).
     if kind.strip().lower() != "multipart/form-data":

@@ -1,4 +1,4 @@
-"""Requests of many clients, put together into batches for the device."""
+"""Dynamic batching of requests."""
 
 import asyncio
 import contextlib
@@ -10,22 +10,22 @@ import numpy as np
 
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 
-# Runs a batch (n, H, W, C) and returns a row for each image: an array, or a tree.
+# Runs a batch (n, H, W, C); returns a row per image, an array or a tree.
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
-# An image, and what its row is put into.
+# An image, and the future of its row.
 Waiting = tuple[np.ndarray, asyncio.Future[Any]]
 
 
 class Batcher:
-    """Dynamic batching: an image waits a little for others to go along with it.
+    """Dynamic batching: an image waits briefly for others to form a batch.
 
-    While a batch is computed, the next one fills: a busy server has full batches, an
-    idle one does not wait.
+    The next batch fills while one is computed: a busy server has full batches, an idle
+    one does not wait.
 
     Args:
-      run_batch: Function that is called in a thread, one batch at a time.
-      limits: Limits of batches and of what waits.
+      run_batch: Function called in a thread, one batch at a time.
+      limits: Limits of batches and of the queue.
     """
 
     def __init__(self, run_batch: RunBatch, limits: ServiceLimits):
@@ -38,10 +38,10 @@ class Batcher:
 
     @contextlib.contextmanager
     def reserve(self, num: int) -> Iterator[None]:
-        """Hold places for so many images while entered.
+        """Context manager: reserve places for `num` images.
 
         Raises:
-          RefusedError: there are not as many.
+          RefusedError: The queue is full.
         """
         if self.num_waiting + num > self._limits.max_waiting:
             raise RefusedError(
@@ -73,7 +73,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether batches are computed: the last one was, if there was any."""
+        """Whether the last batch, if any, was computed."""
         running = self._task is not None and not self._task.done()
         return running and not self._failed
 
@@ -95,7 +95,7 @@ class Batcher:
                 continue
             self._failed = False
             for row, result in zip(rows, results, strict=True):
-                # Who has left does not wait for it any more.
+                # Clients that have left no longer wait for it.
                 if not result.done():
                     result.set_result(row)
 
@@ -106,7 +106,7 @@ class Batcher:
         """
         found = [await self._queue.get()]
         with contextlib.suppress(TimeoutError):
-            # What is there already is taken even where no time is left.
+            # Take queued images even if the waiting time is over.
             async with asyncio.timeout(self._limits.max_wait_seconds):
                 while len(found) < self._limits.max_batch:
                     found.append(await self._queue.get())

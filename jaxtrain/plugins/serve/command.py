@@ -52,7 +52,7 @@ class ServeArguments:
 
 
 def run(arguments: ServeArguments, signals: StopSignals) -> None:
-    """Load the model, compile it for all sizes of batches, and serve until stopped."""
+    """Load the model, compile it for all batch sizes, and serve until stopped."""
     _check(arguments)
     from jaxtrain.inference import temperature
     from jaxtrain.inference.load import load_model
@@ -79,7 +79,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            # A request without its body holds a place: some are left to others.
+            # Incomplete requests hold places: reserve some for other clients.
             max_per_client=arguments.max_per_client
             or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),
@@ -101,7 +101,7 @@ def _check(arguments: ServeArguments) -> None:
     counts += ("max_per_client",)
     for name in counts:
         value = getattr(arguments, name)
-        # Nor "not a number", nor infinity.
+        # Refuses NaN and infinity, too.
         if value is not None and not 0 < value < math.inf:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} {value}: expected above 0")

@@ -1,7 +1,7 @@
-"""What a client may hold of the server: connections, and the time of a request.
+"""Limits on connections and on the duration of requests.
 
-uvicorn waits for the header and the body of a request as long as it takes. Here both
-must come at some rate, and the connections of an address and of all are bounded.
+uvicorn waits indefinitely for the header and body of a request. Here both need a
+minimum rate, and connections are limited per address and in total.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ REASONS = {408: "Request Timeout", 429: "Too Many Requests", 503: "Service Unava
 
 
 class Connections:
-    """The connections that are open, by the address of their client."""
+    """Open connections by client address."""
 
     def __init__(self, limits: ServiceLimits):
         self.limits = limits
         self._of_client: dict[str, set[GuardedProtocol]] = {}
 
     def protocol(self, **options: Any) -> asyncio.Protocol:
-        """Return the protocol of a new connection; uvicorn calls it."""
+        """Create the protocol of a new connection, called by uvicorn."""
         return GuardedProtocol(self, **options)
 
     def enter(self, client: str, connection: "GuardedProtocol") -> int | None:
-        """Let a connection in, if need be in the place of one that has stalled.
+        """Admit a connection, if necessary in place of a stalled one.
 
         Returns:
-          None, or the status that it is refused with.
+          None, or the HTTP status of the refusal.
         """
         own = self._of_client.get(client, set())
         if len(own) >= self.limits.max_per_client and not self._drop_stalled(client):
@@ -47,14 +47,14 @@ class Connections:
         return None
 
     def leave(self, client: str, connection: "GuardedProtocol") -> None:
-        """Forget a connection, which may have been forgotten already."""
+        """Remove a connection, if not removed already."""
         own = self._of_client.get(client, set())
         own.discard(connection)
         if not own:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close the connection that has stalled longest, and say whether one has."""
+        """Close the connection stalled for longest; return whether there was one."""
         idle = [(c.idle_seconds, c) for c in self._of_client[client]]
         seconds, connection = max(idle, key=lambda pair: pair[0])
         if seconds < self.limits.stalled_seconds:
@@ -65,40 +65,40 @@ class Connections:
 
 
 def client_of(host: str) -> str:
-    """Return what counts as one client: an IPv4 address, or a network of IPv6."""
+    """Client key: an IPv4 address, or an IPv6 network."""
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # Such as "", of a client that has left already.
+    except ValueError:  # Such as "" for a client that has left already.
         return host
     if isinstance(address, ipaddress.IPv4Address):
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    # A host has 2^64 addresses to choose from.
+    # A single host can use 2^64 addresses.
     return str(ipaddress.ip_network((int(address), 64), strict=False))
 
 
 class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 with bounds on connections and on how slowly a request may come."""
+    """HTTP/1.1 protocol with limits on connections and a minimum rate of requests."""
 
     def __init__(self, connections: Connections, **options: Any):
         super().__init__(**options)
         self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
-        # When the request began that is coming in, what has come of it, and when.
+        # Start of the incoming request, bytes received, and time of the last byte.
         self._began, self._num_bytes, self._last = 0.0, 0, 0.0
         self._client = ""
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since the client has sent anything; 0 while it waits for us."""
+        """Seconds since the client last sent data; 0 while it waits for a response."""
         waits_for_client = self._timer is not None or (
             self.timeout_keep_alive_task is not None
         )
         return self.loop.time() - self._last if waits_for_client else 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let the connection in, or refuse it, and wait for its first request."""
+        """Admit or refuse the connection, and wait for its first request."""
         super().connection_made(transport)
         self._last = self.loop.time()
         self._client = client_of(self.client[0] if self.client else "")
@@ -109,29 +109,29 @@ class GuardedProtocol(H11Protocol):
             self._refuse(status, "too many connections are open: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place of the connection back."""
+        """Release the place of the connection."""
         self._connections.leave(self._client, self)
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Receive a part of a request."""
         self._last = self.loop.time()
         self._num_bytes += len(data)
         super().data_received(data)
         self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, which may have begun to come in already."""
+        """Continue with the next request, which may be arriving already."""
         super().on_response_complete()
         self._update_timer()
 
     def time_out(self) -> None:
-        """Close the connection, as its client sends nothing or too little."""
+        """Close the connection of a client that sends nothing or too slowly."""
         self._refuse(408, "the request comes too slowly")
 
     def _update_timer(self) -> None:
-        """Have the timer run while a request is not all there."""
+        """Run the timer while a request is incomplete."""
         state = self.conn.their_state
         begun = state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not (state is h11.SEND_BODY or begun):
@@ -152,7 +152,7 @@ class GuardedProtocol(H11Protocol):
     def _check_progress(self) -> None:
         limits = self._connections.limits
         if self.flow.read_paused:
-            # It is we who do not read.
+            # The server has paused reading.
             self._start_timer()
             return
         earned = self._num_bytes / limits.bytes_per_second
@@ -164,14 +164,14 @@ class GuardedProtocol(H11Protocol):
             self.time_out()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answer for the application, unless it has begun to, and close."""
+        """Respond with an error, unless a response has started, and close."""
         self._stop_timer()
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_answer(status, reason))
         if self.cycle is not None:
-            # What still runs of the request finds that its client has gone.
+            # Running handlers of the request see a disconnected client.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         with contextlib.suppress(h11.LocalProtocolError):

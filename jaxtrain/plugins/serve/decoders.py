@@ -1,8 +1,7 @@
-"""Processes that decode images, so that a hostile one costs a process and no more.
+"""Decoding of images in worker processes, to contain malicious files.
 
-Decoders are C libraries that cannot be interrupted in a thread, and Pillow reads
-metadata while it holds Python's lock. A process can be ended, and is bounded in the CPU
-time that an image takes.
+Decoders are C libraries that cannot be interrupted in a thread, and Pillow parses
+metadata with the GIL held. A process can be killed, and has a CPU-time limit per image.
 """
 
 import asyncio
@@ -21,25 +20,26 @@ import numpy as np
 
 from jaxtrain.data.files import UnreadableError
 
-# The bytes of an image file -> its pixels, uint8. Pickled by name.
+# Bytes of an image file -> pixels, uint8. Pickled by name.
 Decode = Callable[[bytes], np.ndarray]
 
-# The first byte of an answer: pixels, or the reason why there are none.
+# First byte of an answer: pixels, or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
-# Of the process group. The server ends when it has answered, and its decoders then.
+# Signals of the process group: the server finishes its responses first, then ends its
+# decoders.
 LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
-# Not forked: the server has threads of JAX.
+# Not forked: the server has JAX threads.
 _spawn = multiprocessing.get_context("spawn")
 
 
 class DecoderPool:
-    """Decodes images in processes of its own, `num` at a time.
+    """Pool of `num` processes that decode images.
 
     Args:
-      decode: Function that is run on each file; raises UnreadableError for a bad one.
-      shape: Shape of the pixels that it returns, (H, W, C).
-      cpu_seconds: CPU time that one file may take; the process ends itself beyond it.
+      decode: Function of a file's bytes; raises UnreadableError for a bad file.
+      shape: Shape of the returned pixels, (H, W, C).
+      cpu_seconds: CPU time limit per file, after which the process ends.
       num: Number of processes.
     """
 
@@ -51,7 +51,7 @@ class DecoderPool:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Have the processes while entered; what they decode at the end is given up."""
+        """Context manager: run the processes; pending work is abandoned at the end."""
         self._threads = ThreadPoolExecutor(self._num, "decode")
         self._idle = SimpleQueue[_Decoder]()
         most_bytes = max(math.prod(self._shape), MAX_REASON_BYTES) + 1
@@ -85,12 +85,12 @@ class DecoderPool:
             self._idle.put(decoder)
         if answer[:1] != PIXELS:
             raise UnreadableError(answer[1:].decode("utf-8", "replace"))
-        # Raw bytes: a decoder that was taken over has no pickle to send.
+        # Raw bytes: a compromised decoder cannot send a pickle.
         return np.frombuffer(answer, np.uint8, offset=1).reshape(self._shape)
 
 
 class _Decoder:
-    """A process, and another one when it has ended."""
+    """A decoding process, restarted when it ends."""
 
     def __init__(self, decode: Decode, cpu_seconds: float, most_bytes: int):
         self._decode, self._cpu_seconds = decode, cpu_seconds
@@ -99,7 +99,7 @@ class _Decoder:
         self._start()
 
     def ask(self, data: bytes) -> bytes:
-        """Return the answer of the process to a file, which begins with its kind."""
+        """Send a file to the process; return its answer, which starts with its kind."""
         try:
             self._connection.send_bytes(data)
             return self._connection.recv_bytes(self._most_bytes)
@@ -111,10 +111,10 @@ class _Decoder:
         return REASON + reason.encode()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         with self._changing:
             self._closed = True
-            # It is this that lets a thread go on that waits for an answer.
+            # Unblocks a thread that waits for an answer.
             self._process.kill()
             self._process.join()
 
@@ -126,7 +126,7 @@ class _Decoder:
             name="decoder",
             daemon=True,
         )
-        # It unblocks signals when it starts its own process.
+        # The resource tracker unblocks signals when it starts its process.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
         try:
@@ -136,7 +136,7 @@ class _Decoder:
         theirs.close()
 
     def _end(self) -> str:
-        """Wait for the end of the process, and return what it says of the image."""
+        """Wait for the end of the process; describe the image by its exit code."""
         self._connection.close()
         self._process.kill()
         self._process.join()
@@ -148,11 +148,11 @@ class _Decoder:
 
 
 def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:
-    """Answer files until the server has gone."""
+    """Decode files until the connection closes."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             data = connection.recv_bytes()
-            # SIGPROF ends the process, also within a library.
+            # SIGPROF kills the process, even within a library.
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
                 answer = PIXELS + decode(data).tobytes()

@@ -1,7 +1,7 @@
-"""Forms (multipart/form-data, RFC 7578): their files, read from a body in memory.
+"""Parsing of multipart/form-data (RFC 7578) bodies in memory.
 
-The charset of a form is not looked at, as RFC 7578 has none: Python's codecs include
-ones that fail in ways of their own, are slow, or return text that JSON cannot hold.
+Charsets are ignored, as RFC 7578 has none: some of Python's codecs raise other errors,
+are slow, or return text that JSON cannot hold.
 """
 
 import logging
@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-# Files of a form, and fields of all kinds: each takes time, however short it is.
+# Largest number of files, and of all fields, of a form: each costs time.
 MAX_FILES, MAX_FIELDS = 64, 1000
-# It warns of each form that is none, of which clients may send any number.
+# Silence warnings on invalid forms, which clients may send in any number.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class FormError(Exception):
-    """Why a body cannot be read as a form."""
+    """Error of parsing a form."""
 
 
 def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
-    """Return the files of a form with their names, in their order.
+    """Names and contents of the files of a form, in order.
 
     Raises:
-      FormError: The body is no form, is cut off, or has too many parts.
+      FormError: The body is not a form, is truncated, or has too many parts.
     """
     # Header values are latin-1, as starlette decodes them.
     _, options = parse_options_header(content_type)
@@ -46,7 +46,7 @@ def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
 
 @dataclass
 class _Form:
-    """The callbacks of the parser, which hand over one part after the other."""
+    """Callbacks of the parser, called part by part."""
 
     files: list[tuple[str, bytes]] = field(default_factory=list)
     ended: bool = False
@@ -54,7 +54,7 @@ class _Form:
     _header: bytes = b""
     _value: bytes = b""
     _disposition: bytes = b""
-    # Name of the file that the part holds, if it holds one, and its content.
+    # File name of the current part, if it is a file, and its content.
     _name: str | None = None
     _content: list[bytes] = field(default_factory=list)
 

@@ -1,20 +1,20 @@
-"""Page at `/` of the server: the model, its classes, and a place to drop files on."""
+"""Front page of the server: model, classes, and a drop zone for files."""
 
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Up to so many names are shown unasked.
+# Largest number of class names shown without a click.
 NUM_OPEN = 20
 
 
 def front_page(model: TrainedModel, parts: AnswerParts, noun: str) -> str:
-    """Return the page, which loads nothing from elsewhere.
+    """Build the page, without external resources.
 
     Args:
-      model: Model that answers.
-      parts: Parts of its answers.
-      noun: "image" or "sound", as the model takes them.
+      model: Model to serve.
+      parts: Parts of its responses.
+      noun: Kind of input, "image" or "sound".
     """
     page = render(
         "plugins/serve/page.html.j2",

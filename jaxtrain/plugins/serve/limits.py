@@ -1,33 +1,33 @@
-"""What the server takes: of all clients, of one of them, of a request, of an image."""
+"""Limits of the server: total, per client, per request, per image."""
 
 import resource
 from dataclasses import dataclass
 
-# Descriptors left to everything that is no connection.
+# File descriptors reserved for other uses than connections.
 RESERVED_DESCRIPTORS = 128
 MAX_CONNECTIONS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceLimits:
-    """What the server takes.
+    """Limits of the server.
 
     Attributes:
-      max_batch: Number of images in a batch at most.
-      max_wait_seconds: Time that the first image of a batch waits for others.
-      max_waiting: Number of images that are decoded, wait or are computed at once.
-      max_per_client: Number of connections that one address may have open.
-      max_open: Number of connections in all.
-      max_bytes: Number of bytes of a request.
-      max_pixels: Number of pixels of an image.
-      timeout_seconds: Time for a request, from its first byte to its answer.
-      num_decoders: Number of processes that decode images.
-      decode_seconds: CPU time that the decoding of an image may take.
-      grace_seconds: Time that a request may take from its first byte to the last of
-        its body, or a new connection until then.
-      bytes_per_second: Rate of a body for each second of which one is added.
-      stalled_seconds: Time after which a connection on which nothing has come makes
-        way for a new one where there are too many.
+      max_batch: Largest number of images in a batch.
+      max_wait_seconds: Longest wait of a batch's first image for others.
+      max_waiting: Largest number of images decoded, queued or computed at once.
+      max_per_client: Largest number of open connections per address.
+      max_open: Largest number of open connections.
+      max_bytes: Largest size of a request in bytes.
+      max_pixels: Largest number of pixels of an image.
+      timeout_seconds: Time limit of a request, from first byte to response.
+      num_decoders: Number of decoding processes.
+      decode_seconds: CPU time limit of decoding an image.
+      grace_seconds: Time limit from the first byte of a request (or a new connection)
+        to the last byte of its body.
+      bytes_per_second: Rate of a body that extends this limit by a second per second.
+      stalled_seconds: Idle time after which a connection may be dropped in favour of
+        a new one.
     """
 
     max_batch: int
@@ -47,7 +47,7 @@ class ServiceLimits:
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error: the status, and why."""
+    """Refusal of a request: HTTP status and reason."""
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def most_connections() -> int:
-    """Return how many connections the process has descriptors for."""
+    """Largest number of connections by the limit of file descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -1,4 +1,4 @@
-"""Program of the server: pixels of a batch to the numbers that an answer is made of."""
+"""Program of the server: from pixels of a batch to the numbers of a response."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +9,16 @@ import numpy as np
 from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference.model import TrainedModel
 
-# Images, uint8 (n, H, W, C) -> float32 (n or more, ...): the rest is padding.
+# Images, uint8 (n, H, W, C) -> float32 (n or more, ...), padded.
 Program = Callable[[np.ndarray], Checked]
 
 
 def make_program(model: TrainedModel, temperature: float | None = None) -> Program:
-    """Return the program, which compiles once for each size of a batch.
+    """Create the program, compiled once per batch size.
 
     Args:
       model: Model whose decoder has `answer_parts`.
-      temperature: Divisor of the logits of classes of whole images; None means 1.
+      temperature: Divisor of the logits of image classes. Defaults to 1.
     """
     if temperature is None:
         return lambda pixels: model.run(pixels, "decoded")

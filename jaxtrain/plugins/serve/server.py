@@ -1,4 +1,4 @@
-"""The server's process: its socket, the compiled programs, and how it ends."""
+"""Server process: socket, compiled programs, and shutdown."""
 
 import socket
 from typing import Any
@@ -14,15 +14,15 @@ from jaxtrain.plugins.serve.connections import Connections
 from jaxtrain.plugins.serve.limits import ServiceLimits
 from jaxtrain.plugins.serve.program import Program, make_program
 
-# Connections that the system keeps waiting.
+# Backlog of the listening socket.
 BACKLOG = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket, before anything else takes time.
+    """Open the listening socket, before slower steps.
 
     Raises:
-      UserError: the address cannot be listened at.
+      UserError: The address is unavailable.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
@@ -45,13 +45,13 @@ def serve(
     opened: socket.socket,
     temperature: float | None = None,
 ) -> None:
-    """Serve until a signal comes; requests that are under way are answered first.
+    """Serve until a signal; pending requests are answered first.
 
     Args:
-      model: Model that answers.
+      model: Model to serve.
       limits: Limits of requests and of batches.
-      opened: Socket that listens already.
-      temperature: Divisor of the logits; None means 1.
+      opened: Socket that already listens.
+      temperature: Divisor of the logits. Defaults to 1.
     """
     program = make_program(model, temperature)
     _compile(model, program, limits.max_batch)
@@ -70,14 +70,14 @@ def serve(
 def make_server(
     model: TrainedModel, limits: ServiceLimits, program: Program | None = None
 ) -> uvicorn.Server:
-    """Return the server, which answers once it is run."""
-    # A class to uvicorn, which it calls for each connection.
+    """Create the server, without running it."""
+    # uvicorn expects a class and calls it for each connection.
     protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
         make_app(model, limits, program),
         http=protocol,
         ws="none",
-        # It warns of each request that is not HTTP.
+        # Silence warnings on requests that are not HTTP.
         log_level="error",
         timeout_graceful_shutdown=max(1, round(limits.timeout_seconds)),
         timeout_keep_alive=5,
@@ -86,9 +86,9 @@ def make_server(
 
 
 def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
-    """Compile the programs of all sizes of batches, so that no request waits for it."""
+    """Compile the programs of all batch sizes in advance."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
-        # So many images, which the model pads to the size of a program.
+        # Number of images; the model pads them to the size of a program.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(program(pixels))

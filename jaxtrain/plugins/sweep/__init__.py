@@ -1,4 +1,4 @@
-"""Search of hyperparameters: trials that are trained, pruned, resumed and compared."""
+"""Hyperparameter search: trials are trained, pruned, resumed and compared."""
 
 from jaxtrain.plugin import Plugin
 

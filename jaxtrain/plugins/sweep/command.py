@@ -47,7 +47,7 @@ class SweepArguments:
 
 
 def run(arguments: SweepArguments, signals: StopSignals) -> None:
-    """Train the trials, and write the best config and the page."""
+    """Train the trials; write the best config and the report."""
     if extras.missing("optuna"):
         raise UserError(f"sweep needs Optuna: {extras.install('sweep')}")
     _check(arguments)
@@ -82,7 +82,7 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
 
 
 def _check(arguments: SweepArguments) -> None:
-    """Raise UserError if the options do not fit."""
+    """Raise UserError for invalid options."""
     if not 1 <= arguments.trials <= MAX_COUNT:
         raise UserError(f"--trials {arguments.trials}: expected 1 to {MAX_COUNT}")
     train = arguments.overrides.train

@@ -1,4 +1,4 @@
-"""Samplers and pruners of Optuna, by their names there."""
+"""Samplers and pruners of Optuna, by class name."""
 
 import inspect
 import warnings
@@ -11,26 +11,26 @@ import optuna
 
 from jaxtrain.errors import UserError, nearest
 
-# These draw points of one sequence, which all trials of a study must share.
+# Samplers that draw from one sequence, shared by all trials of a study.
 ONE_SEQUENCE = ("QMCSampler",)
 
 
 def make_sampler(
     name: str, options: Mapping[str, Any], seed: int, number: int
 ) -> optuna.samplers.BaseSampler:
-    """Return the sampler that chooses the values of one trial.
+    """Create the sampler of one trial.
 
-    Its random numbers are a function of the seed and the trial: so trials differ that
-    several processes draw, and a sweep that was stopped draws what it would have.
+    Random draws are a function of seed and trial number: trials of several processes
+    differ, and a resumed sweep draws the same values.
 
     Args:
       name: Class of `optuna.samplers`.
-      options: Arguments of the class; `seed` replaces that of the config.
+      options: Arguments of the class; `seed` overrides the config's seed.
       seed: Seed of the config.
       number: Number of the trial.
 
     Raises:
-      UserError: There is no such class, or it takes other options.
+      UserError: Unknown class or options.
     """
     if "seed" in options:
         seed = options["seed"]
@@ -44,17 +44,17 @@ def make_sampler(
 
 
 def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """Return a pruner.
+    """Create a pruner.
 
     Args:
       name: Class of `optuna.pruners`.
-      options: Arguments of the class; the name of a pruner stands for it.
+      options: Arguments of the class; a pruner as an argument is given by name.
 
     Raises:
-      UserError: There is no such class, or it takes other options.
+      UserError: Unknown class or options.
     """
     kind = _find("--pruner", optuna.pruners, name)
-    # Such as the pruner that PatientPruner waits for.
+    # Such as the wrapped pruner of PatientPruner.
     made = {
         key: getattr(optuna.pruners, value)()
         if value in optuna.pruners.__all__
@@ -75,7 +75,7 @@ def _find(option: str, module: ModuleType, name: str) -> Any:
 def _make(option: str, kind: Any, options: Mapping[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
-            # The user has asked for an option that is experimental in Optuna.
+            # The user chose an option that is experimental in Optuna.
             warnings.simplefilter("ignore")
             return kind(**options)
     except (ImportError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What is left of a sweep: the best config as a recipe, a table, and the page."""
+"""Results of a sweep: the best config as a recipe, a table, and the report."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ BEST = "best.py"
 
 
 def finish(folder: Path, config: Config, num_trials: int) -> None:
-    """Write the best config and the page, and show what there is.
+    """Write the best config and the report, and print the results.
 
     Args:
       folder: Folder of the sweep.
-      config: Config that the trials change.
-      num_trials: Number of trials in all.
+      config: Base config of the trials.
+      num_trials: Total number of trials.
 
     Raises:
       UserError: All trials have failed.
@@ -53,13 +53,13 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
     rows["compared in"] = str(folder / COMPARISON)
     show_table("sweep", rows)
-    if best is not None:  # A table would break it into lines.
+    if best is not None:  # Outside of the table, which would wrap it.
         told = command("--config", folder / BEST)
         print(f"train the best again:\n  {printable(told)}")
 
 
 def describe_end(record: SweepRecord, number: int) -> str:
-    """Return in a line how a trial has ended, and which is the best so far."""
+    """Describe the end of a trial and the best trial so far, in one line."""
     trial, metric = record["trials"][number], record["metric"]
     if trial["state"] == "failed":
         return f"trial {number} failed: {trial['reason']}"
@@ -75,7 +75,7 @@ def describe_end(record: SweepRecord, number: int) -> str:
 
 
 def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) -> None:
-    """Write the recipe of the best trial: a config file that can be run."""
+    """Write the config of the best trial as a runnable recipe."""
     trial = record["trials"][best]
     changes = "".join(f"#   {k} = {v!r}\n" for k, v in trial["overrides"].items())
     head = (
@@ -87,7 +87,7 @@ def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) ->
 
 
 def _write_page(folder: Path, record: SweepRecord) -> None:
-    """Write the page; what is wrong with a trial's folder is one warning."""
+    """Write the report; a problem with a trial's folder is one warning."""
     try:
         atomic_file.write(folder / COMPARISON, make_sweep_page(folder, record))
     except (OSError, UserError) as error:

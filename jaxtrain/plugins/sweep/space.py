@@ -1,4 +1,4 @@
-"""The search space: what a trial changes in the config of a sweep."""
+"""Search space: config overrides of a trial."""
 
 import dataclasses
 import json
@@ -11,11 +11,11 @@ from jaxtrain.config import ONE_OF, Config, from_json, get, paths
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
-# What a trial changes: values of JSON by the paths of their fields.
+# Overrides of a trial: JSON values by field path.
 Overrides = dict[str, Any]
 
 FUNCTION = "space"
-# Fields that no trial may change, and why.
+# Fields that trials must not change -> reason.
 FIXED = {
     "checkpoint.best_metric": "it ranks all trials",
     "task": "one metric ranks all trials",
@@ -30,8 +30,8 @@ class SearchSpace:
     """The function `space(trial) -> {"section.field": value}` of a user's file.
 
     Args:
-      path: Python file that defines it; loading it runs code of the user.
-      config: Config that trials change.
+      path: Python file that defines it; loading it runs its code.
+      config: Base config of the trials.
 
     Raises:
       UserError: The file is missing, raises, or has no such function.
@@ -42,13 +42,13 @@ class SearchSpace:
         self._function: Callable[[Any], Any] = load_function("--space", path, FUNCTION)
 
     def draw(self, trial: Any) -> Overrides:
-        """Return what a trial of Optuna changes in the config.
+        """Draw the config overrides of an Optuna trial.
 
-        Parts of the user's own that the function names may then be loaded.
+        Custom code named by the overrides may be loaded afterwards.
 
         Raises:
-          UserError: The function raises, names a field that there is not or that must
-            not change, or returns something else than values of JSON by field.
+          UserError: The function raises, names an unknown or fixed field, or does not
+            return JSON values by field.
         """
         with running(self._path):
             overrides = self._function(trial)
@@ -82,17 +82,17 @@ class SearchSpace:
 
 
 def apply(config: Config, overrides: Overrides) -> Config:
-    """Return a config with other values.
+    """Apply overrides to a config.
 
-    A length of the run, an interval or a warm-up replaces the one that is set, in
-    whatever unit that is.
+    A run length, interval or warm-up replaces the existing one, in either unit (steps
+    or epochs).
 
     Args:
       config: Config of the sweep.
-      overrides: Values by field; `task_options.NAME` is one option of several.
+      overrides: Values by field; `task_options.NAME` sets a single task option.
 
     Raises:
-      UserError: The values do not fit, alone or together.
+      UserError: Invalid values, or an invalid combination.
     """
     values = json.loads(json.dumps(dataclasses.asdict(config)))
     for group in ONE_OF.values():

@@ -1,7 +1,7 @@
-"""The study of a sweep, in Optuna's storage, which several processes may share.
+"""Study of a sweep in Optuna's storage, shared by several processes.
 
-A process that is killed leaves its trial running, without heartbeats. Another one then
-queues a copy of the trial, which goes on in the same workdir.
+A killed process leaves its trial in state running, without heartbeats. Another process
+then enqueues a copy of the trial, which resumes in the same workdir.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ from jaxtrain.plugins.report.sweep_file import SweepRecord, TrialRecord, trial_f
 from jaxtrain.tasks.metrics import Goal
 
 STUDY, NAME = "study.db", "sweep"
-# How long to wait for another process that writes.
+# Seconds to wait for another writing process.
 WAIT_SECONDS = 60.0
-# A running trial without a heartbeat for the grace period is queued again.
+# A running trial without a heartbeat for the grace period is enqueued again.
 HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
-# Kills of a trial in a row, without a new checkpoint, after which it has failed.
+# Number of kills in a row, without a new checkpoint, after which a trial has failed.
 MAX_KILLS = 3
 FIX = (
     "end other programs that hold it, and see to its permissions and to free space; if "
     "it is damaged, the values of its trials are lost: restore it from a copy, or "
     "choose another --workdir"
 )
-# Attributes of the study and its trials; a copy has the number of the first in TRIAL.
+# Attributes of the study and its trials; a copy stores the original's number in TRIAL.
 CONFIG, METRIC = "config", "metric"
 TRIAL, OVERRIDES, REASON, KILLS = "trial", "overrides", "reason", "kills"
 STATES: dict[TrialState, sweep_file.TrialState] = {
@@ -54,7 +54,7 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-# Fields that change the values of trials, though a run may go on with others.
+# Fields that affect results of trials, although a run may be resumed with other values.
 COMPARED = (
     *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
@@ -65,7 +65,7 @@ COMPARED = (
 
 @contextlib.contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Turn an error of the storage in the folder of a sweep into a UserError."""
+    """Context manager: convert storage errors to UserError."""
     try:
         yield
     except (
@@ -78,17 +78,17 @@ def reported(folder: Path) -> Iterator[None]:
 
 
 def exists(folder: Path) -> bool:
-    """Whether the folder holds a study.
+    """Whether the folder contains a study.
 
     Raises:
-      UserError: The study was lost, or is a link, which SQLite would follow.
+      UserError: The study is lost, or is a symbolic link, which SQLite would follow.
     """
     path = folder / STUDY
     try:
         for suffix in ("", "-journal", "-wal", "-shm"):
             links.check_in_place(path.with_name(STUDY + suffix))
     except FileNotFoundError:
-        pass  # Another process has removed its journal meanwhile.
+        pass  # Another process has just removed its journal.
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
@@ -96,16 +96,16 @@ def exists(folder: Path) -> bool:
             raise _unusable(path, "it is gone, and its sweep is not")
         return False
     if not path.stat().st_size:
-        time.sleep(1)  # Another process may be creating it.
+        time.sleep(1)  # Another process may be creating the study.
         if not path.stat().st_size:
             raise _unusable(path, "it is empty, 0 bytes")
     return True
 
 
 def create(folder: Path, config: Config, goal: Goal) -> None:
-    """Create the study of a config, whose trials are ranked by a metric.
+    """Create the study of a config, with trials ranked by a metric.
 
-    The file gets all of its content at once, from the first of several processes.
+    The first of several processes creates the file atomically.
     """
     path = folder / STUDY
     with contextlib.suppress(FileExistsError), atomic_file.replacing(path) as new:
@@ -119,16 +119,16 @@ def create(folder: Path, config: Config, goal: Goal) -> None:
 
 
 class SweepStudy:
-    """Trials of a sweep by their numbers; each is one or more trials of Optuna.
+    """Trials of a sweep by number; each is one or more Optuna trials.
 
     Args:
-      folder: Folder of the sweep, whose study exists.
+      folder: Folder of the sweep, with an existing study.
 
     Attributes:
-      optuna: The study as Optuna has it.
+      optuna: Study object of Optuna.
 
     Raises:
-      UserError: It is not the study of a sweep.
+      UserError: The study does not belong to a sweep.
     """
 
     def __init__(self, folder: Path):
@@ -140,10 +140,10 @@ class SweepStudy:
             raise _unusable(folder / STUDY, "it has no sweep") from None
 
     def check_same(self, config: Config) -> None:
-        """Check that a sweep goes on with its own config.
+        """Check that a resumed sweep has the same config.
 
         Raises:
-          UserError: A field differs that changes the values of trials.
+          UserError: A field that affects results differs.
         """
         text = self.optuna.user_attrs[CONFIG]
         old = config_lib.from_json(text, f"the config in {self._folder / STUDY}")
@@ -161,20 +161,20 @@ class SweepStudy:
             )
 
     def number_of(self, attempt: int) -> int:
-        """Return the number of a trial, given a number that Optuna has for it."""
+        """Number of a trial in the sweep, from its number in Optuna."""
         return next(n for n, trial in self._attempts() if trial.number == attempt)
 
     def left(self, num_trials: int) -> bool:
-        """Whether one of so many trials is still to be begun, or taken up again."""
+        """Whether any of `num_trials` trials is still to be started or resumed."""
         states = self._states()
         return len(states) < num_trials or TrialState.WAITING in states
 
     def retry(self, attempt: int, *, killed: bool = True) -> None:
-        """Queue a copy of a trial, which goes on, unless it was killed too often.
+        """Enqueue a copy of a trial to resume it, unless it was killed too often.
 
         Args:
-          attempt: Number that Optuna has for the trial.
-          killed: Whether its process was killed; else it ended in order.
+          attempt: Number of the trial in Optuna.
+          killed: Whether its process was killed, rather than stopped gracefully.
         """
         number = self.number_of(attempt)
         trial = self.optuna.get_trials(deepcopy=False)[attempt]
@@ -195,7 +195,7 @@ class SweepStudy:
             )
 
     def wait(self, num_trials: int) -> bool:
-        """Wait for heartbeats of running trials; return whether any trial is left."""
+        """Wait for heartbeats of running trials; return whether trials remain."""
         until = time.monotonic() + GRACE_SECONDS + 1
 
         def waiting() -> bool:
@@ -213,7 +213,7 @@ class SweepStudy:
         return self.left(num_trials)
 
     def write(self) -> SweepRecord:
-        """Write the trials for the report and for other programs, and return them."""
+        """Write the trials as JSON, and return them."""
         higher = self.optuna.direction == optuna.study.StudyDirection.MAXIMIZE
         trials = [_describe(*one) for one in dict(self._attempts()).items()]
         complete = [t for t in trials if t["state"] == "complete"]
@@ -232,7 +232,7 @@ class SweepStudy:
         return [attempt.state for attempt in dict(self._attempts()).values()]
 
     def _attempts(self) -> Iterator[tuple[int, FrozenTrial]]:
-        """Yield the trials of Optuna, each with its number in the sweep."""
+        """Yield (number in the sweep, Optuna trial)."""
         new = itertools.count()
         for trial in self.optuna.get_trials(deepcopy=False):
             first = trial.user_attrs.get(TRIAL)
@@ -244,16 +244,16 @@ def _unusable(path: Path, reason: str) -> UserError:
 
 
 def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
-    """Open a file of Optuna's, and create its tables if they are not there."""
+    """Open an Optuna database, and create missing tables."""
 
     def connect() -> sqlite3.Connection:
-        # The folder may have any name, which an address could not hold.
+        # A URL cannot represent every folder name.
         return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # Connections are closed after use: none is open when the process ends.
+        # Connections are closed after use; none stays open at exit.
         storage = optuna.storages.RDBStorage(
             "sqlite://",
             {"creator": connect, "poolclass": sqlalchemy.NullPool},
@@ -261,7 +261,7 @@ def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
             grace_period=GRACE_SECONDS,
             heartbeat_stale_trial_callback=on_stale,
         )
-    # SQLite locks no rows: without this, two processes could take the same trial.
+    # SQLite has no row locks: otherwise two processes could claim the same trial.
     begin = "BEGIN IMMEDIATE"
     sqlalchemy.event.listen(
         storage.engine, "begin", lambda connection: connection.exec_driver_sql(begin)

@@ -1,4 +1,4 @@
-"""One trial: a run that reports its evaluations, and may be pruned after each."""
+"""A trial: a run that reports its evaluations, and may be pruned after each."""
 
 import math
 import warnings
@@ -24,20 +24,20 @@ from jaxtrain.trainer.run_state import RunState
 
 
 class TrialFailed(Exception):
-    """A trial has failed by its own fault; the message is the reason."""
+    """A trial failed by its own configuration; the message is the reason."""
 
 
 class Reporter(Callback):
-    """Reports the evaluations of a trial, and ends it where the pruner says so.
+    """Callback that reports evaluations to Optuna, and stops pruned trials.
 
-    Evaluations count from 1, so that trials whose epochs have other numbers of steps
-    are compared after as many epochs.
+    Evaluations are numbered from 1, so that trials with different epoch lengths are
+    compared after the same number of epochs.
 
     Args:
       trial: Trial of Optuna.
 
     Attributes:
-      pruned: Reason to end the trial; None: it was not pruned.
+      pruned: Reason of the pruning; None if not pruned.
     """
 
     def __init__(self, trial: optuna.Trial):
@@ -52,7 +52,7 @@ class Reporter(Callback):
         value = evaluation.metrics[run.trainer.best.metric]
         value = float(value) if isinstance(value, int | float) else math.nan
         with warnings.catch_warnings():
-            # After a kill an evaluation comes again, with the same value.
+            # After a kill, an evaluation is repeated with the same value.
             warnings.simplefilter("ignore")
             self._trial.report(value, number)
         if self._trial.should_prune():
@@ -67,20 +67,20 @@ def carry_out(
     reporter: Reporter,
     signals: StopSignals,
 ) -> float:
-    """Train a trial, or go on where its workdir stopped; return its validation value.
+    """Train or resume a trial; return its validation value.
 
     Args:
       config: Config of the sweep.
-      overrides: Changes of the trial to the config.
-      workdir: Folder of its run.
-      reporter: Reports its evaluations.
-      signals: Signals that stop the run in order.
+      overrides: Config overrides of the trial.
+      workdir: Workdir of the trial's run.
+      reporter: Callback that reports its evaluations.
+      signals: Signals that stop the run gracefully.
 
     Raises:
-      TrialFailed: It has failed by its own fault.
-      optuna.TrialPruned: The pruner has ended it.
+      TrialFailed: The trial failed by its own configuration.
+      optuna.TrialPruned: The pruner stopped the trial.
       Interrupted: A signal came; the state is saved.
-      CheckpointError, StartAgainError: It is no fault of the trial, which can go on.
+      CheckpointError, StartAgainError: The trial can be resumed.
     """
     checkpoints = workdir / CHECKPOINTS
     signals.grace.step, signals.grace.call_seconds = 0, 0.0
@@ -106,7 +106,7 @@ def carry_out(
         raise optuna.TrialPruned
     if summary["best"] is None:
         raise TrialFailed("its metric was never a number")
-    # Of the weights that are kept; the best evaluation may have been of others.
+    # Value of the saved weights; the best evaluation may belong to deleted ones.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):

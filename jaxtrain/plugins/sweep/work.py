@@ -1,4 +1,4 @@
-"""One process of a sweep: trains trials until there are none left."""
+"""A worker process of a sweep: trains trials until none are left."""
 
 import math
 from pathlib import Path
@@ -27,24 +27,24 @@ from jaxtrain.records.held_folder import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 
-# Ends of a process that are no fault of its trial.
+# Errors of a process that do not count as failures of its trial.
 IN_ORDER = (Interrupted, CheckpointError, StartAgainError)
 
 
 class SweepWorker:
-    """The objective of a study: trains its trials, and prints how they end.
+    """Objective of a study: trains its trials and prints their results.
 
     Args:
-      config: Config that the trials change.
-      folder: Folder of the sweep, which is there.
+      config: Base config of the trials.
+      folder: Existing folder of the sweep.
       space: Python file that defines `space(trial)`.
       sampler: Class of `optuna.samplers`, and its arguments.
       pruner: Class of `optuna.pruners`, and its arguments.
-      signals: Signals that stop a trial in order.
+      signals: Signals that stop a trial gracefully.
 
     Raises:
-      UserError: The config, its data, the space, the sampler or the pruner cannot be
-        used, or the folder holds a sweep of another config.
+      UserError: Invalid config, data, space, sampler or pruner, or the folder belongs
+        to a sweep of another config.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SweepWorker:
         made = make_pruner(*pruner), make_sampler(*sampler, config.seed, 0)
         if not study.exists(folder):
             goal = find_goal(config)
-            # Errors of the space are shown before a trial counts.
+            # Report errors of the space before the first trial.
             self._space.draw(optuna.create_study(sampler=made[1]).ask())
             study.create(folder, config, goal)
         self._trials = study.SweepStudy(folder)
@@ -70,16 +70,16 @@ class SweepWorker:
         self._trials.optuna.pruner = made[0]
 
     def work(self, num_trials: int) -> None:
-        """Train trials until there are so many, or the sampler has drawn all there are.
+        """Train trials until `num_trials` are done or the sampler is exhausted.
 
         Raises:
           Interrupted: A signal came; the trial is saved.
-          UserError: The space cannot be used.
-          CheckpointError, StartAgainError: The sweep can go on.
+          UserError: The space is invalid.
+          CheckpointError, StartAgainError: The sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None
         while self._trials.wait(num_trials):
-            # A signal stops a trial, but neither Optuna nor its thread.
+            # Signals stop the trial only, not Optuna or its thread.
             self._signals.defer = True
             self._trials.optuna.optimize(
                 self._objective, callbacks=[self._after_trial], gc_after_trial=True
@@ -92,7 +92,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Return the value of a trial; NaN if it has failed."""
+        """Train a trial and return its value; NaN if it failed."""
         try:
             self._signals.defer = False
             return self._train(trial)
@@ -113,7 +113,7 @@ class SweepWorker:
         return math.nan
 
     def _train(self, trial: optuna.Trial) -> float:
-        """Train a trial, or go on with it; return its value."""
+        """Train or resume a trial; return its value."""
         number = self._trials.number_of(trial.number)
         trial.study.sampler = make_sampler(*self._sampler, self._config.seed, number)
         overrides = self._space.draw(trial)
@@ -130,7 +130,7 @@ class SweepWorker:
         return carry_out(self._config, overrides, workdir, reporter, self._signals)
 
     def _after_trial(self, optuna_study: optuna.Study, trial: FrozenTrial) -> None:
-        """Print how a trial has ended, and stop after the last one or a signal."""
+        """Print the result of a trial; stop after the last one or a signal."""
         record, number = self._trials.write(), self._trials.number_of(trial.number)
         if trial.state != TrialState.FAIL or study.REASON in trial.user_attrs:
             print(describe_end(record, number))
@@ -142,10 +142,10 @@ class SweepWorker:
 
 
 def find_goal(config: Config) -> Goal:
-    """Return the goal that ranks the trials, after a look at the whole config.
+    """Find the metric that ranks trials, after a full check of the config.
 
     Raises:
-      UserError: The config cannot be trained, or is never evaluated.
+      UserError: Invalid config, or one without evaluations.
     """
     setup = build_setup(config)
     if setup.timetable.eval_every_steps is None:
