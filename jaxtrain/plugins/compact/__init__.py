@@ -1,11 +1,11 @@
-"""Smaller models: whole channels are cut out of a trained one."""
+"""Channel pruning: smaller dense models from trained ones."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="compact",
     subject="changing a trained model",
-    requires=("onnx",),  # It times the files of both models.
+    requires=("onnx",),  # The command times the ONNX files of both models.
     model_changes={"channels": "jaxtrain.plugins.compact.channels.cut:with_channels"},
     commands={"compact": "jaxtrain.plugins.compact.command"},
 )

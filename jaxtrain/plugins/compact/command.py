@@ -1,4 +1,4 @@
-"""`main.py compact`: a trained model without the channels that matter least."""
+"""`main.py compact`: channel pruning of a trained model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ class CompactArguments:
 
 
 def run(arguments: CompactArguments, signals: StopSignals) -> None:
-    """Rank, cut, write and measure."""
+    """Rank channels, remove them, write the model and measure it."""
     _check(arguments)
     with collector.held_back():
         from jaxtrain import load_model
@@ -115,7 +115,7 @@ def _importance(
 def describe(
     found: "Compacted", times: tuple[float, ...] | str, out: Path
 ) -> dict[str, str]:
-    """Return the rows of a table: what the model has before and after."""
+    """Table rows: the model before and after."""
 
     def change(before: float, after: float, text: str) -> str:
         return f"{text.format(before)} -> {text.format(after)} ({after / before:.2f}x)"
@@ -137,7 +137,7 @@ def describe(
 
 
 def describe_groups(found: "Compacted") -> dict[str, str]:
-    """Return the rows of a table: channels of groups, and layers that stay whole."""
+    """Table rows: channels of each group, and layers without removable channels."""
     rows = {}
     for name, group in found.channels.groups.items():
         if name in found.kept:

@@ -1,7 +1,7 @@
-"""A smaller dense model: whole channels are taken out, by how little they matter.
+"""Channel pruning: removal of the least important channels, to a dense model.
 
-Which channels go together is followed through the model (`channels/`); all groups are
-ranked together, by how much a channel matters to its FLOPs.
+Channels are grouped by dependency analysis of the model (`channels/`); all groups are
+ranked together, by importance per FLOP.
 """
 
 import dataclasses
@@ -23,18 +23,18 @@ from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import path_name
 from jaxtrain.weights.description import Description
 
-# Numbers of the units of groups that stay, ascending.
+# Indices of the retained units of each group, ascending.
 Kept = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a smaller model must keep to.
+    """Constraints of the smaller model.
 
     Attributes:
-      flops: FLOPs of an image, as a part of those of the model, at most.
-      keep: Part of the channels of each group that stays at least.
-      multiple: Number that the channels of each group are a multiple of.
+      flops: Largest FLOPs per image, as a fraction of the original model's.
+      keep: Smallest fraction of retained channels of each group.
+      multiple: Divisor of the number of channels of each group.
     """
 
     flops: float
@@ -44,14 +44,14 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Compacted:
-    """A smaller model, and what it was made of.
+    """A smaller model and its origin.
 
     Attributes:
       model: The smaller model.
-      channels: Channels of the model before.
-      kept: Units that stay, of all groups that may lose any.
+      channels: Channels of the original model.
+      kept: Retained units of all prunable groups.
       params: Numbers of parameters, before and after.
-      flops: FLOPs of an image, before and after.
+      flops: FLOPs per image, before and after.
     """
 
     model: TrainedModel
@@ -62,10 +62,10 @@ class Compacted:
 
 
 def open_channels(about: Description) -> ChannelMap:
-    """Return the channels of a trained model.
+    """Analyse the channels of a trained model.
 
     Raises:
-      UserError: they cannot be followed, or a user's own function changes the model.
+      UserError: The analysis fails, or `model.transform` changes the model.
     """
     about.check_is_one("--workdir: this model")
     if about.model.transform is not None:
@@ -80,10 +80,11 @@ def open_channels(about: Description) -> ChannelMap:
 def compact(
     model: TrainedModel, channels: ChannelMap, importance: Importance, limits: Limits
 ) -> Compacted:
-    """Return a model without the channels that matter least.
+    """Remove the least important channels of a model.
 
     Raises:
-      UserError: the FLOPs cannot be so few, or the model fails with fewer channels.
+      UserError: The limit of FLOPs is unreachable, or the model fails with fewer
+        channels.
     """
     kept = choose(channels, importance, limits)
     made = without(model, channels, kept)
@@ -97,22 +98,22 @@ def compact(
 
 
 def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept:
-    """Return which units stay: as many as the FLOPs allow, those that matter most.
+    """Select the units to retain: the most important ones within the FLOPs.
 
     Args:
       channels: Channels of a model.
-      importance: Of the units of groups that may lose any.
-      limits: What the result keeps to.
+      importance: Importance of each unit, by prunable group.
+      limits: Constraints of the smaller model.
 
     Raises:
-      UserError: the FLOPs cannot be so few.
+      UserError: The limit of FLOPs is unreachable.
     """
     costs, least = channels.costs(), {}
     worth, owners = [np.zeros(0)], [np.zeros(0, int)]
     for number, (name, of_units) in enumerate(importance.items()):
         units = len(of_units)
         least[name] = max(1, math.ceil(limits.keep * units))
-        # Those that may go, from the least on.
+        # Removable units, least important first.
         ratio = np.sort(of_units / costs[name])[: units - least[name]]
         worth.append(ratio)
         owners.append(np.full(len(ratio), number))
@@ -120,7 +121,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def stay(gone: int) -> dict[str, np.ndarray]:
-        """Return what stays without so many units, from the least on."""
+        """Retained units after removal of the `gone` least important ones."""
         lost, kept = np.bincount(owner[:gone], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -147,16 +148,16 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Return the number of units whose channels are the next multiple of a number."""
+    """Round a number of units up to a multiple in channels."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
 
 def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
-    """Return a trained model with some of its channels, and nothing else changed.
+    """Restrict a trained model to some of its channels.
 
     Raises:
-      UserError: the model fails with fewer channels.
+      UserError: The model fails with fewer channels.
     """
     indices = channels.indices_of(kept)
     numbers = {
@@ -182,10 +183,10 @@ def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedMod
 
 
 def _check_computes(about: Description) -> None:
-    """Check that a smaller model computes, as it is trained and as it is evaluated.
+    """Check that a smaller model runs in training and in evaluation.
 
     Raises:
-      UserError: it does not, as its code has the numbers of its channels.
+      UserError: It fails, as its code has fixed numbers of channels.
     """
     graphdef, params, state = split_model(about.abstract)
     images, key = about.blueprint().images(NUM_IMAGES), jax.random.key(0)

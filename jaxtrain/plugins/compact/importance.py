@@ -1,9 +1,9 @@
-"""How much channels matter to a trained model: two criteria.
+"""Importance of channels, by two criteria.
 
-`taylor` tells, to first order, how a loss changes where a channel becomes zero
-(Molchanov et al. 2019, arXiv:1906.10771): by the product of weights and gradients,
-summed over the kernels that take the channel. `scale` is the factor that batch norm
-multiplies it by (Liu et al. 2017, arXiv:1708.06519); it needs no images.
+`taylor` is the first-order change of the loss when a channel becomes zero (Molchanov et
+al. 2019, arXiv:1906.10771): the product of weights and gradients, summed over the
+kernels that read the channel. `scale` is the channel's batch-norm scale (Liu et al.
+2017, arXiv:1708.06519), without images.
 """
 
 import functools
@@ -33,19 +33,18 @@ from jaxtrain.trees import by_path
 
 # Purpose of the program, in messages.
 PURPOSE = "a batch for the importance of channels"
-# By the names of groups: of each unit, float64 (units,), 0 or more; without those that
-# a criterion says nothing of.
+# Importance by group name: non-negative, float64 (units,); without groups to which the
+# criterion does not apply.
 Importance = dict[str, np.ndarray]
 
 
 def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
-    """Return the factors of batch norms, in those of the mean channel of a group.
+    """Batch-norm scales, relative to the mean channel of the group.
 
-    Of a group behind several norms they are means over these, of one without it is
-    not told.
+    Averaged over several norms of a group; groups without norms are omitted.
 
     Raises:
-      UserError: no channels are behind a batch norm.
+      UserError: No channels have a batch norm.
     """
     norms = {
         "/".join(map(str, (*path, "scale")))
@@ -82,21 +81,21 @@ def by_taylor(
     batch_size: int,
     num_images: int,
 ) -> Importance:
-    """Return the squared change of the loss, to first order, as channels become zero.
+    """First-order change of the loss, squared, when channels become zero.
 
-    It is a mean over batches of training images, of which the loss is that of an
-    evaluation: so batch norms are those of the trained model.
+    A mean over batches of training images, with the model in evaluation mode, so that
+    batch norms use running statistics.
 
     Args:
-      model: Model with its weights.
+      model: Model with weights.
       channels: Channels of the model.
-      subject: Task that it has learnt, and how images come to it.
+      subject: Task and preprocessing of the model.
       source: Training split of the run.
-      batch_size: Number of images of a batch, or of windows of whole images.
-      num_images: Number of images at most.
+      batch_size: Number of images, or of sliding windows, per batch.
+      num_images: Largest number of images.
 
     Raises:
-      UserError: the loss is none of single examples, or there are too few images.
+      UserError: The task has no loss per example, or there are too few images.
     """
     if not subject.task.loss_of_examples:
         raise UserError(
@@ -133,7 +132,7 @@ def by_taylor(
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
-    """Return the sums over all places that a unit is taken from, float64 (units,)."""
+    """Sum over all places that read a unit, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken
@@ -142,9 +141,9 @@ def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.nda
 
 
 def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
-    """Return the function of the products of weights and gradients of a batch.
+    """Make the function that multiplies weights with gradients of a batch.
 
-    It returns them summed over all dims of an array but one, for each of the axes.
+    For each axis, products are summed over all other dims of its array.
     """
     task, mesh = subject.task, model.mesh
     apply = functools.partial(apply_model, model.graphdef)

@@ -1,4 +1,4 @@
-"""How long ONNX Runtime takes for one image, of models that are timed in turn."""
+"""Time per image in ONNX Runtime, measured in turn for several models."""
 
 import statistics
 import tempfile
@@ -15,20 +15,20 @@ from jaxtrain.export.request import Request
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.onnx import onnx_file
 
-# Calls of each model before the first that counts, and those that count.
+# Number of warm-up calls and of timed calls per model.
 BEFORE, TIMES = 5, 50
-# Images that each file is checked on.
+# Number of images to check each file with.
 CHECKED = 8
 
 
 def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
-    """Return the median seconds of an image, of files that compute what the models do.
+    """Median seconds per image of exported models, checked against the models.
 
     Returns:
-      A number for each model; or why there is none.
+      Seconds per model; or a message if they cannot be measured.
 
     Raises:
-      ExportError: a file does not compute what its model does.
+      ExportError: A file computes other outputs than its model.
     """
     if library := extras.missing("onnx", "onnxruntime"):
         return f"not measured: {library} is not installed"

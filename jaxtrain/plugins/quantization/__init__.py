@@ -1,4 +1,4 @@
-"""Trained models in 8 bits, without training."""
+"""Post-training quantization to 8 bits."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""`main.py quantize`: a trained model that computes with 8 bits, without training."""
+"""`main.py quantize`: post-training quantization."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class QuantizeArguments:
 
 
 def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
-    """Choose ranges, take back means, compare and write."""
+    """Calibrate ranges, correct means, compare and write the model."""
     if arguments.num_images < 1:
         raise UserError(f"--num-images {arguments.num_images}: expected 1 or more")
     if arguments.max_drop < 0:
@@ -90,12 +90,12 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Rounded", num: int, num_others: int) -> dict[str, str]:
-    """Return the rows of a table.
+    """Table rows of the result.
 
     Args:
-      found: The model in 8 bits.
-      num: Number of images that ranges are of.
-      num_others: Number of images that it is compared on.
+      found: The quantized model.
+      num: Number of calibration images.
+      num_others: Number of images of the comparison.
     """
     return {
         "activations": f"{len(found.ranges)} ranges, of {num:,} images",

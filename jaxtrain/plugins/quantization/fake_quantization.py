@@ -1,14 +1,14 @@
-"""Numbers rounded to 8 bits in training, with gradients as if they were not.
+"""Fake quantization to 8 bits, with straight-through gradients.
 
-Weights are symmetric, with a scale for each output channel; activations have one scale
-and a zero point each (Jacob et al. 2018, arXiv:1712.05877). Rounding passes gradients
-straight through (Bengio et al. 2013, arXiv:1308.3432); what lies outside of the range
-of an activation has none.
+Weights are symmetric with a scale per output channel; activations are per tensor, with
+a scale and a zero point (Jacob et al. 2018, arXiv:1712.05877). Gradients pass straight
+through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outside the range of
+an activation.
 
-A scale of an output channel commutes with the factor that a batch norm has for it: of
-`factor * kernel` the integers are those of `kernel`, up to the sign. So a norm that is
-folded into the kernel for inference, as Krishnamoorthi 2018 (arXiv:1806.08342) has it
-folded in training, too, changes no integer: training need not fold it.
+The scale of an output channel commutes with the factor of a batch norm: `factor *
+kernel` has the integers of `kernel`, up to the sign. So folding the norm for inference
+changes no integer, and training need not fold it, unlike in Krishnamoorthi 2018
+(arXiv:1806.08342).
 """
 
 from collections.abc import Callable
@@ -22,35 +22,35 @@ from flax.nnx.nn import dtypes as nnx_dtypes
 
 from jaxtrain.dtypes import wide
 
-# Largest integers: uint8 of activations; int8 of weights, of which -128 is left out.
+# Largest integers: uint8 for activations; int8 for weights, without -128.
 ACTIVATION_LEVELS = 255
 WEIGHT_LEVELS = 127
-# Sums of products, and what is added to them, are int32.
+# Accumulators and biases are int32.
 LARGEST_SUM = 2**31 - 1
-# Names of the functions that round, as a jaxpr has them.
+# Names of the rounding functions in a jaxpr.
 ROUND_ACTIVATION, ROUND_KERNEL = "fake_quantize", "fake_quantize_kernel"
 ROUND_BIAS = "fake_quantize_bias"
-# What a step keeps of a range; the rest is that of its batch.
+# Momentum of the moving average of ranges.
 MOMENTUM = 0.95
 
 
 class RangeEnd(nnx.Variable):
-    """The lower or the upper end of a range, a scalar, at least float32."""
+    """Lower or upper end of a range, a scalar in at least float32."""
 
 
 class ActivationRange(nnx.Module):
-    """Rounds activations to the integers of their range.
+    """Quantizer of activations with a moving-average range.
 
-    In training the range is the moving average of the smallest and of the largest
-    value of the batches, over all devices; 0 always lies within. The first batch sets
-    it. A range without a batch, (0, 0), rounds nothing.
+    In training the range is the moving average of the minimum and maximum of batches,
+    over all devices; it always contains 0. The first batch initializes it. An
+    uninitialized range, (0, 0), does not round.
 
     Attributes:
-      low: Lower end.
-      high: Upper end.
-      use_running_average: Whether the range stays as it is, as in an evaluation; Flax
-        sets it together with that of batch norms.
-      observe: Is given what would be rounded, which stays as it is; None rounds.
+      low: Lower end of the range.
+      high: Upper end of the range.
+      use_running_average: Whether the range is fixed, as in evaluation; set by Flax
+        together with batch norms.
+      observe: Observer of the unrounded values, which disables rounding; None rounds.
     """
 
     observe: Callable[[jax.Array], None] | None = None
@@ -77,11 +77,11 @@ class ActivationRange(nnx.Module):
 
 
 def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
-    """Return the size of a step, and the integer of 0, as a float.
+    """Scale and zero point of a range, both floats.
 
     Args:
       low: Lower end of a range, 0 or less.
-      high: Upper end, 0 or more. Equal ends have the scale 0.
+      high: Upper end, 0 or more. The scale is 0 if both ends are equal.
     """
     scale = (high - low) / ACTIVATION_LEVELS
     zero = jnp.round(-low / jnp.where(scale > 0, scale, 1))
@@ -90,10 +90,10 @@ def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
 
 @jax.jit
 def fake_quantize(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Return the nearest of 256 numbers between the ends of a range.
+    """Round to the nearest of 256 levels of a range.
 
-    Computed in at least float32, and rounded to the dtype of `x`. The gradient is that
-    of `x` within the range, and 0 outside.
+    Computed in at least float32, then cast to the dtype of `x`. The gradient is 1
+    within the range, and 0 outside.
     """
     return _rounded(x, *map(jax.lax.stop_gradient, (low, high)))
 
@@ -119,10 +119,10 @@ def _rounded_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 
 @jax.jit
 def fake_quantize_kernel(kernel: jax.Array) -> jax.Array:
-    """Return a kernel (..., out) rounded to the integers of each output channel.
+    """Round a kernel (..., out) to int8 with a scale per output channel.
 
-    Computed in at least float32, and rounded to the dtype of the kernel. The gradient
-    is that of the kernel.
+    Computed in at least float32, then cast to the dtype of the kernel. The gradient
+    passes straight through.
     """
     return _rounded_kernel(kernel)
 
@@ -145,22 +145,22 @@ def _rounded_kernel_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arr
 def fake_quantize_bias(
     bias: jax.Array, kernel: jax.Array, factor: jax.Array, low: Any, high: Any
 ) -> jax.Array:
-    """Return a bias rounded to the scale of the sums that it is added to.
+    """Round a bias to the scale of its int32 accumulator.
 
-    One that no int32 holds stays as it is. The gradient is that of the bias.
+    Biases beyond int32 are not rounded. The gradient passes straight through.
 
     Args:
-      bias: Bias of each output channel, (out,).
+      bias: Bias per output channel, (out,).
       kernel: Kernel of the products, (..., out).
-      factor: What the kernel of each channel is multiplied with, (out,).
-      low: Lower end of the range of what the kernel is multiplied with.
-      high: Upper end. Equal ends leave the bias as it is.
+      factor: Factor folded into the kernel per channel, (out,).
+      low: Lower end of the input range.
+      high: Upper end. The bias is not rounded if both ends are equal.
     """
     values = bias.astype(wide(bias.dtype))
     largest = jnp.abs(kernel.astype(values.dtype)).max(range(kernel.ndim - 1))
     of_kernel = jnp.abs(factor) * largest / WEIGHT_LEVELS
     step, _ = scale_and_zero_point(low, high)
-    # Of a kernel of zeros the scale is 1 (`integers_of`).
+    # The scale of a zero kernel is 1 (`integers_of`).
     step = step * jnp.where(of_kernel > 0, of_kernel, 1)
     integers = jnp.round(values / jnp.where(step > 0, step, 1))
     is_held = (step > 0) & (jnp.abs(integers) < LARGEST_SUM)
@@ -169,27 +169,27 @@ def fake_quantize_bias(
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Cast (input, kernel, ...), as layers of Flax do, with a rounded kernel."""
+    """Promote dtypes of (input, kernel, ...) as Flax does, with a rounded kernel."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)
 
 
 def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the integers and scales of a kernel (..., out) that was rounded.
+    """Recover the integers and scales of a rounded kernel (..., out).
 
-    Its output channels may have been multiplied since, each by a number of its own.
+    Output channels may have been scaled since, such as by a folded norm.
 
     Returns:
-      int8 as the kernel, and float64 (out,), 1 for channels that are 0; None: the
-      kernel was not rounded.
+      int8 of the kernel's shape, and scales, float64 (out,), 1 for zero channels; None
+      if the kernel was not rounded.
     """
     wide_kernel = kernel.astype(np.float64)
     largest = np.abs(wide_kernel).max(axis=tuple(range(kernel.ndim - 1)))
     scale = np.where(largest > 0, largest, WEIGHT_LEVELS) / WEIGHT_LEVELS
     found = wide_kernel / scale
     integers = np.round(found)
-    # In float64 they are off by some 1e-14; of float32, by 127 * 2^-23.
+    # Deviations are about 1e-14 in float64, 127 * 2^-23 in float32.
     if np.abs(found - integers).max() > 1e-3:
         return None
     return integers.astype(np.int8), scale

@@ -1,7 +1,7 @@
-"""Correction of the means that rounded kernels move.
+"""Bias correction of quantized kernels.
 
-The biases of layers, and the running means of batch norms, take back how far rounding
-moves what layers put out, measured on images (Nagel et al. 2019, arXiv:1906.04721).
+Biases of layers, and running means of batch norms, compensate the shift of layer output
+means by rounding, measured on images (Nagel et al. 2019, arXiv:1906.04721).
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from jaxtrain.trees import by_path
 def with_means_of(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> TrainedModel:
-    """Return a rounded model whose layers put out the means that a model's do."""
+    """Correct the layer output means of a rounded model to the float model's."""
     params, state = by_path(rounded.params), by_path(rounded.model_state)
     for path, shift in mean_shifts(rounded, model, images).items():
         is_norm = f"{path}/mean" in state
@@ -43,14 +43,14 @@ def with_means_of(
 def mean_shifts(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return how far rounding moves the means of channels, layer by layer.
+    """Shifts of channel means by rounding, layer by layer.
 
-    They are of what batch norms take, and of what layers with a bias and without a norm
-    behind them put out. Each is taken back at once, in both models on one batch, so
-    that those behind it are of their own rounding alone.
+    Measured at the inputs of batch norms, and at the outputs of layers with a bias and
+    no norm. Each shift is corrected at once, for one batch in both models, so that
+    later shifts only contain the rounding of their own layer.
 
     Returns:
-      Means over batches, float64 (channels,) by the paths of norms and layers.
+      Means over batches, float64 (channels,), by path of norm or layer.
     """
     graphdefs = [split_model(m.description.abstract)[0] for m in (model, rounded)]
 
@@ -76,11 +76,11 @@ def mean_shifts(
 
 
 def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
-    """Have a network write the means of channels, by the paths of its layers."""
+    """Instrument a network to record the means of channels, by layer path."""
     put_out: dict[int, tuple[str, jax.Array]] = {}
 
     def at_norm(path: str, x: jax.Array) -> jax.Array:
-        # The norm takes its mean off, and not the layer in front.
+        # The norm subtracts its mean, not the layer before it.
         in_front, _ = put_out.pop(id(x), ("", x))
         means.pop(in_front, None)
         means[path] = _channel_means(x)
@@ -101,7 +101,7 @@ def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
 def _take_back(
     network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
 ) -> None:
-    """Have a network subtract, and write, how far its means are from others."""
+    """Instrument a network to subtract and record the shifts of its means."""
 
     def back(path: str, then: Any, x: jax.Array) -> jax.Array:
         if path in means:

@@ -1,4 +1,4 @@
-"""Passes of models over images, and their layers and arrays by name."""
+"""Forward passes over images, and access to layers and arrays by path."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,21 +11,21 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import data_sharding
 from jaxtrain.trees import by_path
 
-# Images that are computed at once.
+# Number of images per batch.
 BATCH = 64
 
 
 def of_batches(
     models: Sequence[TrainedModel], images: np.ndarray, function: Callable[..., Any]
 ) -> list[Any]:
-    """Return what `function(images, *weights)` makes of each whole batch of images.
+    """Compute `function(images, *weights)` for each full batch of images.
 
-    Too few images for one are repeated.
+    Images are repeated if there are fewer than a batch.
 
     Args:
-      models: Models whose weights it takes, which see images alike.
+      models: Models that supply the weights, with the same preprocessing.
       images: Images of all batches, uint8 (n, H, W, C).
-      function: Function of normalised images, to be compiled.
+      function: Function of normalized images, to be compiled.
     """
     model = models[0]
 
@@ -50,5 +50,5 @@ def named_layers(network: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
 
 
 def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
-    """Return a tree with other values, by their paths."""
+    """Replace values of a tree by path."""
     return jax.tree.structure(tree).unflatten(values[path] for path in by_path(tree))

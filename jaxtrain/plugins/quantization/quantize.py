@@ -1,7 +1,7 @@
-"""A trained model that computes with 8 bits, without training: ranges and biases.
+"""Post-training quantization: calibration of ranges and bias correction.
 
-The model is that of `model.quantize` (`quantized.py`). Its ranges of activations are
-chosen from what these are on training images.
+The model is that of `model.quantize` (`quantized.py`), with activation ranges
+calibrated on training images.
 """
 
 import dataclasses
@@ -30,21 +30,21 @@ from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
 from jaxtrain.weights.stored import abstract_weights
 
-# Values of an activation that each batch gives to its sample.
+# Number of sampled values of an activation per batch.
 SAMPLE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Rounded:
-    """A model in 8 bits, and how far it is from the one that it was made of.
+    """A quantized model, and its deviation from the float model.
 
     Attributes:
-      model: The model.
-      ranges: Ends of the ranges of activations, by their paths.
-      difference: Root mean square of the differences of the outputs, as a part of that
-        of the outputs, on images that nothing was chosen from.
-      agreement: Share of these images that keep their class; of class maps the share of
-        its pixels that a class keeps, the mean over classes. None: there are none.
+      model: The quantized model.
+      ranges: Activation ranges (low, high) by path.
+      difference: RMS difference of the outputs relative to their RMS, on images not
+        used for calibration.
+      agreement: Fraction of these images with the same predicted class; for class maps,
+        the fraction of pixels, averaged over classes. None without classes.
     """
 
     model: TrainedModel
@@ -56,16 +56,16 @@ class Rounded:
 def quantize(
     model: TrainedModel, images: np.ndarray, others: np.ndarray, method: Method
 ) -> Rounded:
-    """Return a model in 8 bits.
+    """Quantize a trained model.
 
     Args:
-      model: Trained model, in floats.
-      images: Training images that ranges and means are of, uint8 (n, H, W, C).
-      others: Images that the outputs are compared on, uint8 (m, H, W, C).
-      method: How ranges are chosen.
+      model: Trained float model.
+      images: Calibration images, uint8 (n, H, W, C).
+      others: Images for the comparison of outputs, uint8 (m, H, W, C).
+      method: Calibration method of ranges.
 
     Raises:
-      UserError: The model cannot be rounded.
+      UserError: The model does not support quantization.
     """
     check(model)
     about = model.description
@@ -86,10 +86,10 @@ def quantize(
 
 
 def check(model: TrainedModel) -> None:
-    """Check that a model can be rounded.
+    """Check that a model supports quantization.
 
     Raises:
-      UserError: It cannot.
+      UserError: The model does not support quantization.
     """
     about = model.description
     about.check_is_one("--workdir: this model")
@@ -107,7 +107,7 @@ def check(model: TrainedModel) -> None:
 def find_ranges(
     model: TrainedModel, images: np.ndarray, method: Method
 ) -> dict[str, tuple[float, float]]:
-    """Return a range for each activation that a model rounds, by their paths."""
+    """Calibrate the range of each quantized activation, by path."""
     graphdef, order = split_model(model.description.abstract)[0], []
 
     def function(x: jax.Array, weights: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def find_ranges(
         lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
         low, high = float(min(0, *lows)), float(max(0, *highs))
         seen = Seen(low, high, np.concatenate(samples))
-        # Of the outputs the largest count most of all.
+        # The largest outputs matter most.
         ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
     return ranges
 
@@ -141,7 +141,7 @@ def find_ranges(
 def compare(
     model: TrainedModel, other: TrainedModel, images: np.ndarray
 ) -> tuple[float, float | None]:
-    """Return `difference` and `agreement` of another model (see `Rounded`)."""
+    """Compute `difference` and `agreement` of another model (see `Rounded`)."""
     squares = [0.0, 0.0]
     outputs = [of_batches([m], images, _outputs_of(m)) for m in (model, other)]
     for ours, theirs in zip(*outputs, strict=True):

@@ -1,21 +1,23 @@
-"""Quantisation-aware training: where a model rounds, found by looking at its program.
+"""Quantization-aware training: placement of fake quantization by analysis of a trace.
 
-A runtime computes a layer in integers if its input, its kernel and its output are
-rounded. Kernels of convolutions and dense layers are, all of them. Activations may be
-rounded where a layer takes them, where it puts them out, and behind a piece of the
-model, such as a residual block; a trace of an evaluation tells at which of these places
-they have to be, so that
+A runtime computes a layer in integers if its input, kernel and output are quantized.
+All kernels of convolutions and dense layers are. Activations can be quantized at the
+input of a layer, at its output, and at the input of a piece of the model, such as a
+residual block. A trace of an evaluation determines which of these places are needed, so
+that
 
-- what a layer takes was rounded, once: a maximum, a ReLU or a reshape keeps it so;
-- what a convolution puts out is rounded behind its batch norm and its ReLU, which
-  runtimes join with it, and in front of any other function;
-- what several layers take is rounded before they do;
-- nothing is behind the outputs of the last layer.
+- the input of a layer is quantized exactly once: max pooling, ReLU and reshapes
+preserve
+  it;
+- the output of a convolution is quantized after its batch norm and ReLU, which runtimes
+  fuse, and before any other function;
+- an input shared by several layers is quantized before them;
+- the outputs of the last layer are not quantized.
 
-A runtime adds the bias of a product to its sums, as an integer of their scale. An
-evaluation rounds it so, too, wherever the product and the range of what it takes are of
-one piece: a bias that is rounded in the file alone moves one activation in hundreds to
-the next integer, and the outputs of deep models by some steps.
+A runtime adds a bias as an integer of the accumulator's scale. Evaluations round biases
+in the same way, if the product and its input range belong to one piece: with biases
+rounded only in the file, one activation in hundreds moves to the next integer, and the
+outputs of deep models by several steps.
 """
 
 import functools
@@ -53,7 +55,7 @@ from jaxtrain.plugins.quantization.trace import (
 
 
 class PieceRanges(nnx.Module):
-    """Rounds what a piece takes from the one before: ranges by number of the array."""
+    """Quantizers of a piece's inputs: ranges by index of the array."""
 
     def __init__(self, numbers: Sequence[int], dtype: Any):
         self.ranges = nnx.data(
@@ -69,12 +71,12 @@ class PieceRanges(nnx.Module):
 
 
 class _Bias(NamedTuple):
-    """A bias that a runtime adds to sums of integers, by paths in a model.
+    """Paths of a bias that a runtime adds to an integer accumulator.
 
     Attributes:
-      layer: Path of the layer that sums products.
-      norm: Path of the batch norm that is folded into it; None without.
-      given: Path of the range of what it takes.
+      layer: Path of the layer with the accumulator.
+      norm: Path of the folded batch norm; None without one.
+      given: Path of the range of the layer's input.
     """
 
     layer: str
@@ -82,21 +84,21 @@ class _Bias(NamedTuple):
     given: str
 
     def is_within(self, names: Sequence[str]) -> bool:
-        """Whether all of it belongs to these layers."""
+        """Whether all paths belong to these layers."""
         return all(path.split("/")[0] in names for path in self if path is not None)
 
 
 def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
-    """Have a model that was built compute with numbers of 8 bits; change it in place.
+    """Insert fake quantization into a model, in place.
 
     Args:
       model: Model of layers of `jaxtrain.models.layers`.
-      precision: Integers of the weights and activations; int8 is the only one.
-      images: Function of a number of images that returns their shape and dtype.
+      precision: Integer format of weights and activations; int8 only.
+      images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: The model computes with weights outside of such layers, or with one of
-        them several times.
+      UserError: The model uses weights outside of such layers, or a layer several
+        times.
     """
     del precision
     layers = dict(named_layers(model))
@@ -142,12 +144,12 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
 
 
 def _ranges_name(model: Model, index: int) -> str:
-    """Return the name of the layer that rounds what a piece takes."""
+    """Name of the layer that quantizes the inputs of a piece."""
     return "_".join(model.pieces[index].names or (f"piece{index}",)) + RANGES
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a piece whose last layer rounds what it takes."""
+    """Wrap a piece so that its last layer quantizes the inputs."""
 
     @functools.wraps(apply)
     def rounded(*arguments: Any) -> Any:
@@ -160,10 +162,10 @@ def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _with_integer_biases(
     apply: Callable[..., Any], names: Sequence[str], biases: Sequence[_Bias]
 ) -> Callable[..., Any]:
-    """Return a piece whose biases are rounded in evaluations, as in a file.
+    """Wrap a piece so that evaluations round its biases, as an exported file does.
 
-    Training needs no such rounding: it is finer than that of activations by a factor of
-    hundreds, and its gradient is that of the bias.
+    Training does not need it: bias rounding is hundreds of times finer than that of
+    activations, with straight-through gradients.
     """
 
     @functools.wraps(apply)
@@ -193,7 +195,7 @@ def _with_integer_biases(
 
 
 def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
-    """Return the bias (channels,), of the norm if there is one, for integer sums."""
+    """Bias for the integer accumulator, (channels,), including a folded norm."""
     kernel = layer.kernel[...]
     ends = given.low[...], given.high[...]
     if norm is None:
@@ -210,7 +212,7 @@ def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
 def _biases(
     model: Model, values: Sequence[Value], places: set[tuple[str, str]]
 ) -> Iterator[_Bias]:
-    """Yield the biases of layers that take what one range rounds."""
+    """Yield the biases of layers whose input has a single range."""
     put_out = {x.place[1]: x for x in values if x.place and x.place[0] == PUT_OUT}
     for value in values:
         if value.place is None or value.place[0] != TAKEN:
@@ -223,7 +225,7 @@ def _biases(
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Return the path of the range that rounds a value; None: of none, or several."""
+    """Path of the range that quantizes a value; None for none or several."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None
@@ -237,10 +239,10 @@ def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str |
 
 
 def _check_products(model: Model, values: Sequence[Value]) -> None:
-    """Check that products with weights are those of our layers.
+    """Check that all products with weights belong to supported layers.
 
     Raises:
-      UserError: One is not.
+      UserError: A product does not.
     """
     for value in values:
         if value.op not in ("conv_general_dilated", "dot_general"):

@@ -1,4 +1,4 @@
-"""The cost of 8 bits: in the metric of a task on labelled images, or in classes."""
+"""Loss of quality by quantization: in the task's metric, or in changed classes."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from jaxtrain.tools.evaluation.subject import open_subject
 
 @dataclass(frozen=True)
 class RoundingLoss:
-    """A number of a model in floats, and of the same model in 8 bits.
+    """A metric of the float model and of the quantized model.
 
     Attributes:
-      name: Name of the number.
-      before: Its value of the model in floats.
-      after: Its value of the model in 8 bits.
-      higher: Whether larger values are better.
-      images: Images that it is of, in words.
+      name: Name of the metric.
+      before: Value of the float model.
+      after: Value of the quantized model.
+      higher: Whether higher is better.
+      images: Description of the evaluated images.
     """
 
     name: str
@@ -35,29 +35,29 @@ class RoundingLoss:
 
     @property
     def drop(self) -> float:
-        """How much worse the value becomes, as a part of the one before."""
+        """Relative loss of the metric."""
         worse = self.before - self.after if self.higher else self.after - self.before
         return worse / abs(self.before) if self.before else 0.0
 
     def describe(self) -> str:
-        """Return both values in words."""
+        """Describe both values."""
         return f"{self.before:.4f} -> {self.after:.4f} on {self.images}"
 
 
 def rounding_loss(
     model: TrainedModel, found: Rounded, run: Path | None, most: int
 ) -> RoundingLoss | None:
-    """Return what rounding has cost; None: the model tells no classes, without labels.
+    """Measure the loss by quantization; None without labels and without classes.
 
     Args:
-      model: Model in floats.
-      found: The model in 8 bits.
-      run: Folder of a run whose labelled images they are evaluated on; None: there is
-        none, and `found.agreement` counts.
-      most: Number of labelled images at most.
+      model: The float model.
+      found: The quantized model.
+      run: Workdir of a run with labelled images for the evaluation; None uses
+        `found.agreement`.
+      most: Largest number of labelled images.
 
     Raises:
-      UntrustedError: the run names code that nobody has allowed to run.
+      UntrustedError: The run names custom code that is not trusted.
     """
     measured = None if run is None else _on_labels(model, found.model, run, most)
     if measured is None and found.agreement is not None:
@@ -67,16 +67,16 @@ def rounding_loss(
 
 
 def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
-    """Refuse a model that has lost too much.
+    """Refuse a model with too large a loss.
 
     Args:
-      loss: What rounding has cost.
-      allowed: Drop that is allowed at most.
+      loss: Measured loss by quantization.
+      allowed: Largest allowed relative loss.
 
     Raises:
-      UserError: it has lost more, or its value is not a number.
+      UserError: The loss is larger, or not a number.
     """
-    if loss is None or loss.drop <= allowed:  # NaN is not.
+    if loss is None or loss.drop <= allowed:  # NaN fails the comparison.
         return
     raise UserError(
         f"--max-drop {allowed:g}: {loss.name} {loss.describe()}, from floats to 8 "
@@ -87,7 +87,7 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
 
 
 def labelled_run(workdir: Path, given: Path | None) -> Path | None:
-    """Return the run whose labels judge: that of `--images`, or the model's own."""
+    """Run that supplies the labels: `--images`, or the model's own run."""
     places = (place for place in (given, workdir) if place is not None)
     runs = (p for p in places if (p / CONFIG).is_file() and is_run(p))
     return next(runs, None)
@@ -96,7 +96,7 @@ def labelled_run(workdir: Path, given: Path | None) -> Path | None:
 def _on_labels(
     model: TrainedModel, rounded: TrainedModel, run: Path, most: int
 ) -> RoundingLoss | None:
-    """Return the main metric of the task; None: no labels can be had, or it is none."""
+    """Main metric of the task on labelled images; None without labels or a metric."""
     config = read_run(run)
     check_own(config, "model", "task", "train.metrics", "data.source")
     for split in ("validation", "test"):
@@ -104,7 +104,7 @@ def _on_labels(
             subject, source = open_subject(model, config, config.data, split)
         except UntrustedError:
             raise
-        except (OSError, ValueError):  # There is no such split, or it is gone.
+        except (OSError, ValueError):  # The split does not exist (any more).
             continue
         source = source.subset(spread(len(source), most))
         goal, values = main_goal(subject.task), []

@@ -1,4 +1,4 @@
-"""Places of a model at which outputs are rounded, found in its trace."""
+"""Analysis of a model's trace: places of fake quantization."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -16,22 +16,22 @@ from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.ranged import Ranged
 
-# Kinds of places: what a layer takes, what it puts out, and what a piece does.
+# Kinds of places: input of a layer, output of a layer, input of a piece.
 TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
-# What a batch norm takes is no place: the norm is folded into the kernel before it.
+# Inputs of batch norms are not places: norms are folded into the preceding kernel.
 NORM = "norm"
-# Suffix of the layers that hold the ranges of a piece.
+# Suffix of the layers with the ranges of a piece.
 RANGES = "_ranges"
 # Primitives that call a jaxpr.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 CASTS = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
-# Primitives whose results are some of the numbers that they take, or 0.
+# Primitives whose results are a selection of their inputs, or 0.
 KEEPING = (
     *CASTS,
     *("reshape", "transpose", "squeeze", "slice", "rev", "broadcast_in_dim"),
     *("expand_dims", "reduce_window_max", "reduce_max", "max"),
 )
-# Runtimes join these with the layer before, together with what keeps numbers.
+# Primitives that runtimes fuse with the layer before them.
 JOINED = (*KEEPING, "min", "clamp")
 
 
@@ -40,13 +40,13 @@ class Value:
     """An array of a trace.
 
     Attributes:
-      op: Name of the primitive that makes it; "" for what is given.
-      inputs: What it is made of.
+      op: Name of the primitive that computes it; "" for an input.
+      inputs: Inputs of the primitive.
       of_images: Whether it depends on the images.
       of_weights: Whether it depends on an array of the model.
-      place: Kind and name of the place that it stands at; None: at no place.
-      where: Scope that it was traced in.
-      users: What is made of it.
+      place: Kind and name of its place; None for no place.
+      where: Scope of the trace.
+      users: Arrays computed from it.
     """
 
     op: str
@@ -59,12 +59,12 @@ class Value:
 
     @property
     def data(self) -> tuple["Value", ...]:
-        """The inputs that depend on the images."""
+        """Inputs that depend on the images."""
         return tuple(x for x in self.inputs if x.of_images)
 
 
 def named_layers(model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield the layers of the pieces that an evaluation computes, by their paths."""
+    """Yield paths and layers of the pieces of an evaluation."""
     for piece in pieces_of(model):
         for name in piece.names:
             for path, layer in nnx.iter_modules(getattr(model, name)):
@@ -79,7 +79,7 @@ def pieces_of(model: Model) -> list[Piece]:
 def traced(
     model: Model, layers: dict[str, Any], images: jax.ShapeDtypeStruct
 ) -> list[Value]:
-    """Return the arrays of an evaluation in the order that they are computed in."""
+    """Trace an evaluation; return its arrays in order of computation."""
     for name, layer in layers.items():
         kind = NORM if isinstance(layer, BatchNorm) else TAKEN
         layer.input_range = functools.partial(_at, kind, name)
@@ -113,13 +113,13 @@ def _at(kind: str, name: str, x: Any) -> Any:
 
 
 def _read(jaxpr: Any, given: Sequence[Value], where: str, into: list[Value]) -> Any:
-    """Read a jaxpr, and those that it calls; return its outputs.
+    """Read a jaxpr and its calls; return its outputs.
 
     Args:
       jaxpr: Jaxpr without constants.
-      given: Its constants, and its inputs.
-      where: Scope of what calls it.
-      into: List that the values are appended to.
+      given: Constants and inputs of the jaxpr.
+      where: Scope of the caller.
+      into: List to append the values to.
     """
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
 
@@ -160,7 +160,7 @@ def _value(eqn: Any, inputs: tuple[Value, ...], where: str, into: list[Value]) -
 
 
 def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
-    """Return the places at which activations are rounded."""
+    """Places at which activations are quantized."""
     places: set[tuple[str, str]] = set()
     rounded: set[int] = set()
     leading = _leading_on(values)
@@ -178,7 +178,7 @@ def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
 
 
 def _is_due(value: Value, leading: set[int]) -> bool:
-    """Whether a value at a place, not rounded yet, is to be rounded there."""
+    """Whether an unquantized value needs quantization at its place."""
     assert value.place is not None
     kind, _ = value.place
     if kind != PUT_OUT:
@@ -193,7 +193,7 @@ def _is_due(value: Value, leading: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Return the one place that a value goes to next; None: to several, or none."""
+    """Next place of a value; None for several or none."""
     while len(value.users) == 1:
         (value,) = value.users
         if value.place is not None:
@@ -204,7 +204,7 @@ def only_place(value: Value, through: Sequence[str]) -> Value | None:
 
 
 def _leading_on(values: Sequence[Value]) -> set[int]:
-    """Return the values, by their ids, that a layer takes, or that lead to one."""
+    """Ids of the values that are, or lead to, an input of a layer."""
     found: set[int] = set()
     for value in reversed(values):
         is_taken = value.place is not None and value.place[0] == TAKEN

@@ -1,1 +1,1 @@
-"""Which channels of a model belong together, and models with fewer of them."""
+"""Dependency analysis of channels, and models with fewer channels."""

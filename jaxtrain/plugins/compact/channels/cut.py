@@ -1,4 +1,4 @@
-"""Models with fewer channels: all arrays and layers that have them become smaller."""
+"""Reduction of a model's arrays and layers to fewer channels."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,15 +20,15 @@ FIELD = "model.channels"
 
 
 def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> Model:
-    """Return a model that is left with so many channels, the first of each group.
+    """Reduce a model to the first channels of each group, in place.
 
     Args:
-      model: Model, which is changed.
-      wanted: Numbers of channels, by the layers that make them first; others are whole.
-      images: Function of a number of images that returns their shape and dtype.
+      model: Model to change.
+      wanted: Number of channels by first layer of the group; others are unchanged.
+      images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: there is no such layer, or it has no such number of channels.
+      UserError: Unknown layer, or invalid number of channels.
     """
     channels = channels_of(model, images(NUM_IMAGES))
     cut(model, channels.indices_of(first_units(channels, wanted)))
@@ -38,10 +38,10 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
 def first_units(
     channels: ChannelMap, wanted: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Return the first units of groups that have so many channels.
+    """First units of each group, for the given numbers of channels.
 
     Raises:
-      UserError: there is no such group, or it has no such number of channels.
+      UserError: Unknown group, or invalid number of channels.
     """
     units = {}
     for name, number in wanted.items():
@@ -66,11 +66,11 @@ def first_units(
 
 
 def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
-    """Leave the arrays of a model with some indices, and its layers with their sizes.
+    """Slice the arrays of a model, and update the sizes of its layers, in place.
 
     Args:
-      model: Model, which is changed.
-      indices: Indices that stay, by path and dim, of the dims that lose any.
+      model: Model to change.
+      indices: Retained indices by path and dim, for dims that lose any.
     """
     layers = [layer for _, layer in nnx.iter_modules(model)]
     per_group = {
@@ -95,12 +95,12 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
 
 def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
-    """Return an array with the indices that stay, of JAX or of NumPy as it is.
+    """Slice an array of JAX or NumPy.
 
     Args:
       name: Path of the array.
-      array: Array, which may be traced.
-      indices: Indices that stay, by path and dim, of the dims that lose any.
+      array: Array, possibly traced.
+      indices: Retained indices by path and dim, for dims that lose any.
     """
     for dim in range(getattr(array, "ndim", 0)):
         if (name, dim) in indices:

@@ -1,8 +1,8 @@
-"""Follow the channels of a model through what JAX has traced of it.
+"""Dependency analysis of channels through a model's jaxpr.
 
-An operation without a rule, or one that mixes all channels, such as the mean of a layer
-norm, lets its channels stay: what is left can be taken out of the arrays, and where
-these channels were zero, the outputs are the same.
+Operations without a rule, or that mix all channels, such as the mean of a layer norm,
+fix their channels. All other channels can be removed from the arrays; if they were
+zero, outputs are unchanged.
 """
 
 import math
@@ -36,10 +36,10 @@ Dims = tuple[np.ndarray, ...]
 def follow(
     function: Callable[[Any, Any], Any], weights: Any, images: Any
 ) -> tuple[Meetings, list[Labelled]]:
-    """Follow the channels of `function(weights, images)`; all are abstract.
+    """Follow the channels of `function(weights, images)`, with abstract arguments.
 
     Returns:
-      What labels have met, and the labels of each leaf of the weights.
+      The label equivalences, and the labels of each leaf of the weights.
     """
     closed, found = jax.make_jaxpr(function)(weights, images), Meetings()
     given = [
@@ -58,7 +58,7 @@ def follow(
 
 
 class _Follower:
-    """Reads jaxprs, equation by equation."""
+    """Interpreter of jaxprs over labels."""
 
     def __init__(self, found: Meetings):
         self.found = found
@@ -66,7 +66,7 @@ class _Follower:
     def read(
         self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Labelled]
     ) -> list[Labelled]:
-        """Return what a jaxpr makes of its inputs."""
+        """Labels of a jaxpr's outputs."""
         values: dict[Any, Labelled] = {}
 
         def value_of(atom: Any) -> Labelled:
@@ -97,7 +97,7 @@ class _Follower:
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
     def _ruled(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
-        """Return the labels of what an equation makes; None: there is no rule."""
+        """Labels of an equation's outputs; None without a rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
             return self._elementwise(eqn, inputs)
@@ -140,7 +140,7 @@ class _Follower:
         return made
 
     def _spread(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
-        """Return the labels of a dim that may be one, for all indices of another."""
+        """Broadcast the labels of a dim of size 1."""
         if len(labels) == size:
             return labels
         self._stay([labels], eqn)
@@ -194,7 +194,7 @@ class _Follower:
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
-            # A group is taken out as a whole: its inputs and its outputs are one.
+            # A group is removed as a unit: its inputs and outputs are equivalent.
             self._stay([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
             for labels in (*ins.T, *outs.T):
@@ -276,14 +276,14 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Return the labels of a constant: of an array of one number they fit all."""
+    """Labels of a constant; those of a uniform array match any."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)
 
 
 def _needed(jaxpr: Any) -> list[Any]:
-    """Return the equations whose results the outputs of a jaxpr need, in order."""
+    """Equations that the outputs of a jaxpr depend on, in order."""
     used = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
     needed = []
     for eqn in reversed(jaxpr.eqns):
@@ -294,6 +294,6 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 
 def _layer(eqn: Any) -> str | None:
-    """Return the path of the layer that an equation is of; None: of none."""
+    """Path of the layer of an equation; None without one."""
     place = scopes.place_of(scopes.scope_of(eqn))
     return place.name.removesuffix("/rest") if place else None

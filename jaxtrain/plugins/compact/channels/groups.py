@@ -1,4 +1,4 @@
-"""Groups of channels that a model can do without, and what it costs to have them."""
+"""Groups of removable channels, and their FLOPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,22 @@ from jaxtrain.plugins.compact.channels.follow import follow
 from jaxtrain.plugins.compact.channels.labels import Labelled, LabelledProduct, Meetings
 from jaxtrain.trees import by_path
 
-# Images of the trace; a dim of one would say less.
+# Number of images in the trace; more than one, to distinguish the batch dim.
 NUM_IMAGES = 2
-# Path of an array of a model, such as `conv1/kernel`, and one of its dims.
+# Path of a model's array, such as `conv1/kernel`, and one of its dims.
 Axis = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Channels that lie in the same arrays, and of which any number may go.
+    """Channels with the same dependencies, of which any number can be removed.
 
     Attributes:
-      name: Path of the layer that makes them first.
-      unit: Channels of that layer that go together: a group of a convolution.
-      indices: Where they lie: by path and dim of an array the indices, int64 (units,
-        indices of each).
-      taken: Of these the input channels of kernels, which multiply the channels.
-      numbers: Numbers of their components, (units,).
+      name: Path of the first layer that computes them.
+      unit: Number of that layer's channels per unit: a group of a convolution.
+      indices: Positions by path and dim of an array, int64 (units, indices per unit).
+      taken: The subset of `indices` that are input channels of kernels.
+      numbers: Component numbers, (units,).
     """
 
     name: str
@@ -46,20 +45,20 @@ class ChannelGroup:
 
     @property
     def channels(self) -> int:
-        """Channels of the layer that makes them first."""
+        """Number of channels of the first layer."""
         return self.unit * self.num_units
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelMap:
-    """The channels of a model.
+    """Channels of a model.
 
     Attributes:
-      groups: Groups by their names, in the order of computation.
-      whole: Layers whose output channels all stay, and why.
+      groups: Groups by name, in order of computation.
+      whole: Layers without removable channels -> reason.
       sizes: Size of each dim of the arrays.
-      products: What costs FLOPs, of `NUM_IMAGES` images.
-      components: Number of the component of each label.
+      products: Convolutions and matrix products for `NUM_IMAGES` images.
+      components: Component number of each label.
     """
 
     groups: Mapping[str, ChannelGroup]
@@ -69,11 +68,10 @@ class ChannelMap:
     components: np.ndarray
 
     def flops(self, kept: Mapping[str, np.ndarray]) -> int:
-        """Count the FLOPs of an image as `count_flops` does.
+        """Count FLOPs per image as `count_flops` does.
 
         Args:
-          kept: Numbers of the units that stay, by the names of groups; others are
-            whole.
+          kept: Retained units by group name; other groups are complete.
         """
         stays = np.ones(self.components.max() + 1, bool)
         for name, units in kept.items():
@@ -83,7 +81,7 @@ class ChannelMap:
         return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
 
     def costs(self) -> dict[str, np.ndarray]:
-        """Return the FLOPs of an image that go with a unit, float64 (units,)."""
+        """FLOPs per image of each unit, float64 (units,)."""
         total = np.zeros(self.components.max() + 1)
         for product in self.products:
             sizes = [len(labels) for labels in product.dims]
@@ -94,10 +92,10 @@ class ChannelMap:
         return {name: total[group.numbers] for name, group in self.groups.items()}
 
     def indices_of(self, kept: Mapping[str, np.ndarray]) -> dict[Axis, np.ndarray]:
-        """Return the indices that stay, of each dim that loses any.
+        """Retained indices of each dim that loses any.
 
         Args:
-          kept: Numbers of the units that stay, by the names of groups.
+          kept: Retained units by group name.
         """
         stays: dict[Axis, np.ndarray] = {}
         for name, units in kept.items():
@@ -111,15 +109,14 @@ class ChannelMap:
 
 
 def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
-    """Return the channels of a model, whose arrays may be abstract.
+    """Analyse the channels of a model, with possibly abstract arrays.
 
     Args:
-      model: Model, whose layers with `kernels_from_images` stay whole.
+      model: Model; layers with `kernels_from_images` keep all channels.
       images: Shape and dtype of `NUM_IMAGES` images.
 
     Raises:
-      UserError: the model does not take the images, or none of its channels can be
-        followed.
+      UserError: The model does not support the images, or has no removable channels.
     """
     graphdef, state = nnx.split(model)
     weights = jax.tree.map(
@@ -160,13 +157,13 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """Where the labels of the weights lie.
+    """Positions of the labels in the weights.
 
     Attributes:
       paths: Paths of the arrays.
       sizes: Size of each dim of the arrays.
-      axes: Dim of an array that has each label, by its number among `sizes`; -1: none.
-      places: Index in that dim.
+      axes: Array dim of each label, an index into `sizes`; -1 for none.
+      places: Index of each label within that dim.
     """
 
     paths: tuple[str, ...]
@@ -188,7 +185,7 @@ class _Held:
 def _groups(
     found: Meetings, held: _Held, components: np.ndarray
 ) -> tuple[dict[str, ChannelGroup], dict[str, str]]:
-    """Return groups by the layer that makes them first, and layers that stay whole."""
+    """Groups by first layer, and layers without removable channels."""
     why: dict[int, str] = {}
     for labels, reason in found.reasons:
         for number in np.unique(components[labels]).tolist():
@@ -197,7 +194,7 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, whole = list(held.sizes), dict[str, str]()
-    # By the name of a layer and by where its channels lie: numbers of components.
+    # Component numbers by layer name and channel positions.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
@@ -219,7 +216,7 @@ def _groups(
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # Sorted by label, and so by axis: each has as many in all components.
+        # Sorted by label, and so by axis: all components have as many labels per axis.
         parts = np.split(held.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,

@@ -1,9 +1,9 @@
-"""Labels of channels: which indices of which dims of which arrays are the same.
+"""Labels of channels, and their equivalence.
 
-Each index of each dim of an array has a label. What an operation makes of arrays has
-labels of these, and two labels that meet, as in a sum, are of one channel. So a
-concatenation, or a flattened map in front of a dense layer, needs no case of its own:
-its dim has the labels of several arrays, or each label several times.
+Each index of each dim of an array has a label. Results of operations carry the labels
+of their inputs, and labels that meet, as in a sum, become equivalent. A concatenation,
+or a flattened map before a dense layer, needs no special case: its dim has labels of
+several arrays, or each label several times.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# Label of an index that stays, such as that of a row of the image; and of one of many
-# copies of a value, which is one of any channel.
+# Label of a fixed index, such as an image row; and of a copy of a uniform value, which
+# matches any channel.
 STAYS, ANY = 0, -1
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """An array, by its labels.
+    """Labels of an array.
 
     Attributes:
       dims: Labels of the indices of each dim, int64 (size,) each.
@@ -37,13 +37,13 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class LabelledProduct:
-    """A convolution or a product of matrices, by the labels of what it loops over.
+    """Labels of the loop dims of a convolution or matrix product.
 
     Attributes:
-      dims: Labels of the indices of each dim of the loop.
-      factor: FLOPs of one turn.
-      divisor: What they are divided by: of an image with zeros between its pixels.
-      layer: Path of the layer that computes it; None: it is in no layer.
+      dims: Labels of the indices of each loop dim.
+      factor: FLOPs of one iteration.
+      divisor: Divisor of the FLOPs, for inputs dilated with zeros.
+      layer: Path of the layer; None outside of layers.
     """
 
     dims: tuple[np.ndarray, ...]
@@ -52,7 +52,7 @@ class LabelledProduct:
     layer: str | None
 
     def flops(self, stays: np.ndarray) -> int:
-        """Count the FLOPs of indices whose labels stay, bool by label."""
+        """Count the FLOPs of retained labels, bool by label."""
         total = self.factor
         for labels in self.dims:
             total *= int(stays[labels].sum())
@@ -60,14 +60,14 @@ class LabelledProduct:
 
 
 class Meetings:
-    """Labels, and which of them have met.
+    """Union of labels into equivalence classes.
 
     Attributes:
-      num: Number of labels that there are.
-      reasons: Labels that stay, and why: what cannot be followed, in words.
-      makers: Labels of the output channels of kernels, in the order of computation.
+      num: Number of labels.
+      reasons: Fixed labels, with the reason.
+      makers: Labels of the output channels of kernels, in order of computation.
       taken: Labels of the input channels of kernels.
-      products: What costs FLOPs.
+      products: Convolutions and matrix products.
     """
 
     def __init__(self) -> None:
@@ -79,25 +79,25 @@ class Meetings:
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def new(self, size: int) -> np.ndarray:
-        """Return labels that nothing has had."""
+        """Create new labels."""
         self.num += size
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Let labels (size,) meet; return them."""
+        """Make labels (size,) equivalent; return them."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
         self.stay(np.maximum(a, b)[stays], "its channels meet dims that are none")
         return np.where(a == ANY, b, a)
 
     def stay(self, labels: np.ndarray, reason: str) -> None:
-        """Let labels stay, for a reason."""
+        """Fix labels, with a reason."""
         labels = np.unique(labels[labels > STAYS])
         if labels.size:
             self.reasons.append((labels, reason))
 
     def components(self) -> np.ndarray:
-        """Return a number for each label, (num,), the same for those that have met."""
+        """Component number of each label, (num,), equal for equivalent labels."""
         a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
         met = (a > STAYS) & (b > STAYS) & (a != b)
         ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)
@@ -106,22 +106,22 @@ class Meetings:
 
 
 def fixed(size: int) -> np.ndarray:
-    """Return labels of a dim whose indices stay."""
+    """Labels of a dim with fixed indices."""
     return np.full(size, STAYS)
 
 
 def copies(size: int) -> np.ndarray:
-    """Return labels of a dim of copies of one value."""
+    """Labels of a dim with uniform values."""
     return np.full(size, ANY)
 
 
 def reshape(
     dims: Sequence[np.ndarray], shape: Sequence[int]
 ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
-    """Return the labels of an array in another shape, and labels that cannot follow.
+    """Labels of a reshaped array, and labels that cannot be followed.
 
-    Dims that are joined have the labels of the only one of them that has any, each as
-    often as the others have indices. A dim of channels that is parted cannot follow.
+    Merged dims take the labels of the only labelled one, each repeated by the size of
+    the others. A split channel dim cannot be followed.
     """
     lost = [labels for labels in dims if len(labels) == 1]
     given = [labels for labels in dims if len(labels) != 1]
@@ -146,7 +146,7 @@ def reshape(
 def _reshape_joined(
     ins: Sequence[np.ndarray], outs: Sequence[int]
 ) -> list[np.ndarray] | None:
-    """Return the labels of dims that hold the same indices as others; None: no such."""
+    """Labels of merged dims; None if they are not a merge of the others."""
     if len(ins) == len(outs) == 1:
         return [ins[0]]
     varied = [i for i, labels in enumerate(ins) if (labels > STAYS).any()]

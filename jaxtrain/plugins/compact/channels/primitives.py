@@ -1,6 +1,6 @@
-"""Primitives of JAX by what they do to channels."""
+"""Primitives of JAX, grouped by their effect on channels."""
 
-# Arrays of one shape, and numbers, to one of that shape, index by index.
+# Elementwise primitives.
 ELEMENTWISE = frozenset(
     {
         *(
