@@ -1,10 +1,10 @@
-"""ONNX files: a model as operators that other runtimes know."""
+"""ONNX export."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="onnx",
-    requires=("quantization",),  # It writes the integers of rounded numbers.
+    requires=("quantization",),  # The export writes quantized numbers as integers.
     subject="use elsewhere",
     exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"},
     next_commands={"export": "jaxtrain.plugins.onnx.next_command:export"},

@@ -1,4 +1,4 @@
-"""The command that is suggested after a run."""
+"""Next command after a run."""
 
 import shlex
 
@@ -7,7 +7,7 @@ from jaxtrain.trainer.next_commands import FinishedRun
 
 
 def export(run: FinishedRun) -> str | None:
-    """Suggest an ONNX file; None for outputs that none can hold."""
+    """Suggest an ONNX export; None if ONNX does not support the outputs."""
     try:
         run.decoder.exported(probabilities=False, nms=False)
     except UserError:

@@ -1,4 +1,4 @@
-"""ONNX: the model as operators that other runtimes know."""
+"""ONNX export format."""
 
 import contextlib
 import dataclasses
@@ -26,9 +26,9 @@ from jaxtrain.plugins.onnx.emitter.trace import trace
 from jaxtrain.plugins.onnx.emitter.write import OPSET, OPSET_BFLOAT16, Writer, straight
 from jaxtrain.plugins.onnx.onnx_weights import LEVELS, OPSET_INT4, round_kernels
 
-# Versions of the operators that know the numbers of a precision.
+# Smallest opset of each precision.
 OPSETS: dict[str, int] = {"bf16": OPSET_BFLOAT16, **dict.fromkeys(LEVELS, OPSET_INT4)}
-# Images of a batch that tells the ranges for int8, if a batch may have any number.
+# Calibration batch size for int8 with a dynamic batch dim.
 BATCH = 32
 
 
@@ -44,22 +44,22 @@ def emit(
     limits: Mapping[str, Any] | None = None,
     integers: bool = False,
 ) -> Any:
-    """Return a function of images as an ONNX model.
+    """Convert a function of images to an ONNX model.
 
     Args:
-      function: (batch, rows, columns, channels) -> (batch, outputs).
-      image_shape: rows, columns and channels.
-      dtype: of the images.
-      batch: images at a time; None: any number.
-      opset: version of the operators.
-      names: of input and output.
-      metadata: what the file says of itself.
-      limits: `Finder.limits`, to find boxes among the outputs, which are those of all
-        places; None leaves them as they are.
-      integers: Whether kernels that were rounded in training are written as integers.
+      function: Function (batch, rows, columns, channels) -> (batch, outputs).
+      image_shape: Rows, columns and channels.
+      dtype: Dtype of the images.
+      batch: Number of images; None for a dynamic batch dim.
+      opset: Version of the ONNX operators.
+      names: Names of input and output.
+      metadata: Metadata of the file.
+      limits: `Finder.limits`, to decode boxes from outputs of all positions; None
+        exports raw outputs.
+      integers: Whether kernels of quantization-aware training are written as integers.
 
     Raises:
-      UserError: the function uses what the export does not know.
+      UserError: The function uses an unsupported primitive.
     """
     images, output = trace(function, image_shape, dtype, batch)
     output = simplify(output)
@@ -72,7 +72,7 @@ def emit(
 
 
 class ONNXFile(Exporter):
-    """Operators of ONNX, which ONNX Runtime, TensorRT and OpenVINO run."""
+    """ONNX files, for ONNX Runtime, TensorRT and OpenVINO."""
 
     precisions = get_args(Precision)
     has_integers = True
@@ -89,7 +89,7 @@ class ONNXFile(Exporter):
             )
 
     def is_timed(self, request: Request) -> bool:
-        """Whether ONNX Runtime runs the file: it has no bfloat16 on the CPU."""
+        """Whether ONNX Runtime runs the file; it has no bfloat16 on CPU."""
         return request.precision != "bf16"
 
     def write(self, request: Request, path: Path) -> None:
@@ -103,7 +103,7 @@ def write(request: Request, path: Path) -> None:
     """Write the file.
 
     Raises:
-      UserError: the model uses what the export does not know.
+      UserError: The model uses an unsupported primitive.
     """
     import onnx
 
@@ -128,9 +128,9 @@ def write(request: Request, path: Path) -> None:
 
 
 def load(path: Path, request: Request) -> Runner:
-    """Return what runs the file: ONNX Runtime on the CPU.
+    """Load the file into ONNX Runtime on CPU.
 
-    It has no convolutions of bfloat16 there; ONNX's own evaluator has.
+    For bfloat16, ONNX's reference evaluator is used instead.
     """
     model: Any
     if request.precision == "bf16":
@@ -143,7 +143,7 @@ def load(path: Path, request: Request) -> Runner:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors
         if request.precision in LEVELS:
-            # Kernels become float32 when the file is loaded, and not in each call.
+            # Convert kernels to float32 once at load time, not in each call.
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         providers = ["CPUExecutionProvider"]
         model = onnxruntime.InferenceSession(path, options, providers=providers)
@@ -151,16 +151,15 @@ def load(path: Path, request: Request) -> Runner:
 
 
 def _quantize(path: Path, images: np.ndarray, size: int) -> None:
-    """Quantise an ONNX file in its place, by ONNX Runtime: products of 8-bit numbers.
+    """Quantize an ONNX file to int8 in place, by ONNX Runtime.
 
-    Weights get a scale for each output channel, activations one each, from the smallest
-    and the largest number that they have on the images. The file says so in pairs of
-    QuantizeLinear and DequantizeLinear (QDQ), which runtimes join with the operator
-    between them.
+    Weights get a scale per output channel, activations one per tensor, calibrated by
+    minimum and maximum on the images. The file contains pairs of QuantizeLinear and
+    DequantizeLinear (QDQ), which runtimes fuse with the operators between them.
     """
     from onnxruntime import quantization
 
-    # Whole batches; of too few images, one that repeats the last.
+    # Full batches; too few images are padded with the last.
     images = padded(images, max(size, len(images)))
     starts = range(0, len(images) - size + 1, size)
     batches = iter([{"images": images[start : start + size]} for start in starts])
@@ -169,7 +168,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
         def get_next(self) -> Any:
             return next(batches, None)
 
-    # The library leaves files beside the one that it reads.
+    # The library leaves files next to its input.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
         source = Path(folder) / "float.onnx"
         os.replace(path, source)
@@ -186,7 +185,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the library from warning that the graph was not prepared: it was, by us."""
+    """Silence the library's warning about an unprepared graph: it is prepared here."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

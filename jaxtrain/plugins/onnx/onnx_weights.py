@@ -1,7 +1,7 @@
-"""Kernels of an ONNX file in 8 or 4 bits, which it turns back into float32 to compute.
+"""Weight-only quantization of ONNX files to 8 or 4 bits.
 
-The file is smaller, and needs no images to be made: nothing that it computes is rounded
-but the kernels. Each output channel has a scale of its own.
+Kernels are dequantized to float32 at run time: a smaller file, without calibration
+images, as activations are not rounded. Scales are per output channel.
 """
 
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ import numpy as np
 
 from jaxtrain.export import Precision
 
-# The first whose DequantizeLinear takes 4 bits.
+# First opset with 4-bit DequantizeLinear.
 OPSET_INT4 = 21
-# Operators whose second input is a kernel.
+# Operators with a kernel as second input.
 WITH_KERNELS = ("Conv", "MatMul", "Gemm")
-# Largest values that are tried for 4 bits, as parts of the largest weight: few levels
+# Candidate clipping values for 4 bits, as fractions of the largest weight: few levels
 # are better spent on the many small weights (Nagel et al. 2021, arXiv:2106.08295).
 TRIED = np.linspace(0.4, 1.0, 61)
 
 
 class Levels(NamedTuple):
-    """The numbers that weights are rounded to, times a scale.
+    """Quantization levels of weights, in units of a scale.
 
     Attributes:
-      dtype: Dtype of the numbers.
-      largest: Largest of them; the least is its negative.
-      integers: Whether they are integers.
-      tried: Parts of the largest weight that the largest number may stand for, of which
-        the one with the least squared error is taken.
+      dtype: Dtype of the levels.
+      largest: Largest level; the smallest is its negative.
+      integers: Whether the levels are integers.
+      tried: Candidate clipping values, as fractions of the largest weight; the one of
+        smallest squared error is used.
     """
 
     dtype: Any
@@ -38,7 +38,7 @@ class Levels(NamedTuple):
     tried: np.ndarray = np.ones(1)
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Return the numbers, float32, that weights in units of a scale round to."""
+        """Round weights, in units of a scale, to levels, float32."""
         if self.integers:
             return np.clip(np.rint(weights), -self.largest, self.largest)
         clipped = np.clip(weights, -self.largest, self.largest)
@@ -53,17 +53,17 @@ LEVELS: Mapping[Precision, Levels] = {
 
 
 def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers that a kernel is rounded to, and their scales.
+    """Quantize a kernel with a scale per output.
 
     Args:
       kernel: Weights, float32 (outputs, inputs).
-      levels: Numbers that they are rounded to.
+      levels: Quantization levels of the weights.
 
     Returns:
-      The numbers, float32 (outputs, inputs), and the scale of each output, float32.
+      The levels, float32 (outputs, inputs), and the scale of each output, float32.
     """
     most = np.abs(kernel).max(1, keepdims=True)
-    # An output without weights has any scale.
+    # The scale of an output with zero weights is arbitrary.
     most = np.where(most > 0, most, 1)
 
     scales = [
@@ -76,7 +76,7 @@ def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]
 
 
 def round_kernels(model: Any, precision: Precision) -> None:
-    """Round the kernels of an ONNX model in its place."""
+    """Quantize the kernels of an ONNX model in place."""
     import onnx
 
     graph, levels = model.graph, LEVELS[precision]
@@ -112,7 +112,7 @@ def round_kernels(model: Any, precision: Precision) -> None:
 
 
 def _output_dim(node: Any, kernel: Any) -> int:
-    """Return the dim of a kernel's outputs."""
+    """Output dim of a kernel."""
     if node.op_type == "Conv":
         return 0
     transposed = any(a.name == "transB" and a.i for a in node.attribute)

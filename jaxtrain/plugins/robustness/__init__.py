@@ -1,4 +1,4 @@
-"""Robustness in evaluations: attacks, corruptions, and images of something else."""
+"""Robustness evaluation: attacks, corruptions, out-of-distribution images."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""Auto-PGD: an attack that chooses the length of its steps by itself.
+"""Auto-PGD: an attack with an adaptive step size.
 
 Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of
 diverse parameter-free attacks", arXiv:2003.01690, algorithm 1. The constants are the
@@ -17,39 +17,38 @@ import numpy as np
 
 from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
-# Share of the new direction in a step; the rest is that of the step before.
+# Weight of the new direction in a step; the rest is momentum.
 MOMENTUM_WEIGHT = 0.75
-# Share of the steps between two checkpoints that must raise the loss.
+# Fraction of the steps between two checkpoints that must increase the loss.
 LEAST_RISES = 0.75
-# Length of the first step, in epsilons.
+# Initial step size, as a multiple of epsilon.
 FIRST_STEP = 2.0
-# As parts of the steps: the first checkpoint, how much nearer each lies to the one
-# before than that did to its own, and the least distance.
+# Fractions of the number of steps: first checkpoint, decrease of the distance between
+# checkpoints, and smallest distance.
 FIRST_CHECKPOINT, NEARER, LEAST_DISTANCE = 0.22, 0.03, 0.06
 
-# Images in 0..1 (B, H, W, C) -> the loss of each, and whether the model errs, (B,).
+# Images in 0..1 (B, H, W, C) -> (loss, whether the model errs), each (B,).
 Judge = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 class Climb(NamedTuple):
-    """Where the attack has come to: all arrays have an entry of each image, (B, ...).
+    """State of the attack; arrays have one entry per image, (B, ...).
 
     Attributes:
-      number: Number of steps that were taken, a scalar.
-      image: Images, x_k in the paper.
+      number: Number of steps taken, a scalar.
+      image: Current images, x_k in the paper.
       before: Images before the last step, x_(k-1).
       loss: Loss of `image`.
       gradient: Gradient of the loss at `image`.
       best: Images of the highest loss so far, x_max.
-      best_loss: Their loss, f_max.
-      best_gradient: The gradient there.
-      size: Length of the next step, eta.
-      rises: Number of steps since the last checkpoint that raised the loss.
+      best_loss: Loss of `best`, f_max.
+      best_gradient: Gradient at `best`.
+      size: Size of the next step, eta.
+      rises: Number of steps since the last checkpoint that increased the loss.
       last_best: `best_loss` at the last checkpoint.
-      is_halved: Whether `size` was halved there.
-      answer: Images that the attack ends with: the first one that the model erred on,
-        else `best`.
-      errs: Whether the model has erred.
+      is_halved: Whether `size` was halved at the last checkpoint.
+      answer: Result of the attack: the first image that fools the model, else `best`.
+      errs: Whether the model was fooled.
     """
 
     number: jax.Array
@@ -70,10 +69,10 @@ class Climb(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Apgd:
-    """Projected gradient ascent with momentum, which halves its steps at checkpoints.
+    """Projected gradient ascent with momentum, and step halving at checkpoints.
 
     Attributes:
-      ball: Images that are allowed.
+      ball: Allowed images.
       steps: Number of steps.
     """
 
@@ -81,11 +80,11 @@ class Apgd:
     steps: int = 100
 
     def begin(self, judge: Judge, start: jax.Array) -> Climb:
-        """Return the state before the first step. Traced.
+        """Create the state before the first step. Traced.
 
         Args:
-          judge: Function whose loss is to rise.
-          start: Images to begin with, in the ball, (B, H, W, C).
+          judge: Function with the loss to increase.
+          start: Initial images, in the ball, (B, H, W, C).
         """
         loss, gradient, errs = _look(judge, start)
         return Climb(
@@ -106,9 +105,9 @@ class Apgd:
         )
 
     def advance(self, judge: Judge, images: jax.Array, at: Climb) -> Climb:
-        """Return the state after one more step. Traced."""
+        """Take one step. Traced."""
         is_first = at.number == 0
-        # Its own direction alone makes the first step.
+        # The first step has no momentum.
         weight = jnp.where(is_first, 1, MOMENTUM_WEIGHT).astype(images.dtype)
         step = _each(at.size) * self.ball.direction(at.gradient)
         ahead = self.ball.project(images, at.image + step)
@@ -118,7 +117,7 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # The paper counts from the state after the first step on.
+        # The paper starts counting after the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -145,7 +144,7 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Return by step its distance from the last checkpoint; 0: it is none."""
+        """Distance of each step from the last checkpoint; 0 if it is none."""
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):
@@ -155,25 +154,25 @@ class Apgd:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Return the checkpoints w_0, w_1, ... of so many steps, rising from 0."""
+    """Checkpoints w_0, w_1, ... for a number of steps, ascending from 0."""
     parts = [0.0, FIRST_CHECKPOINT]
     while parts[-1] < 1:
         last = parts[-1] - parts[-2]
         parts.append(parts[-1] + max(last - NEARER, LEAST_DISTANCE))
-    # Sums of decimal fractions: 0.57 * 100 must not become 58.
+    # Guard against rounding of decimal fractions: 0.57 * 100 must not become 58.
     return sorted({math.ceil(round(part * steps, 6)) for part in parts if part <= 1})
 
 
 def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> jax.Array:
-    """Return the targeted difference of logits ratio of each image, (B,).
+    """Targeted difference-of-logits-ratio loss, (B,).
 
-    It is -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2) of the sorted logits, and does
-    not change with their scale.
+    -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2) of the sorted logits, invariant to
+    their scale.
 
     Args:
-      logits: Outputs of the model, (B, classes), of four classes or more.
+      logits: Outputs of the model, (B, classes), at least four classes.
       labels: True classes, int (B,).
-      targets: Classes that the attack wants, int (B,).
+      targets: Target classes of the attack, int (B,).
     """
 
     def of(classes: jax.Array) -> jax.Array:
@@ -185,13 +184,13 @@ def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> ja
 
 
 def likeliest_others(logits: jax.Array, labels: jax.Array, num: int) -> jax.Array:
-    """Return the classes of the highest logits but the true one, (num, B)."""
+    """Classes of the highest logits except the true class, (num, B)."""
     others = jnp.where(jax.nn.one_hot(labels, logits.shape[-1]) > 0, -jnp.inf, logits)
     return jnp.argsort(-others, axis=-1)[:, :num].T
 
 
 def _look(judge: Judge, images: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the loss, its gradient and whether the model errs, of each image."""
+    """Loss, gradient, and whether the model errs, per image."""
 
     def total(images: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         losses, errs = judge(images)
@@ -208,7 +207,7 @@ def _each(x: jax.Array) -> jax.Array:
 def _where(
     chosen: jax.Array, ours: tuple[jax.Array, ...], theirs: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
-    """Choose between the arrays (B, ...) of each image."""
+    """Select between arrays (B, ...) per image."""
     return tuple(
         jnp.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
         for a, b in zip(ours, theirs, strict=True)

@@ -1,7 +1,7 @@
-"""What attacks make of images: of each image the one that is worst for the model.
+"""Attacks on batches: the worst result of several attacks per image.
 
-A step of an attack is a program that the host calls: XLA:CPU is slow in loops, and a
-hundred steps written out would take minutes to compile.
+A step of an attack is a program, called by the host: XLA:CPU is slow in loops, and a
+hundred unrolled steps would compile for minutes.
 """
 
 import functools
@@ -32,26 +32,25 @@ from jaxtrain.tools.evaluation.passes import SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 
-# Attack -> its number of steps unless given. The random starts of an attack are those
-# of its place here.
+# Attack -> default number of steps. The position here is part of the random key.
 STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
-# Those that ask whether the model errs, and of them the one that compares four logits.
+# Attacks that need classes, and the one of them that needs four logits.
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
-# Classes that the targeted attack tries, the likeliest first.
+# Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
-# Key of a batch: the number of the attack that made the model err: 0 for none
-# needed, from 1 on in their order, one more for none.
+# Key of a batch: number of the attack that fooled the model; 0 if the clean image is
+# misclassified, then 1, 2, ... in order, and one more if no attack succeeded.
 FOOLED_BY = "fooled_by"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """What may be done to an image, and the attacks that try it in turn.
+    """Threat model: allowed changes, and the attacks to run in order.
 
     Attributes:
-      attacks: Names, of `STEPS`.
-      ball: Images that are allowed.
-      steps: Number of steps of all but `fgsm`. None means that of each.
+      attacks: Names, keys of `STEPS`.
+      ball: Allowed images.
+      steps: Number of steps of all attacks except `fgsm`. Defaults to `STEPS`.
     """
 
     attacks: tuple[str, ...]
@@ -59,15 +58,14 @@ class ThreatModel:
     steps: int | None = None
 
     def steps_of(self, name: str) -> int:
-        """Return the number of steps of one of the attacks."""
+        """Number of steps of one of the attacks."""
         return STEPS[name] if name == "fgsm" or self.steps is None else self.steps
 
     def check(self, task: Task, name: str) -> None:
-        """Check that the attacks mean something for a task.
+        """Check that the task supports the attacks.
 
         Raises:
-          UserError: The loss is none of single images; or an attack needs classes, or
-            more of them.
+          UserError: The task has no loss per image, or too few classes for an attack.
         """
         first = f"--attack {self.attacks[0]}"
         if not task.loss_of_examples:
@@ -90,15 +88,14 @@ class ThreatModel:
 
 
 class Given(NamedTuple):
-    """A batch that is attacked: arrays (B, ...).
+    """A batch to attack: arrays (B, ...).
 
     Attributes:
       images: Images in 0..1.
-      target: What the task makes of their targets.
+      target: Targets as converted by the task.
       mask: 0 for padding, else 1.
       keys: Key of each image.
-      others: Classes beside the true one, the likeliest first, (num, B); none where
-        there are no classes.
+      others: Wrong classes, most likely first, (num, B); empty without classes.
     """
 
     images: jax.Array
@@ -109,13 +106,13 @@ class Given(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """Of each image the worst one so far: (B, ...).
+    """Worst attacked image so far, per image, (B, ...).
 
     Attributes:
-      images: Images in 0..1: one that the model errs on, else that of the highest loss.
-      loss: Their loss.
-      errs: Whether the model errs on them.
-      by: Number of the attack that made it err (`FOOLED_BY`).
+      images: Images in 0..1: one that fools the model, else the one of highest loss.
+      loss: Loss of `images`.
+      errs: Whether the model errs on `images`.
+      by: Number of the successful attack (`FOOLED_BY`).
     """
 
     images: jax.Array
@@ -125,17 +122,17 @@ class Worst(NamedTuple):
 
 
 class Attacker:
-    """Carries out the attacks of a threat model on batches.
+    """Runs the attacks of a threat model on batches.
 
-    The first image that the model errs on is kept, the unchanged one before all others,
-    and later attacks leave it. What they find for an image does not depend on the
-    others of its batch.
+    The first image that fools the model is kept, starting with the clean one, and
+    skipped by later attacks. Results for an image do not depend on the other images of
+    its batch.
 
     Args:
-      model: Model that is attacked.
-      task: Task that it has learnt.
-      view: Views that it is shown of an image.
-      threat: Attacks, and the changes that they may make.
+      model: Model to attack.
+      task: Task of the model.
+      view: Test-time augmentation of images.
+      threat: Attacks and allowed changes.
     """
 
     def __init__(
@@ -149,19 +146,19 @@ class Attacker:
         self._settle = jax.jit(self._settled)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
-        """Return the batch with the attacked images, and `FOOLED_BY`.
+        """Attack a batch; return it with attacked images and `FOOLED_BY`.
 
         Args:
           params: Parameters of the model.
           model_state: State of the model.
-          batch: Batch of an evaluation, (B, ...), in the size that the model takes.
+          batch: Evaluation batch, (B, ...), of the model's image size.
         """
         weights, pace = (params, model_state), Pace()
         given, worst = self._prepare(weights, batch)
         for number, name in enumerate(self._threat.attacks, 1):
             num_goals = len(given.others) if name == OF_FOUR else 1
             for goal in map(np.int32, range(num_goals)):
-                # For the sake of time alone: what is settled stays.
+                # Saves time only: results of fooled images do not change.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
                 at = self._begin(name, weights, given, goal)
@@ -173,7 +170,7 @@ class Attacker:
         return {**batch, SHOWN: 255 * worst.images, FOOLED_BY: worst.by}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
-        """Return the batch as attacks need it, and the images as they are."""
+        """Prepare a batch for attacks, with the clean images as the worst so far."""
         task, model, pixels = self._task, self._model, batch["image"]
         images = pixels.astype(wide(model.policy.compute_dtype)) / 255
         stream = keys.stream(keys.root_key(SEED), keys.ATTACK)
@@ -192,7 +189,7 @@ class Attacker:
         return given, Worst(images, loss, errs, jnp.where(errs, 0, never))
 
     def _begun(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
-        """Return the state of an attack before its first step."""
+        """State of an attack before its first step."""
         if name == "fgsm":
             return given.images
 
@@ -208,7 +205,7 @@ class Attacker:
     def _advanced(
         self, name: str, weights: Any, given: Given, goal: jax.Array, at: Any
     ) -> Any:
-        """Return the state of an attack after one more step."""
+        """State of an attack after one more step."""
         ball, judge = self._threat.ball, self._judge(name, weights, given, goal)
         if name in OF_CLASSES:
             return self._apgd(name).advance(judge, given.images, at)
@@ -224,7 +221,7 @@ class Attacker:
         worst: Worst,
         number: jax.Array,
     ) -> Worst:
-        """Return the worst images after an attack has changed them."""
+        """Update the worst images by the result of an attack."""
         outputs = self._outputs(weights, changed)
         loss, errs = self._judged(outputs, given.target)
         taken = ~worst.errs & (errs | (loss > worst.loss))
@@ -239,7 +236,7 @@ class Attacker:
         return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
 
     def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
-        """Return the function of images whose loss an attack raises."""
+        """Make the function of images whose loss an attack increases."""
 
         def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = self._outputs(weights, images)
@@ -251,7 +248,7 @@ class Attacker:
         return judge
 
     def _outputs(self, weights: Any, images: jax.Array) -> Any:
-        """Return the outputs of a view of images in 0..1."""
+        """Outputs of the view for images in 0..1."""
         model, (params, model_state) = self._model, weights
 
         def apply(pixels: jax.Array) -> jax.Array:
@@ -260,7 +257,7 @@ class Attacker:
         return self._view(apply, 255 * images, model.image_shape[:2])
 
     def _judged(self, outputs: Any, target: Any) -> tuple[jax.Array, jax.Array]:
-        """Return the loss of each example, and whether its class is wrong."""
+        """Loss per example, and whether its class is wrong."""
         loss = checked_loss(self._task, outputs, target, training=False)
         if not self._task.one_class_an_image:
             return loss, jnp.zeros(loss.shape, bool)

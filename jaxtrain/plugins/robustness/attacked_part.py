@@ -1,4 +1,4 @@
-"""`main.py evaluate --attack`: metrics on images that attacks have changed."""
+"""`main.py evaluate --attack`: metrics on attacked images."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtrain.tools.evaluation.passes import Subject
 
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
-# What stands for two.
+# Name of a pair of attacks.
 APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 
 
@@ -38,7 +38,7 @@ class AttackArguments:
 
 
 class Attacked(EvaluationPart):
-    """Metrics of the split under the attacks of a threat model."""
+    """Metrics of a split under the attacks of a threat model."""
 
     Options = AttackArguments
 
@@ -69,7 +69,7 @@ class Attacked(EvaluationPart):
 
     @property
     def threat(self) -> "ThreatModel":
-        """The attacks that are asked for, each once."""
+        """The requested attacks, without duplicates."""
         from jaxtrain.plugins.adversarial.attacks import Ball
         from jaxtrain.plugins.robustness.attacked import ThreatModel
 
@@ -109,7 +109,7 @@ class Attacked(EvaluationPart):
         by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:
-            """Return the share of images that no attack so far makes it err on."""
+            """Accuracy after the first `number` attacks."""
             if not subject.task.one_class_an_image:
                 return None
             return float(np.mean(by > number))
@@ -128,7 +128,7 @@ class Attacked(EvaluationPart):
             "seed": SEED,
             "metric": metric,
             metric: attacked.values[metric],
-            # What is kept of each example has none.
+            # Kept arrays of examples have no such key.
             f"{metric}_interval": attacked.intervals.get(metric),
             "loss": attacked.values["loss"],
             f"clean_{metric}": evaluated.found.values[metric],

@@ -23,7 +23,7 @@ class CorruptionArguments:
 
 
 class Corrupted(EvaluationPart):
-    """Errors of the split under corruptions, and over those of a baseline."""
+    """Errors of a split under corruptions, absolute and relative to a baseline."""
 
     Options = CorruptionArguments
 

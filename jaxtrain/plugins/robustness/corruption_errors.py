@@ -1,4 +1,4 @@
-"""Errors on corrupted images, and what they come to."""
+"""Errors on corrupted images, and mean corruption error."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +15,8 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tasks.task_metrics import main_goal
 
-# Mean errors of AlexNet on ImageNet-C, over the severities, in the order of
-# `CORRUPTIONS`: what the authors divide by (github.com/hendrycks/robustness).
+# Mean errors of AlexNet on ImageNet-C over the severities, in the order of
+# `CORRUPTIONS`: the authors' baseline (github.com/hendrycks/robustness).
 ALEXNET = (
     *(0.886428, 0.894468, 0.922640),
     *(0.819880, 0.826268, 0.785948, 0.798360),
@@ -27,14 +27,14 @@ IMAGENET_CLASSES = 1000
 
 
 def error(goal: Goal, values: Values) -> float:
-    """Return the main metric of a task, or what it lacks of 1 if higher is better.
+    """Error of a task: its main metric, or 1 minus it if higher is better.
 
     Args:
-      goal: Main metric, and which of its values are better.
+      goal: Main metric and its direction.
       values: Metrics of a split.
 
     Raises:
-      UserError: It is no number, or no part of 1.
+      UserError: The metric is not a number, or not within 0..1.
     """
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
@@ -49,11 +49,11 @@ def error(goal: Goal, values: Values) -> float:
 def measure(
     error_of: Callable[[Corruption], float], tell: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Return the errors under each corruption, at each severity.
+    """Measure the errors under each corruption at each severity.
 
     Args:
-      error_of: Function that goes over the corrupted split.
-      tell: Function that takes a line for each corruption, as it may take long.
+      error_of: Function that evaluates a corrupted split.
+      tell: Function that prints a progress line per corruption.
     """
     errors = {}
     for name in CORRUPTIONS:
@@ -66,16 +66,16 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Return the errors over those of a `baseline`, and its name; None: there is none.
+    """Errors relative to a `baseline`, and its name; None without a baseline.
 
     Args:
       errors: Errors at each severity, by corruption.
-      path: Another evaluation. None means AlexNet, where that means something.
-      task: Task that is evaluated.
+      path: Another evaluation. Defaults to AlexNet, for ImageNet's classes.
+      task: Task of the evaluation.
       table: Name of the table of severities.
 
     Raises:
-      UserError: the other evaluation has none, or of images of another size.
+      UserError: The other evaluation has no errors, or for another image size.
     """
     if path is not None:
         baseline = read_baseline(path, table, main_goal(task).metric)
@@ -89,7 +89,7 @@ def compared(
 
 
 class CorruptionErrors(TypedDict):
-    """The errors by corruption at each severity, their table, and the metric."""
+    """Errors by corruption at each severity, name of the severity table, and metric."""
 
     errors: dict[str, list[float]]
     table: str
@@ -97,16 +97,16 @@ class CorruptionErrors(TypedDict):
 
 
 class BaselineFile(TypedDict):
-    """What is needed of another evaluation."""
+    """Required content of a baseline evaluation."""
 
     corruptions: CorruptionErrors
 
 
 def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
-    """Return the mean error of each corruption of another evaluation.
+    """Read the mean error of each corruption from another evaluation.
 
     Raises:
-      UserError: it has none, or of images of another size, or of another metric.
+      UserError: It has no errors, or for another image size or metric.
     """
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
     make = f"make one with {how}"
@@ -138,7 +138,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Return the errors of AlexNet where they mean something: on ImageNet's classes."""
+    """Errors of AlexNet, for ImageNet's classes only."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))
@@ -147,10 +147,10 @@ def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
 def corruption_errors(
     errors: Mapping[str, list[float]], baseline: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return the errors of each corruption over those of a baseline, and their mean.
+    """Relative errors of each corruption, and their mean.
 
-    The mean is the mCE of Hendrycks and Dietterich 2019; 1 is as the baseline. None:
-    the baseline makes no error.
+    The mean is the mCE of Hendrycks and Dietterich 2019; 1 equals the baseline. None if
+    the baseline has an error of 0.
 
     Args:
       errors: Errors at each severity, by corruption.

@@ -1,21 +1,20 @@
-"""How well a score tells images of the task from others."""
+"""Out-of-distribution detection: scores and their metrics."""
 
 import jax
 import numpy as np
 
 from jaxtrain.dtypes import widen
 
-# Part of the ordinary examples that are accepted.
+# Fraction of accepted in-distribution examples.
 TRUE_POSITIVE_RATE = 0.95
 
 
 def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
-    """Return how ordinary an image looks to the model, (B,) each: higher is more so.
+    """In-distribution scores of images, (B,) each; higher is more in-distribution.
 
-    `max_softmax` is the probability of the class ranked first (Hendrycks and Gimpel
-    2017, arXiv:1610.02136), `energy` the logarithm of the sum of the exponentials of
-    the logits: the negative of the energy of Liu et al. 2020 (arXiv:2010.03759) at
-    temperature 1.
+    `max_softmax` is the largest class probability (Hendrycks and Gimpel 2017,
+    arXiv:1610.02136), `energy` the log-sum-exp of the logits: the negative energy of
+    Liu et al. 2020 (arXiv:2010.03759) at temperature 1.
     """
     logits = widen(logits)
     return {
@@ -25,17 +24,17 @@ def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
 
 
 def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Return how well a threshold on a score parts two sets.
+    """Separation of in-distribution and out-of-distribution scores by a threshold.
 
-    `auroc` is the probability that an ordinary example scores higher than another
-    (equal scores count half), `aupr_in` and `aupr_out` the average precision of
-    finding the ordinary ones and the others, `fpr_at_95_tpr` the part of the others
-    that a threshold accepts which accepts 95 % of the ordinary ones (Hendrycks and
-    Gimpel 2017, arXiv:1610.02136; Liu et al. 2020, arXiv:2010.03759).
+    `auroc` is the probability that an in-distribution example scores higher (ties count
+    half); `aupr_in` and `aupr_out` are the average precisions with in- or
+    out-of-distribution as the positive class; `fpr_at_95_tpr` is the false positive
+    rate of the threshold that accepts 95 % of the in-distribution examples (Hendrycks
+    and Gimpel 2017, arXiv:1610.02136; Liu et al. 2020, arXiv:2010.03759).
 
     Args:
-      ordinary: Scores of images as the model was trained on, (N,); higher is more so.
-      other: Scores of images of something else, (M,).
+      ordinary: Scores of in-distribution images, (N,); higher is more in-distribution.
+      other: Scores of out-of-distribution images, (M,).
     """
     falling = np.sort(ordinary)[::-1]
     threshold = falling[int(np.ceil(TRUE_POSITIVE_RATE * len(falling))) - 1]
@@ -55,7 +54,7 @@ def _auroc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Return the mean of the precision at the threshold of each positive example."""
+    """Mean of the precision at the threshold of each positive example."""
 
     def num_from(values: np.ndarray) -> np.ndarray:
         return len(values) - np.searchsorted(np.sort(values), positive, side="left")

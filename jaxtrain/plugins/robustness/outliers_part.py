@@ -1,4 +1,4 @@
-"""`main.py evaluate --ood`: how well scores tell images of something else apart."""
+"""`main.py evaluate --ood`: detection of out-of-distribution images."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +20,7 @@ class OutlierArguments:
 
 
 class Outliers(EvaluationPart):
-    """Scores of the split against those of another set."""
+    """Scores of a split compared with those of an out-of-distribution data set."""
 
     Options = OutlierArguments
 

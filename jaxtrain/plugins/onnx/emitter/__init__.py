@@ -1,7 +1,7 @@
-"""From a JAX function of images to an ONNX graph, over one of our own.
+"""Conversion of a JAX function of images to ONNX, over an intermediate graph.
 
-`trace` reads the jaxpr of the function into a graph whose images lie as in JAX (NHWC),
-`simplify` folds and recognises what runtimes have operators for, `operators` decides
-how each array lies (ONNX's convolutions take NCHW) and writes operators of ONNX.
-`compute` makes it a function of JAX again, for LiteRT's converter.
+`trace` reads the jaxpr into a graph in JAX's layout (NHWC), `simplify` folds constants
+and recognizes operators of runtimes, `operators` chooses the layout of each array
+(ONNX's convolutions are NCHW) and writes ONNX operators. `compute` converts the graph
+back to a JAX function, for LiteRT's converter.
 """

@@ -1,4 +1,4 @@
-"""How primitives of JAX on whole arrays read as nodes: parts, sums and products."""
+"""Conversion of JAX primitives on arrays: slices, reductions and products."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ def _stack(eqn: Any, *inputs: Node) -> Node:
 def slice_of(
     x: Node, starts: Sequence[int], stops: Sequence[Any], strides: Any = None
 ) -> Node:
-    """Return a part of `x`; dims that are whole may be symbolic."""
+    """Slice `x`; unsliced dims may be symbolic."""
     ends = zip(starts, stops, strides or [1] * len(x.shape), strict=True)
     cut = [
         (d, int(start), plain(stop), int(stride))
@@ -61,7 +61,7 @@ def _slice(eqn: Any, x: Node) -> Node:
 
 
 def _gather(eqn: Any, x: Node, indices: Node) -> Node:
-    """Read what `x[:, a:b:c]` is where the batch may be any: parts at known places."""
+    """Convert a gather that is a slice, as `x[:, a:b:c]` with a symbolic batch."""
     p, numbers = eqn.params, eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval.shape
     if not indices.is_constant or numbers.operand_batching_dims:
@@ -98,7 +98,7 @@ def _split(eqn: Any, x: Node) -> list[Node]:
 
 
 def pad(x: Node, sides: Sequence[tuple[int, int]], value: float) -> Node:
-    """Return `x` with `value` around it; what is negative is cut off."""
+    """Pad `x` with `value`; negative padding crops."""
     starts = [max(0, -low) for low, _ in sides]
     stops = [n + min(0, high) for n, (_, high) in zip(x.shape, sides, strict=True)]
     x = slice_of(x, starts, stops)
@@ -131,7 +131,7 @@ def _reduce(eqn: Any, x: Node) -> Node:
 
 
 def _arg(eqn: Any, x: Node) -> Node:
-    """Read the place of the largest, or of the smallest."""
+    """Convert argmax or argmin."""
     op = {"argmax": "ArgMax", "argmin": "ArgMin"}[eqn.primitive.name]
     out, (axis,) = eqn.outvars[0].aval, eqn.params["axes"]
     attributes = {"axis": axis, "keepdims": 0}
@@ -139,10 +139,10 @@ def _arg(eqn: Any, x: Node) -> Node:
 
 
 def _dot(eqn: Any, x: Node, y: Node) -> Node:
-    """Multiply matrices: (batch, free, contracted) by (batch, contracted, free)."""
+    """Convert a product of (batch, free, contracted) and (batch, contracted, free)."""
     (x_inner, y_inner), (x_batch, y_batch) = eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval
-    # Sums are kept in the dtype of the result.
+    # Sums use the dtype of the result.
     x, y = cast(x, out.dtype), cast(y, out.dtype)
     x_free = [d for d in range(len(x.shape)) if d not in (*x_inner, *x_batch)]
     y_free = [d for d in range(len(y.shape)) if d not in (*y_inner, *y_batch)]

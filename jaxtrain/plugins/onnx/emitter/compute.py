@@ -1,8 +1,8 @@
-"""A graph as a function of JAX again, whose roundings say of themselves what they are.
+"""Conversion of a graph to a JAX function with marked quantization.
 
-For converters that read StableHLO: a rounded array is the composite `quant.fake_quant`
-of LiteRT, with its scales and zero points of int8, around an array of floats. Batch
-norms are folded by then, and kernels are the integers that the model was trained with.
+For converters that read StableHLO: a quantized array is LiteRT's composite
+`quant.fake_quant` with int8 scales and zero points, around an array of floats. Batch
+norms are folded already, and kernels are the integers of quantization-aware training.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jax import lax
 from jaxtrain.plugins.onnx.emitter.graph import Node, ordered, unknown
 from jaxtrain.plugins.onnx.emitter.integers import ROUND, weights_of
 
-# Of uint8, which ONNX has, to int8.
+# Offset from uint8, used by ONNX, to int8.
 OFFSET = -128
 ON_ELEMENTS: dict[str, Callable[..., jax.Array]] = {
     "Abs": jnp.abs,
@@ -50,10 +50,10 @@ REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
 
 
 def function_of(images: Node, output: Node) -> Callable[[jax.Array], jax.Array]:
-    """Return the function of images that a graph computes.
+    """Make the function of images that a graph computes.
 
     Raises:
-      UserError: It has an operator that is none of these.
+      UserError: The graph has an unsupported operator.
     """
 
     def function(x: jax.Array) -> jax.Array:
@@ -82,13 +82,13 @@ def _apply(node: Node, inputs: list[Any]) -> Any:
 
 
 def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.Array:
-    """Mark an array as one of the numbers of int8, for LiteRT.
+    """Mark an array as int8-quantized, for LiteRT.
 
     Args:
-      x: The array, of such numbers or to be rounded to them.
-      scale: Size of a step; of each channel if `dim` is given.
-      zero: Integer of 0, likewise.
-      dim: Dim of the channels of a kernel, whose integers are -127 to 127.
+      x: The array, rounded already or to be rounded.
+      scale: Scale; per channel if `dim` is given.
+      zero: Zero point; per channel if `dim` is given.
+      dim: Channel dim of a kernel, whose integers are -127 to 127.
     """
     told: dict[str, Any] = {
         "dtype": "i8",
@@ -107,7 +107,7 @@ def _round(node: Node, x: jax.Array) -> jax.Array:
 
 
 def _weights(node: Node, kernel: jax.Array, bias: list[jax.Array]) -> list[jax.Array]:
-    """Return the kernel and the bias of a product as the integers that they are."""
+    """Kernel and bias of a product, marked as integers."""
     x, of_kernel, *of_bias = node.inputs
     found = weights_of(x, of_kernel, of_bias) if of_kernel.is_constant else None
     if found is None:

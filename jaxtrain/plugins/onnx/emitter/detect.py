@@ -1,4 +1,4 @@
-"""Which boxes of all places are found, in operators of ONNX: as `fcos.detect`."""
+"""Box decoding in ONNX operators, equivalent to `fcos.detect`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ DETECT = "Detect"
 
 
 def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
-    """Return what is found, float32 (batch, keep, 6): box, score and class of each.
+    """Detections, float32 (batch, keep, 6): box, score and class.
 
     Args:
-      candidates: Boxes and scores of all places, (batch, places, 4 + classes).
+      candidates: Boxes and scores of all positions, (batch, positions, 4 + classes).
       limits: `Finder.limits` of the model.
     """
     shape = candidates.shape[0], limits["keep"], 6
@@ -23,7 +23,7 @@ def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
 
 
 def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
-    """Write the best places, what overlaps a better one, and the best that stay."""
+    """Write top-k, non-maximum suppression, and the final selection."""
     (x,), limits = node.inputs, node.attributes
     _, places, size = x.shape
     num_classes = size - 4
@@ -45,7 +45,7 @@ def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
     kind = add("Mod", [place, number(num_classes)])
     place = unsqueezed(add("Div", [place, number(num_classes)]), 2)
     boxes = add("GatherND", [part(0, 4), place], batch_dims=1)
-    # Each box is one of its class alone; the better ones are first, by their places.
+    # Boxes compete within their class only; better ones come first.
     kinds = number(np.arange(num_classes)[:, None])
     is_kind = add("Equal", [unsqueezed(kind, 1), kinds])
     ranks = add("Where", [is_kind, floats(np.arange(num, 0, -1)), floats(0)])

@@ -1,4 +1,4 @@
-"""The graph between a jaxpr and ONNX: each node is the one array that it computes."""
+"""Intermediate graph between jaxpr and ONNX: each node computes one array."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,28 +9,28 @@ import numpy as np
 
 from jaxtrain.errors import UserError
 
-# Dims are numbers, or symbolic ones of `jax.export`.
+# Dims are integers, or symbolic dims of `jax.export`.
 Shape = tuple[Any, ...]
 
 
 @dataclass(eq=False)
 class Node:
-    """An array, and how it is computed.
+    """An array and its computation.
 
-    Operators and attributes are named as in ONNX where they mean the same, but images
-    lie as in JAX, (batch, rows, columns, channels), and kernels (rows, columns, in,
-    out). Operators on elements broadcast as in NumPy: their operands have one rank, or
-    are scalars.
+    Operators and attributes are named as in ONNX if they mean the same, but the layout
+    is JAX's: images (batch, rows, columns, channels), kernels (rows, columns, in, out).
+    Elementwise operators broadcast as in NumPy; operands have equal ranks, or are
+    scalars.
 
     Attributes:
-      op: the operator; "Input" and "Constant" have no inputs.
-      inputs: what it takes.
-      shape: of the result.
-      dtype: of the result.
-      attributes: of the operator.
-      value: of a constant, in NumPy. Its precision may be more than that of `dtype`:
-        numbers are folded before they are rounded, once.
-      uses: how many nodes take it.
+      op: Operator; "Input" and "Constant" have no inputs.
+      inputs: Input nodes of the operator.
+      shape: Shape of the result.
+      dtype: Dtype of the result.
+      attributes: Attributes of the operator.
+      value: Value of a constant, a NumPy array, possibly in higher precision than
+        `dtype`: constants are folded before they are rounded once.
+      uses: Number of nodes that read it.
     """
 
     op: str
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def number(self) -> float | None:
-        """The one number that a constant is; None: it is several, or computed."""
+        """Value of a uniform constant; None for other nodes."""
         if self.value is None or self.value.size != 1:
             return None
         return float(self.value.item())
@@ -62,19 +62,19 @@ class Node:
 
 
 def plain(size: Any) -> Any:
-    """Return a size as an int of Python, but for a symbolic one."""
+    """Convert a size to a Python int, unless symbolic."""
     return int(size) if isinstance(size, np.integer) else size
 
 
 def constant(value: Any, dtype: Any = None) -> Node:
-    """Return a constant; `dtype` is what it is rounded to in the end."""
+    """Create a constant, to be rounded to `dtype` at the end."""
     value = np.asarray(value)
     dtype = value.dtype if dtype is None else dtype
     return Node("Constant", (), value.shape, dtype, value=value)
 
 
 def elementwise(op: str, *inputs: Node, dtype: Any = None, **attributes: Any) -> Node:
-    """Return an operator on elements, of the shape that its inputs broadcast to."""
+    """Create an elementwise operator, with the broadcast shape of its inputs."""
     rank = max(len(x.shape) for x in inputs)
     padded = [(1,) * (rank - len(x.shape)) + x.shape for x in inputs]
     dims = zip(*padded, strict=True)
@@ -84,7 +84,7 @@ def elementwise(op: str, *inputs: Node, dtype: Any = None, **attributes: Any) ->
 
 
 def cast(x: Node, dtype: Any) -> Node:
-    """Return `x` in another dtype. Floats stay as precise as they are in constants."""
+    """Cast `x` to another dtype. Constant floats keep their precision."""
     if x.dtype == dtype:
         return x
     if x.is_constant:
@@ -94,7 +94,7 @@ def cast(x: Node, dtype: Any) -> Node:
 
 
 def reshape(x: Node, shape: Shape) -> Node:
-    """Return `x` in another shape; constants at once."""
+    """Reshape `x`; constants immediately."""
     if x.shape == tuple(shape):
         return x
     if x.is_constant:
@@ -103,7 +103,7 @@ def reshape(x: Node, shape: Shape) -> Node:
 
 
 def transpose(x: Node, order: tuple[int, ...]) -> Node:
-    """Return `x` with its dims in another order; constants at once."""
+    """Transpose `x`; constants immediately."""
     if order == tuple(range(len(order))):
         return x
     if x.is_constant:
@@ -113,7 +113,7 @@ def transpose(x: Node, order: tuple[int, ...]) -> Node:
 
 
 def full(x: Node, shape: Shape) -> Node:
-    """Return `x`, some of whose dims may be 1, in the shape that it stands for."""
+    """Broadcast `x`, with possible dims of 1, to its full shape."""
     if x.shape == tuple(shape):
         return x
     if x.is_constant and all(isinstance(d, int) for d in shape):
@@ -122,7 +122,7 @@ def full(x: Node, shape: Shape) -> Node:
 
 
 def ordered(output: Node) -> Iterator[Node]:
-    """Yield all nodes that `output` needs, each after its inputs."""
+    """Yield all nodes that `output` depends on, in topological order."""
     seen: set[int] = set()
     stack = [(output, False)]
     while stack:
@@ -136,7 +136,7 @@ def ordered(output: Node) -> Iterator[Node]:
 
 
 def count_uses(output: Node) -> None:
-    """Count how many nodes take each of those that `output` needs."""
+    """Count the readers of each node that `output` depends on."""
     nodes = list(ordered(output))
     for node in nodes:
         node.uses = 0
@@ -145,7 +145,7 @@ def count_uses(output: Node) -> None:
 
 
 def unknown(what: str) -> UserError:
-    """Return the error of a model that does something for which there is no rule."""
+    """Error of an unsupported operation of a model."""
     return UserError(
         f"--format onnx: the model uses {what}, which the export to ONNX does not "
         "know; --format stablehlo takes every model"

@@ -1,8 +1,8 @@
-"""Numbers of 8 bits: what a model was trained to round, written as the integers.
+"""Export of quantization-aware trained models as 8-bit integers.
 
-A rounded array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
-join with the operators around it. Kernels are integers in the file, with a scale for
-each output channel, and biases are integers of the scale of their products.
+A quantized array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
+fuse with neighbouring operators. Kernels are integers with a scale per output channel,
+and biases are integers in the scale of the accumulator.
 """
 
 from collections.abc import Callable
@@ -24,25 +24,25 @@ from jaxtrain.plugins.quantization.fake_quantization import (
     scale_and_zero_point,
 )
 
-# Operator of a node that is rounded, with its `scale` and `zero`.
+# Operator of a quantized node, with attributes `scale` and `zero`.
 ROUND = "FakeQuantize"
-# Operators whose results are some of the numbers that they take, or 0.
+# Operators whose results are a selection of their inputs, or 0.
 KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
-    """Read the rounding of activations."""
-    # As the model computes them: 0 lies between two integers where one bit decides.
+    """Convert the quantization of activations."""
+    # Computed as in the model: one bit may decide the zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
-    if scale == 0:  # No batch has set the range.
+    if scale == 0:  # The range is uninitialized.
         return x
     attributes = {"scale": float(scale), "zero": int(zero)}
     return elementwise(ROUND, x, **attributes)
 
 
 def _kernel(kernel: Node) -> Node:
-    """Read the rounding of a kernel; its norm is folded into the scales, unrounded."""
+    """Convert the quantization of a kernel, with a norm folded into the scales."""
     given = jnp.asarray(kernel.value.astype(kernel.dtype))
     found = integers_of(np.asarray(fake_quantize_kernel(given)))
     assert found is not None
@@ -51,7 +51,7 @@ def _kernel(kernel: Node) -> Node:
 
 
 def _bias(*given: Node) -> Node:
-    """Read the rounding of a bias: to the integers that the model rounds it to."""
+    """Convert the quantization of a bias, to the model's integers."""
     arrays = [jnp.asarray(node.value.astype(node.dtype)) for node in given]
     found = np.asarray(fake_quantize_bias(*arrays), np.float64)
     return constant(found, given[0].dtype)
@@ -66,7 +66,7 @@ RULES: dict[str, Callable[..., Node]] = {
 
 
 def write_round(to: Writer, node: Node) -> tuple[str, Order]:
-    """Write a rounded array in the order of what it is made of."""
+    """Write a quantized array in the layout of its input."""
     (x,), a = node.inputs, node.attributes
     order = to.order_of(x) if not x.is_constant else tuple(range(len(x.shape)))
     ends = [to.constant(a["scale"], np.float32), to.constant(a["zero"], np.uint8)]
@@ -75,14 +75,14 @@ def write_round(to: Writer, node: Node) -> tuple[str, Order]:
 
 
 class Integers(NamedTuple):
-    """The weights of a product as integers.
+    """Integer weights of a product.
 
     Attributes:
-      kernel: int8 (..., outputs), as float64.
-      scale: Scale of each output channel, float64 (outputs,).
-      bias: int32 (outputs,), as float64, of the scale of the sums; None: there is none,
-        or activations were not rounded.
-      step: Scale of the activations; None: they were not rounded.
+      kernel: Values of int8 (..., outputs), as float64.
+      scale: Scale per output channel, float64 (outputs,).
+      bias: Values of int32 (outputs,), as float64, in the accumulator's scale; None
+        without a bias or without quantized activations.
+      step: Scale of the activations; None if they are not quantized.
     """
 
     kernel: np.ndarray
@@ -92,12 +92,12 @@ class Integers(NamedTuple):
 
 
 def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
-    """Return the integers that a model computes a product with; None: with none.
+    """Integer weights of a product; None if they are not quantized.
 
     Args:
-      x: What the product takes.
-      kernel: Constant (..., outputs).
-      bias: Constant (outputs,), or none.
+      x: Input of the product.
+      kernel: Constant kernel (..., outputs).
+      bias: Constant bias (outputs,), or none.
     """
     found = integers_of(kernel.value)
     if found is None:
@@ -106,8 +106,8 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # Of a channel that a norm has all but switched off, whose bias no int32 holds in
-    # its scale, the scale is larger: what is lost is less than the bias's bits.
+    # A norm may scale a channel to almost 0, with a bias beyond int32 in its scale: a
+    # larger scale then loses less than the bias's precision.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))
@@ -120,13 +120,13 @@ def write_weights(
 ) -> list[str]:
     """Write the kernel and the bias of a product; return their names.
 
-    They are integers where the kernel was trained as such.
+    Both are integers if the kernel was quantized in training.
 
     Args:
       to: Writer of the file.
-      x: What the product takes.
-      kernel: Constant (..., outputs).
-      bias: Constant (outputs,), or none.
+      x: Input of the product.
+      kernel: Constant kernel (..., outputs).
+      bias: Constant bias (outputs,), or none.
       order: Order of the dims of the kernel in the file.
     """
     found = weights_of(x, kernel, bias) if to.integers else None
@@ -149,7 +149,7 @@ def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any)
 
 
 def _step(x: Node) -> float | None:
-    """Return the scale that activations have been rounded with; None: they were not."""
+    """Scale of quantized activations; None if they are not quantized."""
     while x.op in KEEPING:
         x = x.inputs[0]
     return x.attributes["scale"] if x.op == ROUND else None

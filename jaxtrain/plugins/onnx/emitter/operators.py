@@ -1,8 +1,7 @@
-"""How each operator is written in ONNX: its name, and the order of its dims.
+"""Writing of operators in ONNX: names and layouts.
 
-ONNX's convolutions and pools take (batch, channels, rows, columns). What follows one
-stays in that order, and a transpose is written only where an operator needs another:
-for a ResNet, once, at its input.
+ONNX's convolutions and pools are NCHW. Later operators keep that layout, and transposes
+are written only where an operator needs another one: for a ResNet once, at its input.
 """
 
 import math
@@ -28,19 +27,19 @@ from jaxtrain.plugins.onnx.emitter.write import (
     straight,
 )
 
-# The name of what is written, and the order of its dims.
+# Name of a written array, and its dim order.
 Written = tuple[str, Order]
 
-# From this on, all reductions take their axes as an input.
+# First opset with axes as an input of all reductions.
 OPSET_AXES = 18
 WHOLE = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
 
 def lower(to: Writer, images: Node, output: Node) -> None:
-    """Write the operators of a graph, from its input to its output."""
+    """Write the operators of a graph, from input to output."""
     count_uses(output)
     nodes = list(ordered(output))
-    # Transposed as they come: as bytes, where they are.
+    # Transpose inputs in their own dtype: bytes if possible.
     if any(node.op in ("Conv", "MaxPool", "AveragePool") for node in nodes):
         order = channels_first(len(images.shape))
         to.put(images, order, to.get(images, order))
@@ -51,7 +50,7 @@ def lower(to: Writer, images: Node, output: Node) -> None:
 
 
 def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
-    """Write an operator on elements in the order of its inputs."""
+    """Write an elementwise operator in the layout of its inputs."""
     order = _common_order(to, node)
     names = [
         to.get(x, order if len(x.shape) == len(order) else None) for x in node.inputs
@@ -60,7 +59,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Return the order of the first large input that is not straight, if one is not."""
+    """Layout of the first large input in another layout than JAX's, if any."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)
@@ -73,7 +72,7 @@ def _in_jax_order(to: Writer, node: Node) -> Written:
 
 
 def _gelu(to: Writer, node: Node) -> Written:
-    """Write Gelu in the operators, and the order, that runtimes join."""
+    """Write Gelu in the pattern that runtimes fuse."""
     order, dtype = _common_order(to, node), node.dtype
     name = to.get(node.inputs[0], order)
     erf = to.add("Erf", [to.add("Div", [name, to.constant(math.sqrt(2), dtype)])])
@@ -108,7 +107,7 @@ def _reshape(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
-    # Images lie with the channels first, if their numbers need not move for it.
+    # Channels first, if that needs no data movement.
     target, images = straight(rank), channels_first(rank)
     if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
         target = images
@@ -117,7 +116,7 @@ def _reshape(to: Writer, node: Node) -> Written:
 
 
 def _transpose(to: Writer, node: Node) -> Written:
-    """Write nothing: only the order of the dims is another."""
+    """Record another dim order, without an operator."""
     (x,) = node.inputs
     order, moved = to.order_of(x), node.attributes["order"]
     return to.get(x, order), tuple(moved.index(d) for d in order)
@@ -126,7 +125,7 @@ def _transpose(to: Writer, node: Node) -> Written:
 def _expand(to: Writer, node: Node) -> Written:
     (x,) = node.inputs
     order = straight(len(node.shape)) if x.is_constant else to.order_of(x)
-    # 1 is as many as there are.
+    # Expand keeps the size of dims given as 1.
     target = [1 if x.shape[d] == node.shape[d] else node.shape[d] for d in order]
     if not all(isinstance(n, int) for n in target):
         raise unknown("an array that is repeated for each image")
@@ -159,7 +158,7 @@ def _pad(to: Writer, node: Node) -> Written:
 
 
 def _window(to: Writer, node: Node) -> Written:
-    """Write a convolution or a pool."""
+    """Write a convolution or pool."""
     x, *weights = node.inputs
     rank = len(x.shape)
     order = channels_first(rank)
@@ -186,7 +185,7 @@ def _matmul(to: Writer, node: Node) -> Written:
 
 
 def _pointwise(to: Writer, node: Node) -> Written:
-    """Write a product over channels that lie first: a convolution of one pixel."""
+    """Write a product over channels in NCHW as a 1x1 convolution."""
     x, weights, *bias = node.inputs
     rank = len(x.shape)
     ones = [1] * (rank - 2)
@@ -205,7 +204,7 @@ def _gemm(to: Writer, node: Node) -> Written:
         flat = images.shape[0], math.prod(images.shape[1:])
     order = to.order_of(images)
     if x.shape == flat and order != straight(len(order)) and order[0] == 0:
-        # The weights lie as the image does.
+        # Weights in the layout of the image.
         array = weights.value.reshape(*images.shape[1:], -1)
         moved = array.transpose(*(d - 1 for d in order[1:]), array.ndim - 1)
         weights = constant(moved.reshape(weights.shape), weights.dtype)
@@ -217,7 +216,7 @@ def _gemm(to: Writer, node: Node) -> Written:
 
 
 def _scale_and_shift(to: Writer, node: Node) -> Written:
-    """Write a norm whose mean is 0 and deviation 1: runtimes have one op for both."""
+    """Write scale and shift as one BatchNormalization of mean 0 and variance 1."""
     x, scale, shift = node.inputs
     rank = len(node.shape)
     if to.order_of(x) != channels_first(rank):

@@ -1,4 +1,4 @@
-"""Operators that ONNX has, in the forms that JAX gives them."""
+"""Patterns of ONNX operators in JAX's decompositions."""
 
 import math
 from collections.abc import Callable
@@ -9,15 +9,15 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, constant, elementwise
 
-# A pattern is an operator and the patterns of its inputs, a number, or a name, which
-# stands for the same node wherever it is.
+# A pattern is (operator, input patterns), a number, or a name, which matches the same
+# node everywhere.
 ERF = ("Add", ("Erf", ("Mul", "x", math.sqrt(0.5))), 1.0)
-# "Mean": over the last dim, which is kept.
+# "Mean" is over the last dim, with keepdims.
 CENTRED = ("Sub", "x", ("Mean", "x"))
 VARIANCE = ("Mean", ("Mul", CENTRED, CENTRED))
 DEVIATION = ("Reciprocal", ("Sqrt", ("Add", VARIANCE, "epsilon")))
 NORMS = (("Mul", CENTRED, ("Mul", DEVIATION, "scale")), ("Mul", CENTRED, DEVIATION))
-# Pattern -> operator of x, and its attributes.
+# Pattern -> operator on x, and its attributes.
 OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
     ("Max", "x", 0.0): ("Relu", {}),
     ("Mul", ("Clip", ("Add", "x", 3.0), 0.0, 6.0), 1 / 6): (
@@ -33,12 +33,12 @@ OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
 def find(
     pattern: Any, node: Node, known: dict[str, Node] | None = None
 ) -> dict[str, Node] | None:
-    """Return the nodes by their names in a pattern; None: a node is something else."""
+    """Match a pattern; return nodes by name, None without a match."""
     known = known or {}
     if isinstance(pattern, str):
         return {**known, pattern: node} if known.get(pattern, node) is node else None
     if isinstance(pattern, float):
-        # Numbers are written in the dtype of the model.
+        # Constants are rounded to the model's dtype.
         precision = 1e-2 if node.dtype.itemsize < 4 else 1e-6
         number = math.nan if node.number is None else node.number
         return known if math.isclose(number, pattern, rel_tol=precision) else None
@@ -67,7 +67,7 @@ def _operator(node: Node) -> Node | None:
 
 
 def _clip(node: Node) -> Node | None:
-    """The minimum of a maximum is Clip."""
+    """Convert the minimum of a maximum to Clip."""
     if node.op != "Min" or not node.is_float:
         return None
     x, high = node.inputs
@@ -81,7 +81,7 @@ def _clip(node: Node) -> Node | None:
 
 
 def _window_of_blocks(node: Node) -> Node | None:
-    """The maximum of each block, with the blocks as dims of a reshape, is a pool."""
+    """Convert the maximum of reshaped blocks to a pool."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -100,7 +100,7 @@ def _window_of_blocks(node: Node) -> Node | None:
 
 
 def _cuts_ends(node: Node, size: list[int]) -> bool:
-    """Return whether a slice leaves less than a window out: so does a pool."""
+    """Whether a slice drops less than a window, as a pool does."""
     whole = node.inputs[0].shape
     return all(
         d in (1, 2) and start == 0 and stride == 1 and whole[d] - stop < size[d - 1]
@@ -109,7 +109,7 @@ def _cuts_ends(node: Node, size: list[int]) -> bool:
 
 
 def _padding_left_out(node: Node) -> Node | None:
-    """Means of windows over what is not padding."""
+    """Convert average pooling that excludes padding."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
     (pool, factor), a = node.inputs, node.inputs[0].attributes
@@ -132,7 +132,7 @@ def _padding_left_out(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """(x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
+    """Convert (x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
     found = find(NORMS[0], node) or find(NORMS[1], node)
     if found is None or (epsilon := found["epsilon"].number) is None:
         return None
@@ -146,7 +146,7 @@ def _layer_norm(node: Node) -> Node | None:
 
 
 def scale_and_shift(node: Node) -> Node | None:
-    """x * scale + shift of each channel: a norm in evaluation."""
+    """Convert x * scale + shift per channel, a norm in evaluation."""
     if node.op != "Add" or not node.is_float or len(node.shape) < 3:
         return None
     scaled, shift = node.inputs

@@ -1,6 +1,6 @@
-"""How primitives of JAX on elements and dims read as nodes.
+"""Conversion of elementwise and shape primitives of JAX.
 
-Dims of 1 stand for any number here, until `full` is asked for.
+Dims of 1 may stand for any size, until `full` broadcasts them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     unknown,
 )
 
-# Same meaning and, but for those below, the same name.
+# Same semantics and, except for those below, the same name.
 NAMES = (
     "abs add and ceil cos div erf exp floor log max min mul neg not or pow sign sin "
     "sqrt sub tan tanh"

@@ -1,4 +1,4 @@
-"""Fold what follows a product into its weights; join what runtimes have one op for."""
+"""Simplification: folding into weights, and fusion of runtime operators."""
 
 import math
 from collections.abc import Callable
@@ -18,22 +18,22 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     reshape,
 )
 
-# Node -> what takes its place, or None.
+# Node -> replacement, or None.
 Rule = Callable[[Node], Node | None]
 # Operators of (data, weights), or of (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
-# Constants of so many numbers are compared, to find what is computed twice.
+# Largest size of constants to compare for common subexpressions.
 SMALL = 64
-# What changes no number.
+# Operators that are identities.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
 
 
 def simplify(output: Node) -> Node:
-    """Return the graph of the same function in fewer operators."""
+    """Simplify a graph to fewer operators."""
     changed = True
     while changed:
         output, changed = _pass(output, RULES)
-    # What is left of norms, once all has been folded that could be.
+    # Norms that could not be folded.
     return _pass(output, (_barrier, patterns.scale_and_shift))[0]
 
 
@@ -54,7 +54,7 @@ def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
         for rule in rules:
             found = rule(result)
             if found is not None:
-                # What takes the place of a node is used where the node was.
+                # Use the replacement of a node wherever the node was.
                 found.uses = max(node.uses, found.uses)
                 result, changed = found, True
         new[id(node)] = result
@@ -62,7 +62,7 @@ def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
 
 
 def _key(node: Node) -> Any:
-    """Return what two nodes share that compute the same array."""
+    """Key shared by nodes that compute the same array."""
     value = None
     if node.is_constant:
         if node.value.size > SMALL:
@@ -76,7 +76,7 @@ def _key(node: Node) -> Any:
 
 
 def _canonical(node: Node) -> Node | None:
-    """Write a constant second, and all in sums, products and positive factors."""
+    """Canonicalize: constants second; only sums, products and positive factors."""
     if not node.is_float:
         return None
     match node:
@@ -103,7 +103,7 @@ def _canonical(node: Node) -> Node | None:
 
 
 def _merge(node: Node) -> Node | None:
-    """Join two constants; multiply before what is added."""
+    """Merge two constants; move factors before additions."""
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None
     x, y = node.inputs
@@ -122,29 +122,29 @@ def _merge(node: Node) -> Node | None:
 
 
 def _nothing(node: Node) -> Node | None:
-    """Leave out what changes nothing."""
+    """Remove identities."""
     match node:
         case Node(op="Reshape", inputs=(Node(op="Reshape", uses=1, inputs=(x,)),)):
             return reshape(x, node.shape)
-        # To a wider dtype and back.
+        # A cast to a wider dtype and back.
         case Node(
             op="Cast", inputs=(Node(op="Cast", is_float=True, inputs=(x,)) as wide,)
         ) if x.dtype == node.dtype and wide.dtype.itemsize > node.dtype.itemsize:
             return x
         case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
-            # As it is written in the end.
+            # As rounded in the file.
             neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
 
 
 def _barrier(node: Node) -> Node | None:
-    """Leave out what has kept operators apart."""
+    """Remove optimization barriers."""
     return node.inputs[0] if node.op == "Barrier" else None
 
 
 def _fold(node: Node) -> Node | None:
-    """Fold a factor, or what is added, of each output into a product's weights."""
+    """Fold a factor or addend per output into a product's weights."""
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None
     x, y = node.inputs
@@ -167,7 +167,7 @@ def _fold(node: Node) -> Node | None:
 
 
 def _reduction(node: Node) -> Node | None:
-    """A sum, divided by its size, is a mean; dims that are inserted again are kept."""
+    """Convert a sum divided by its size to a mean; reinserted dims to keepdims."""
     match node:
         case Node(
             op="Mul",
@@ -190,7 +190,7 @@ def _reduction(node: Node) -> Node | None:
 
 
 def _of_outputs(y: Node, shape: Any) -> bool:
-    """Return whether a constant has a number for each last dim of a shape."""
+    """Whether a constant has one number per index of the last dim of a shape."""
     if not y.is_constant or len(y.shape) > len(shape):
         return False
     *others, last = y.shape or (1,)

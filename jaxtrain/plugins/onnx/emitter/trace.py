@@ -1,4 +1,4 @@
-"""Read the jaxpr of a function into a graph."""
+"""Conversion of a jaxpr to a graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +19,9 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     unknown,
 )
 
-# Primitive -> `(eqn, *inputs)` -> output, or outputs, of inputs without dims of 1 that
-# stand for more.
+# Primitive -> rule `(eqn, *inputs)` -> output or outputs, for fully broadcast inputs.
 RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
-# Floats: what JAX would compile, each on its own.
+# Float primitives, which JAX would compile separately.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "div": np.divide,
@@ -36,8 +35,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Of constants, they are not computed in the constant's dtype, which may be less precise
-# than the value.
+# For constants these are not evaluated in the constant's dtype, which may be less
+# precise than the value.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
@@ -47,10 +46,10 @@ def trace(
     dtype: Any,
     batch: int | None,
 ) -> tuple[Node, Node]:
-    """Return the input and the output of the graph of a function of images.
+    """Trace a function of images to a graph; return its input and output.
 
     Raises:
-      UserError: the function uses what has no rule, or needs the number of images.
+      UserError: Unsupported primitive, or a function that needs the batch size.
     """
     size = export.symbolic_shape("batch")[0] if batch is None else batch
     given = jax.ShapeDtypeStruct((size, *image_shape), dtype)
@@ -69,7 +68,7 @@ def trace(
 
 
 def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
-    """Return what a jaxpr makes of its inputs."""
+    """Convert a jaxpr; return its outputs."""
     values: dict[Any, Node] = {}
 
     def value_of(atom: Any) -> Node:
@@ -86,7 +85,7 @@ def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Return the outputs of one equation."""
+    """Convert an equation; return its outputs."""
     name = eqn.primitive.name
     if name == "jit" and eqn.params["name"] in integers.RULES:
         return [integers.RULES[eqn.params["name"]](*inputs)]
@@ -108,7 +107,7 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
-    """Return whether an equation is one of constants that is computed now."""
+    """Whether an equation of constants is evaluated now."""
     shapes = [atom.aval.shape for atom in (*eqn.invars, *eqn.outvars)]
     return (
         all(x.is_constant for x in inputs)
@@ -118,7 +117,7 @@ def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
 
 
 def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Compute an equation of constants: of batch norms, in double precision."""
+    """Evaluate an equation of constants, for batch norms in double precision."""
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}

@@ -1,4 +1,4 @@
-"""How convolutions and pools of JAX read as nodes."""
+"""Conversion of convolutions and pools."""
 
 import functools
 import math
@@ -16,7 +16,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 
 
 def pads_of(sides: Any) -> list[int]:
-    """Return the padding of each dim as ONNX takes it: all before, all behind."""
+    """Padding in ONNX's form: all starts, then all ends."""
     return [low for low, _ in sides] + [high for _, high in sides]
 
 
@@ -49,14 +49,14 @@ def _convolution(eqn: Any, x: Node, kernel: Node) -> Node:
 
 
 def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
-    """Read the maximum or the sum of windows of rows."""
+    """Convert a windowed maximum or sum."""
     p = eqn.params
     size, strides = p["window_dimensions"], p["window_strides"]
     padding, dilation = p["padding"], p["window_dilation"]
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
         raise unknown("'reduce_window' over batch or channels, or between elements")
-    # Runtimes refuse windows that lie in the padding alone, and means with holes.
+    # Runtimes refuse windows entirely in the padding, and dilated average pools.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):
         x = pad(x, padding, 0.0 if is_sum else -math.inf)
         padding = ((0, 0),) * len(size)
@@ -78,7 +78,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
 
 
 def _any_window(eqn: Any, x: Node, start: Node) -> Node:
-    """Read a window whose function is a jaxpr: a sum or a maximum."""
+    """Convert a windowed reduction by a jaxpr, a sum or a maximum."""
     body = [inner.primitive.name for inner in eqn.params["jaxpr"].eqns]
     if (body, start.number) not in ((["add"], 0.0), (["max"], -math.inf)):
         raise unknown(f"'reduce_window' of {body}")

@@ -1,4 +1,4 @@
-"""The file: operators and constants of ONNX, and the order in which each array lies."""
+"""Writer of ONNX files: operators, constants and layouts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,54 +7,54 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, Shape, unknown
 
-# Of 2021: has LayerNormalization, and every runtime in use reads it.
+# Opset of 2021: has LayerNormalization, and all current runtimes read it.
 OPSET = 17
-# The first whose convolutions and pools take bfloat16.
+# First opset with bfloat16 convolutions and pools.
 OPSET_BFLOAT16 = 22
 
-# Dim i of the array in ONNX is dim order[i] of the node.
+# Dim i of the ONNX array is dim order[i] of the node.
 Order = tuple[int, ...]
 
 
 def straight(rank: int) -> Order:
-    """Return the order of JAX."""
+    """Dim order of JAX."""
     return tuple(range(rank))
 
 
 def channels_first(rank: int) -> Order:
-    """Return the order of ONNX's images."""
+    """Dim order of ONNX's images."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
 def filled(shape: Shape, order: Order) -> list[int]:
-    """Return the dims in an order, without those of size 1: how numbers lie."""
+    """Dims in an order, without those of size 1: the memory layout."""
     return [d for d in order if shape[d] != 1]
 
 
 class Writer:
-    """Collects the operators of a graph.
+    """Collector of the operators of a graph.
 
-    It names each node's array in the file, once for each order that was asked for.
+    Each node has a name in the file per requested dim order.
 
     Attributes:
       opset: Version of the operators.
-      integers: Whether kernels that were rounded in training are written as integers.
+      integers: Whether kernels of quantization-aware training are written as integers.
     """
 
     def __init__(self, opset: int = OPSET, *, integers: bool = False):
-        import onnx  # of an extra that other formats do without
+        import onnx  # onnx is an optional dependency
 
         self.onnx: Any = onnx
         self.opset = opset
         self.integers = integers
-        # Operator, names of its inputs, and of its outputs, attributes.
+        # Operator, input names, output names, attributes.
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
-        # What is written of a node, by its order; the first is how it lies.
+        # Written names of a node by dim order; the first is its native order.
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:
-        """Return ONNX's number of a dtype."""
+        """ONNX's number of a dtype."""
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
@@ -72,7 +72,7 @@ class Writer:
         return first, f"{first}_2"
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
-        """Add a constant, rounded; return its name. The same one is added once."""
+        """Add a rounded constant, without duplicates; return its name."""
         array = np.asarray(values).astype(dtype, order="C")
         key = (array.shape, str(array.dtype), array.tobytes())
         if key not in self._constants:
@@ -81,15 +81,15 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Note what is written of a node, and that it lies so."""
+        """Record the written name of a node in its native order."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:
-        """Return the order in which a node lies."""
+        """Native order of a node."""
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
-        """Return the name of a node's array in an order, straight by default."""
+        """Name of a node's array in an order, JAX's by default."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
             return self.constant(node.value.transpose(order), node.dtype)
@@ -106,7 +106,7 @@ class Writer:
         return self.add("Transpose", [name], perm=[have.index(d) for d in order])
 
     def reshape(self, name: str, shape: Sequence[Any]) -> str:
-        """Add a reshape, whose batch may be any: -1 follows from the others."""
+        """Add a reshape; -1 for a dynamic batch."""
         known = [n if isinstance(n, int) else -1 for n in shape]
         if known.count(-1) > 1:
             raise unknown(f"a shape {shape} with the batch in two dims")
@@ -119,11 +119,11 @@ class Writer:
         names: tuple[str, str],
         metadata: dict[str, str],
     ) -> Any:
-        """Return the whole as a ModelProto, with names of its input and its output."""
+        """Build the ModelProto, with names of input and output."""
         helper, source = self.onnx.helper, self.get(output)
         if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])
-        # Only the operators and the constants that the output needs.
+        # Only operators and constants that the output depends on.
         needed, nodes = {source}, []
         for op, inputs, outputs, attributes in reversed(self._operators):
             if needed.intersection(outputs):

@@ -1,4 +1,4 @@
-"""Corruptions by blur, and the filters of the authors' libraries."""
+"""Blur corruptions, with the filters of the authors' libraries."""
 
 import functools
 import math
@@ -8,27 +8,27 @@ from scipy import ndimage, signal
 
 from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
-# Degrees within which motion blurs.
+# Range of angles of motion blur, in degrees.
 ANGLES = (-45, 45)
 
 
 def defocus_blur(
     images: np.ndarray, level: tuple[float, float], draws: Draws
 ) -> np.ndarray:
-    """Smooth by a disk, as OpenCV: the border is mirrored at its pixel."""
+    """Smooth with a disk, as OpenCV: with mirrored borders."""
     kernel = disk(*level)
     reach = len(kernel) // 2
-    # More than one reflection, where an image is smaller than the kernel.
+    # More than one reflection if an image is smaller than the kernel.
     padding = [(0, 0), (reach, reach), (reach, reach), (0, 0)]
     padded = np.pad(images, padding, mode="reflect")
-    # It is symmetric: a convolution is the correlation of OpenCV.
+    # The kernel is symmetric: convolution equals OpenCV's correlation.
     kernel = kernel[None, :, :, None]
     return signal.oaconvolve(padded, kernel, mode="valid", axes=(1, 2))
 
 
 @functools.cache
 def disk(radius: float, alias_blur: float) -> np.ndarray:
-    """Return a disk of sum 1, whose border a small Gaussian then smooths."""
+    """Disk kernel of sum 1, anti-aliased by a small Gaussian."""
     reach, taps = (8, 1) if radius <= 8 else (int(radius), 2)
     line = np.arange(-reach, reach + 1)
     inside = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float64)
@@ -45,15 +45,15 @@ def glass_blur(
 ) -> np.ndarray:
     """Blur, move pixels by up to `reach` in both directions, and blur again.
 
-    The authors mean to swap pairs of pixels; as their arrays are views, what they do,
-    and their data have, is that the one becomes a copy of the other.
+    The authors intend to swap pairs of pixels; as their arrays are views, their code,
+    and their data, copy one pixel to the other.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
     blurred = np.floor(255 * np.clip(_gaussian_blur(images, sigma), 0, 1)) / 255
     rows = np.arange(height - reach, reach, -1)
     columns = np.arange(width - reach, reach, -1)
-    # With the images last each step copies one row of memory.
+    # With images as the last dim, each step copies one row of memory.
     pixels = np.ascontiguousarray(np.moveaxis(blurred, 0, 2))
     size = (times, len(rows), len(columns), 2)
     moves = np.stack([draw.integers(-reach, reach, size) for draw in draws], axis=-1)
@@ -67,7 +67,7 @@ def glass_blur(
 
 
 def _gaussian_blur(images: np.ndarray, sigma: float) -> np.ndarray:
-    """Smooth as scikit-image: 4 sigma wide, with the border repeated."""
+    """Gaussian blur as in scikit-image: truncated at 4 sigma, with repeated borders."""
     return ndimage.gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest")
 
 
@@ -81,12 +81,12 @@ def motion_blur(
 def along_line(
     image: np.ndarray, radius: float, sigma: float, angle: float
 ) -> np.ndarray:
-    """Smooth (H, W, C) along a line, as ImageMagick: half a Gaussian, on one side.
+    """Motion blur of (H, W, C) along a line, as in ImageMagick: a one-sided Gaussian.
 
     Args:
-      image: Image whose border is repeated.
-      radius: Reach in pixels; the Gaussian is 2 x radius + 1 long.
-      sigma: Deviation of the Gaussian, in pixels.
+      image: Image; its border is repeated.
+      radius: Radius in pixels; the Gaussian has 2 * radius + 1 taps.
+      sigma: Standard deviation of the Gaussian, in pixels.
       angle: Angle of the line, in degrees, clockwise from the right.
     """
     height, width, _ = image.shape
@@ -105,7 +105,7 @@ def along_line(
 
 
 def zoom_blur(images: np.ndarray, level: tuple[int, float], draws: Draws) -> np.ndarray:
-    """Return the mean of an image and of so many enlargements, from 1 on."""
+    """Average an image over several zoom factors, starting from 1."""
     number, step = level
     total = images.copy()
     for i in range(number):
@@ -114,7 +114,7 @@ def zoom_blur(images: np.ndarray, level: tuple[int, float], draws: Draws) -> np.
 
 
 def zoom(images: np.ndarray, factor: float) -> np.ndarray:
-    """Enlarge the centre of (N, H, W, C), bilinear, to the same size."""
+    """Zoom into the centre of (N, H, W, C), bilinear, at the same size."""
     _, height, width, _ = images.shape
     rows, columns = _zoom_matrix(height, factor), _zoom_matrix(width, factor)
     channels = np.moveaxis(images, -1, 1)
@@ -123,10 +123,10 @@ def zoom(images: np.ndarray, factor: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _zoom_matrix(size: int, factor: float) -> np.ndarray:
-    """Return the weights of each old pixel (columns) in each new one (rows).
+    """Interpolation matrix of a zoom: new pixels (rows), old pixels (columns).
 
-    The centre of so many pixels that they fill the size is stretched by linear
-    interpolation from its first pixel to its last; what is too much is cut off.
+    The central pixels that fill the size are stretched linearly from the first to the
+    last; the excess is cropped.
     """
     part = math.ceil(size / factor)
     first, long = (size - part) // 2, round(part * factor)

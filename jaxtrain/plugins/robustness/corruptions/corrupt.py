@@ -13,9 +13,9 @@ from jaxtrain.plugins.robustness.corruptions import blur, digital, weather
 from jaxtrain.plugins.robustness.corruptions.draws import OfImages, each_image
 from jaxtrain.plugins.robustness.corruptions.levels import levels
 
-# Images that are corrupted together, as float64.
+# Number of images corrupted together, as float64.
 MAX_BYTES = 2**27
-# First half of the key of the draws, above that of any other stream of examples.
+# First half of the key of the draws, above those of other streams of examples.
 STREAM = 2**34
 
 
@@ -30,7 +30,7 @@ def gaussian_noise(
 def shot_noise(
     image: np.ndarray, photons: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Count photons: Poisson draws whose mean is `photons` where an image is white."""
+    """Shot noise: Poisson draws with mean `photons` for white pixels."""
     return draw.poisson(image * photons) / photons
 
 
@@ -38,12 +38,12 @@ def shot_noise(
 def impulse_noise(
     image: np.ndarray, amount: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Make a part of the values 0 or 1 (salt and pepper)."""
+    """Impulse noise: set a fraction of the values to 0 or 1 (salt and pepper)."""
     where, salt = draw.random((2, *image.shape))
     return np.where(where < amount, (salt < 0.5).astype(image.dtype), image)
 
 
-# In the order of the paper's tables. The order is part of what a seed means.
+# In the order of the paper's tables; the position is part of the random key.
 CORRUPTIONS: dict[str, OfImages] = {
     "gaussian_noise": gaussian_noise,
     "shot_noise": shot_noise,
@@ -64,7 +64,7 @@ CORRUPTIONS: dict[str, OfImages] = {
 
 
 class Corruption(NamedTuple):
-    """One of the table, at a severity from 1 to 5."""
+    """A corruption of the table at a severity from 1 to 5."""
 
     name: str
     severity: int
@@ -72,8 +72,8 @@ class Corruption(NamedTuple):
     def __call__(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Corrupt uint8 images (N, H, W, C) of 1 or 3 channels.
 
-        What is random in it is a function of the corruption, the severity and the
-        number of the example, `index` (N,).
+        Random draws are a function of corruption, severity and example index, `index`
+        (N,).
         """
         step = max(1, MAX_BYTES // (8 * images[0].size))
         parts = [
@@ -83,7 +83,7 @@ class Corruption(NamedTuple):
         return np.concatenate(parts)
 
     def of_batch(self, batch: dict[str, Any], index: np.ndarray) -> dict[str, Any]:
-        """Corrupt the images of a batch as a source reads it."""
+        """Corrupt the images of a batch from a source."""
         return {**batch, "image": self(batch["image"], index)}
 
     def _corrupt(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ class Corruption(NamedTuple):
             for i in index
         ]
         changed = CORRUPTIONS[self.name](images / 255, level, draws)
-        # As the authors save them: without rounding.
+        # Truncated as in the authors' data, without rounding.
         return (np.clip(changed, 0, 1) * 255).astype(np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Corruptions by what cameras and files do."""
+"""Digital corruptions."""
 
 import functools
 import io
@@ -11,7 +11,7 @@ from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
 
 def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
-    """Move each channel towards its mean."""
+    """Reduce contrast: move each channel towards its mean."""
     means = images.mean((1, 2), keepdims=True)
     return (images - means) * part + means
 
@@ -33,15 +33,15 @@ def elastic_transform(
 
 
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
-    """Move an image (H, W, C) as three points of it are moved."""
+    """Affine warp of an image (H, W, C) by three moved points."""
     height, width, _ = image.shape
-    # Places (x, y), though the authors take the middle as (rows, columns): squares.
+    # Points (x, y); the authors mix up (rows, columns) here, the same for squares.
     middle = np.array([height // 2, width // 2], np.float64)
     side = min(height, width) // 3
     points = middle + side * np.array([[1, 1], [1, -1], [-1, -1]])
     moved = points + draw.uniform(-jitter, jitter, points.shape)
     ones = np.ones((3, 1))
-    # The new image shows at a place what the old one has where `back` leads.
+    # `back` maps positions of the new image to the old one.
     back = np.linalg.solve(np.hstack([moved, ones]), points).T
     y, x = np.indices((height, width), np.float64)
     from_x, from_y = (row[0] * x + row[1] * y + row[2] for row in back)
@@ -51,7 +51,7 @@ def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.nda
 def _displace(
     image: np.ndarray, reach: float, smooth: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Move each pixel of an image (H, W, C) by a smooth random field."""
+    """Displace the pixels of an image (H, W, C) by a smooth random field."""
     height, width, _ = image.shape
     rows, columns = _smoother(height, smooth), _smoother(width, smooth)
     right, down = (
@@ -64,9 +64,9 @@ def _displace(
 
 @functools.lru_cache(maxsize=64)
 def _smoother(size: int, sigma: float) -> np.ndarray:
-    """Return the matrix that smooths a line, mirrored at its ends, by a Gaussian.
+    """Gaussian smoothing of a line with mirrored ends, as a matrix.
 
-    A product of matrices costs the same however wide the Gaussian is.
+    The cost of the matrix product does not depend on the width of the Gaussian.
     """
     if sigma == 0:
         return np.eye(size)
@@ -76,7 +76,7 @@ def _smoother(size: int, sigma: float) -> np.ndarray:
 
 
 def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.ndarray:
-    """Return the values of an image (H, W, C) between its pixels, bilinear."""
+    """Sample an image (H, W, C) bilinearly."""
     channels = np.moveaxis(image, -1, 0)
     sampled = [
         ndimage.map_coordinates(channel, (y, x), order=1, mode=mode)
@@ -87,7 +87,7 @@ def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.nd
 
 @each_image
 def pixelate(image: np.ndarray, part: float, _: np.random.Generator) -> np.ndarray:
-    """Make an image smaller, and as large as before, by boxes."""
+    """Pixelate: downscale and upscale an image with a box filter."""
     height, width, _channels = image.shape
     small = max(1, int(width * part)), max(1, int(height * part))
     box = Image.Resampling.BOX
@@ -104,7 +104,7 @@ def jpeg_compression(
 
 
 def _picture(image: np.ndarray) -> Image.Image:
-    """Return an image (H, W, C) in 0..1 of 1 or 3 channels as an 8-bit picture."""
+    """Convert (H, W, C) in 0..1 with 1 or 3 channels to an 8-bit Pillow image."""
     pixels = np.rint(255 * image).astype(np.uint8)
     return Image.fromarray(pixels[..., 0] if image.shape[-1] == 1 else pixels)
 

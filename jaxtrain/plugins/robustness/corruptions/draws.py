@@ -1,4 +1,4 @@
-"""What the corruptions have in common: a generator of random numbers for each image."""
+"""Random generators of the corruptions, one per image."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 Draws = Sequence[np.random.Generator]
-# (image in 0..1, numbers of the severity, its generator) -> image.
+# (image in 0..1, parameters of the severity, generator) -> image.
 OfImage = Callable[[np.ndarray, Any, np.random.Generator], np.ndarray]
-# The same of images and a generator for each.
+# The same for several images, with a generator each.
 OfImages = Callable[[np.ndarray, Any, Draws], np.ndarray]
 
 
 def each_image(corrupt: OfImage) -> OfImages:
-    """Return what corrupts images one after the other."""
+    """Apply a corruption of single images to several."""
 
     @functools.wraps(corrupt)
     def corrupt_all(images: np.ndarray, level: Any, draws: Draws) -> np.ndarray:

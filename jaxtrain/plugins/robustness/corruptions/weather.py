@@ -1,15 +1,15 @@
-"""Corruptions by weather."""
+"""Weather corruptions."""
 
 import numpy as np
 
 from jaxtrain.plugins.robustness.corruptions.blur import along_line, zoom
 from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
-# Degrees between which snow falls.
+# Range of angles of falling snow, in degrees.
 FALL = (-135, -45)
-# Weights of red, green and blue in grey (ITU-R 601).
+# Weights of RGB channels in grey (ITU-R 601).
 GREY = np.array([0.299, 0.587, 0.114])
-# Colour of the brightest frost.
+# Colour of the brightest frost pixels.
 FROST = np.array([0.84, 0.92, 1.0])
 
 
@@ -17,12 +17,12 @@ FROST = np.array([0.84, 0.92, 1.0])
 def snow(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Whiten the image, and add flakes that fall, and the same turned around."""
+    """Whiten the image; add falling flakes, and the same rotated by 180 degrees."""
     mean, deviation, size, least, radius, sigma, kept = level
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
     layer = np.clip(np.where(layer < least, 0, layer), 0, 1)
-    # The authors keep the layer in 8 bits on its way through ImageMagick.
+    # The authors pass the layer through ImageMagick in 8 bits.
     layer = np.floor(255 * layer)
     flakes = np.rint(along_line(layer, radius, sigma, draw.uniform(*FALL))) / 255
     grey = image if image.shape[-1] == 1 else (image @ GREY)[..., None]
@@ -34,10 +34,10 @@ def snow(
 def frost(
     image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
 ) -> np.ndarray:
-    """Add a picture of frost.
+    """Add synthetic frost.
 
-    Not the authors': they have photographs of frosted panes. These are ridges of the
-    plasma fractal, which branch like crystals, on a haze of the same.
+    Differs from the authors' photographs of frosted panes: ridges of a plasma fractal,
+    which branch like crystals, on a haze of the same fractal.
     """
     kept, amount = level
     height, width, channels = image.shape
@@ -51,7 +51,7 @@ def frost(
 def fog(
     image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
 ) -> np.ndarray:
-    """Add a plasma fractal; an image keeps its brightest value."""
+    """Add a plasma fractal, normalized to the image's brightest value."""
     amount, decay = level
     height, width, _ = image.shape
     brightest = image.max()
@@ -62,15 +62,15 @@ def fog(
 def plasma(
     draw: np.random.Generator, height: int, width: int, decay: float
 ) -> np.ndarray:
-    """Return a fractal of the diamond-square algorithm, in 0..1, (H, W).
+    """Plasma fractal by the diamond-square algorithm, in 0..1, (H, W).
 
-    Its square, with a side that is a power of two, has no border: left joins right.
+    Computed on a periodic square with a power of two as its side.
 
     Args:
       draw: Generator of random numbers.
       height: Height of the result in pixels.
       width: Width of the result in pixels.
-      decay: Factor by which the roughness falls from one scale to the next.
+      decay: Factor that divides the roughness from one scale to the next.
     """
     size = 1 << max(1, (max(height, width) - 1).bit_length())
     heights, step, rough = np.zeros((size, size)), size, 100.0
@@ -94,14 +94,14 @@ def plasma(
 
 
 def _between(total: np.ndarray, rough: float, draw: np.random.Generator) -> np.ndarray:
-    """Return the means of four neighbours, moved at random."""
+    """Means of four neighbours, with random displacement."""
     return total / 4 + rough * draw.uniform(-rough, rough, total.shape)
 
 
 def brightness(images: np.ndarray, amount: float, draws: Draws) -> np.ndarray:
-    """Add to the value of HSV; hue and saturation stay.
+    """Increase the HSV value at constant hue and saturation.
 
-    With these fixed, colours are a multiple of the value; black becomes grey.
+    Colours scale with the value; black becomes grey.
     """
     value = images.max(-1, keepdims=True)
     brighter = np.clip(value + amount, 0, 1)
