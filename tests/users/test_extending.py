@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md, run as it says; and what is wrong with a part."""
+"""The examples of the pages on custom parts, run as they say; and wrong parts."""
 
 import base64
 import contextlib
@@ -28,7 +28,8 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import thinned
 
-TEXT = (ROOT / "docs" / "extending.md").read_text()
+PAGES = "extending.md", "model-pieces.md"
+TEXT = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
 FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, re.S))
 COMMANDS = {
     file: shlex.split(line)[2:]

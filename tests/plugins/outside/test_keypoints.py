@@ -1,4 +1,4 @@
-"""The package of docs/extending.md: each command on a task of another package."""
+"""The package of docs/plugin-packages.md: each command on a task of another package."""
 
 import base64
 import csv
@@ -26,7 +26,7 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.plugins]
 
-TEXT = (ROOT / "docs" / "extending.md").read_text()
+TEXT = (ROOT / "docs" / "plugin-packages.md").read_text()
 FILES = dict(re.findall(r"```python\n# keypoints/(\w+\.py)\n(.*?)```", TEXT, re.S))
 COLUMNS = ["x_0", "y_0", "score_0", "x_1", "y_1", "score_1"]
 NUM = 8
