@@ -1,4 +1,4 @@
-"""Memory, time and scaling of a run before it runs: plan, scale and find-batch."""
+"""Memory, speed and scaling of a run in advance: plan, scale and find-batch."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""What to set for a batch that was found, and what that does to the training."""
+"""Advice on a batch that was found: options to set, and effects on training."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return the option to set, and what other micro-batches change."""
+    """Option to set, and effects of other micro-batches."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -33,7 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return the option to set, what another batch changes, and one that is faster."""
+    """Option to set, effects of another batch, and a faster batch."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
@@ -60,7 +60,7 @@ def describe_batch(
 
 
 def _num_steps(planner: Planner, config: Config, size: int) -> str:
-    """Return how many steps a run takes with a batch, as text."""
+    """Number of steps of a run with a batch, as text."""
     splits = planner.splits
     try:
         times = make_timetable(

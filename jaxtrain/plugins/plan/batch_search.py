@@ -1,6 +1,6 @@
-"""Which batches to try: the largest that fits, the fastest micro-batch that does.
+"""Search for the largest batch, or the fastest micro-batch, that fits in memory.
 
-What an attempt is, a plan or steps that are run, is the caller's.
+The caller supplies the attempt: a plan, or measured steps.
 """
 
 import math
@@ -12,21 +12,21 @@ from jaxtrain.config import Config
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 
-# The largest batch is found to one part in so many.
+# Inverse of the relative resolution of the search.
 RESOLUTION = 64
-# A smaller micro-batch must be faster by this factor: less is noise.
+# Speed-up required of a smaller micro-batch, above noise.
 GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """A batch that fits, with bytes of a device."""
+    """A batch that fits, with bytes per device."""
 
     @property
     def peak_bytes(self) -> int: ...
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of what does not grow with the batch."""
+        """Bytes that do not grow with the batch."""
         ...
 
     @property
@@ -48,18 +48,18 @@ def largest_batch(
     option: str,
     limit: str = "the training split has",
 ) -> F | None:
-    """Return the attempt with the largest batch that fits, to about one part in 64.
+    """Find the largest batch that fits, to about one part in 64.
 
     Args:
-      attempt: Function that returns what it made of a config, or None: it does not fit.
-      config: Config with the batch to begin with.
+      attempt: Function from a config to a result; None if it does not fit.
+      config: Config with the initial batch.
       num_devices: Number of devices that share a batch.
       most: Largest batch to try, such as the length of the training split.
-      option: Option that asked for it, for the message.
-      limit: What `most` is, for the message.
+      option: Requesting option, for the message.
+      limit: Description of `most`, for the message.
 
     Raises:
-      UserError: `most` is less than the smallest batch that the devices can share.
+      UserError: `most` is smaller than the smallest batch divisible by the devices.
     """
     unit = batch_unit(config, num_devices)
     if most < unit:
@@ -77,15 +77,15 @@ def largest_batch(
 
 
 def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
-    """Return the result of the largest number that has one, to a part in 64.
+    """Find the result of the largest number that fits, to one part in 64.
 
-    Memory grows about evenly with the batch: the next number is where it would be used
-    up, then the middle of what is left open.
+    Memory grows about linearly with the batch: the next number is a linear
+    extrapolation, then bisection.
 
     Args:
-      attempt: Function that returns a result where a number fits.
-      start: First number to try.
-      largest: Largest number there is; both are above 0.
+      attempt: Function from a number to a result; None if it does not fit.
+      start: First number to try, positive.
+      largest: Largest number to try, positive.
     """
     fits, too_large, size = 0, largest + 1, start
     best: F | None = None
@@ -102,7 +102,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Return the size that would fit if all but the fixed bytes grew with it."""
+    """Largest size by linear extrapolation of all but the fixed bytes."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes
@@ -110,15 +110,15 @@ def _estimate(found: Fitting, size: int) -> int:
 
 
 def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | None:
-    """Return the fastest result among numbers of micro-batches.
+    """Find the fastest result over numbers of micro-batches.
 
-    The smallest number that fits comes first, as the largest micro-batch is mostly the
-    fastest; larger numbers follow while they are faster.
+    The smallest number that fits is tried first, as the largest micro-batch is usually
+    the fastest; larger numbers follow while they are faster.
 
     Args:
-      attempt: Function that returns a result where a number fits. If one does, so do
-        all larger ones.
-      counts: Numbers to choose from, at least one, in rising order.
+      attempt: Function from a number to a result; None if it does not fit. If a number
+        fits, all larger ones do.
+      counts: Candidate numbers, at least one, ascending.
     """
     tried: dict[int, F | None] = {}
 
@@ -148,24 +148,24 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether both fit, and one is faster than the other by more than noise."""
+    """Whether both fit and the first is faster beyond noise."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)
 
 
 def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
-    """Return the numbers of micro-batches that a config's batch can be computed in.
+    """Possible numbers of micro-batches of a config's batch.
 
     Raises:
-      UserError: there is none, as the devices cannot share the batch at all.
+      UserError: The batch is not divisible by the devices.
     """
     size, found = config.data.batch_size, list[int]()
     for count in (n for n in range(1, size + 1) if size % n == 0):
         try:
             changed = with_micro_batches(config, count)
         except UserError:
-            continue  # The groups of batch norm do not divide such micro-batches.
+            continue  # Batch-norm groups do not divide such micro-batches.
         if size % batch_unit(changed, num_devices) == 0:
             found.append(count)
     if not found:
@@ -178,13 +178,13 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
 
 
 def with_batch(config: Config, size: int) -> Config:
-    """Return a config with another batch, and evaluations of as many examples.
+    """Replace the batch size of a config, also for evaluations.
 
-    A call is one step, the program that is compiled: the epochs of a large batch may
-    have no more.
+    A call is one step, the compiled program: an epoch of large batches may have no
+    more.
 
     Raises:
-      UserError: no batch has so many.
+      UserError: Invalid batch size.
     """
     if size < 1:
         raise UserError(f"--batch {size}: expected a number above 0, or max")
@@ -193,20 +193,20 @@ def with_batch(config: Config, size: int) -> Config:
 
 
 def with_micro_batches(config: Config, count: int) -> Config:
-    """Return a config whose batch is computed in so many micro-batches.
+    """Replace the number of micro-batches of a config.
 
     Raises:
-      UserError: the groups of batch norm do not divide a micro-batch.
+      UserError: Batch-norm groups do not divide a micro-batch.
     """
     train = replace(config.train, accumulate_steps=count, steps_per_call=1)
     return replace(config, train=train)
 
 
 def batch_unit(config: Config, num_devices: int) -> int:
-    """Return what a batch must be a multiple of (see `run.checks`).
+    """Required divisor of a batch (see `jaxtrain.trainer.checks`).
 
     Raises:
-      UserError: the mesh of the config does not fit the devices.
+      UserError: The mesh of the config does not fit the devices.
     """
     sizes = axis_sizes(config.parallel, num_devices)
     shards = math.prod(sizes[axis] for axis in BATCH_AXES)

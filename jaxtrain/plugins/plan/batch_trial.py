@@ -1,6 +1,6 @@
-"""Whether a batch fits and how fast it is: by a plan, or by a few steps that are run.
+"""Trial of a batch: memory and speed, planned or measured.
 
-Steps are run in a process of their own, as the system may kill it for want of memory.
+Steps are measured in a separate process, as the system may kill it when out of memory.
 """
 
 import contextlib
@@ -25,27 +25,27 @@ from jaxtrain.plugins.plan.plan import Planner
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.trainer.setup import build_setup
 
-# Why a batch does not fit.
+# Reasons for a batch not to fit.
 TOO_LARGE = "planned or measured memory is above the limit"
 RAN_OUT = "the device ran out of memory"
 KILLED = "the process was killed for want of memory"
-# Linux kills the process with the largest one first.
+# Linux kills the process with the largest score first.
 OOM_SCORE, LARGEST_SCORE = Path("/proc/self/oom_score_adj"), "1000"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One batch on the devices, with bytes of one of them.
+    """Result of trying one batch, in bytes per device.
 
     Attributes:
-      batch_size: Number of examples in a batch of all devices.
-      accumulate_steps: Number of micro-batches that it is computed in.
-      usable_bytes: Bytes that a device has for a step.
-      peak_bytes: Bytes that the step takes, planned or, if more, measured; 0: unknown.
-      fixed_bytes: Bytes of the state and kept data, which do not grow with the batch.
-      images_per_second: Speed of all devices: measured, or the bound of a plan; None:
-        it was not measured, or there is no bound.
-      reason: Why it does not fit; empty if it does.
+      batch_size: Number of examples per batch, over all devices.
+      accumulate_steps: Number of micro-batches per batch.
+      usable_bytes: Bytes available for a step.
+      peak_bytes: Bytes of the step, planned or, if more, measured; 0 if unknown.
+      fixed_bytes: Bytes of state and data on the device, independent of the batch.
+      images_per_second: Throughput of all devices, measured, or the bound of a plan;
+        None if unknown.
+      reason: Reason not to fit; empty if it fits.
     """
 
     batch_size: int
@@ -65,7 +65,7 @@ class Trial:
         return self.batch_size // self.accumulate_steps
 
     def to_json(self) -> dict[str, Any]:
-        """Return what find_batch.json holds of it."""
+        """Entry of find_batch.json."""
         known = {**asdict(self), "peak_bytes": self.peak_bytes or None}
         del known["usable_bytes"], known["fixed_bytes"]
         return {
@@ -77,15 +77,15 @@ class Trial:
 
 
 def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
-    """Plan a config for a GPU that is not here.
+    """Try a config by a plan, for a GPU that need not be present.
 
     Args:
       planner: Planner of the target.
       config: Config to try.
-      memory: Bytes that a device has; None: those of the target.
+      memory: Bytes of device memory. Defaults to the target's.
 
     Raises:
-      UserError: config, data and devices do not fit.
+      UserError: Config, data and devices do not fit.
     """
     plan = planner.plan(config)
     usable = plan.usable_bytes if memory is None else memory
@@ -101,15 +101,15 @@ def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
 
 
 def run_trial(target: Target, config: Config, usable: int) -> Trial:
-    """Compile a config and run a few steps on the target's devices, which are here.
+    """Try a config by running a few steps on the devices of this machine.
 
     Args:
-      target: Target whose devices are used.
+      target: Target with the devices to use.
       config: Config to try.
-      usable: Bytes that a device has for a step.
+      usable: Bytes per device available for a step.
 
     Raises:
-      UserError: config, data and devices do not fit.
+      UserError: Config, data and devices do not fit.
     """
     found: dict[str, Any]
     try:
@@ -125,9 +125,9 @@ def run_trial(target: Target, config: Config, usable: int) -> Trial:
 
 
 def try_steps(config: Config, usable: int) -> dict[str, Any]:
-    """Return the fields of a `Trial`; to be called in a process of its own.
+    """Run a few steps; return the fields of a `Trial`. Call it in a separate process.
 
-    A step whose plan is above the limit is not run.
+    A step with a plan above the limit is not run.
     """
     with contextlib.suppress(OSError):
         OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""How fast a compiled step can be at best on a GPU: the roofline of its kernels.
+"""Lower bound of the time of a compiled step on a GPU: roofline per kernel.
 
-Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785), one roof a kernel.
+Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785).
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from jaxtrain.parallel.gpus import Gpu
 from jaxtrain.plugins.plan.facts import Facts
 
-# From the start of a kernel to that of the next that depends on it, in a CUDA graph.
-# Assumed: with launches one by one from the host it is longer.
+# Assumed seconds between starts of dependent kernels in a CUDA graph; individual
+# launches from the host take longer.
 LAUNCH_SECONDS = 1.5e-6
 
 COMPUTE, MEMORY, LAUNCHES = "FLOPs", "HBM bytes", "launches"
@@ -19,15 +19,14 @@ LINKS, NETWORK = "links", "network"
 
 @dataclass(frozen=True)
 class Bound:
-    """The least seconds of a step.
+    """Lower bound of the time of a step.
 
     Attributes:
-      alone: Seconds that each resource would take if it were all that counts.
-      rates: How fast each resource is taken to be, in words.
-      step_seconds: The larger of the sum over the kernels, each bound by what takes it
-        longest, and that of the collectives, as rings: at best one hides behind the
-        other.
-      bound_by: The resource that counts most in the larger of the two.
+      alone: Seconds of each resource by itself.
+      rates: Assumed rate of each resource, in words.
+      step_seconds: The larger of the sum over kernels, each bound by its slowest
+        resource, and the sum over collectives, as rings: at best they overlap.
+      bound_by: Dominant resource of the larger sum.
     """
 
     alone: Mapping[str, float]
@@ -41,10 +40,10 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
 
     Args:
       facts: Facts of the compiled step.
-      gpu: GPU that it is compiled for.
-      devices_a_node: Number of devices that `link_bandwidth` joins.
+      gpu: GPU of the compiled step.
+      devices_a_node: Number of devices connected by `link_bandwidth`.
     """
-    # What a GPU has no faster products of, it computes as float32.
+    # Dtypes without faster products are computed at the float32 rate.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
         products, missing = "float32", f" (it has no faster products of {products})"
@@ -70,8 +69,8 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
             alone[name] += runs * value
     for found in facts.exchanges:
         nodes = {device // devices_a_node for device in found.group}
-        # A ring over several devices of each node crosses to the next node once: each
-        # network adapter carries the share of one of these devices.
+        # A ring over several devices per node crosses to the next node once: each
+        # network adapter carries the traffic of one device.
         sharing = len(found.group) / len(nodes)
         if len(nodes) == 1:
             alone[LINKS] += found.wire_bytes / gpu.link_bandwidth

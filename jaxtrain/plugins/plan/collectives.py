@@ -1,4 +1,4 @@
-"""Collectives of a compiled program, and their minimum in theory.
+"""Collectives of a compiled program, and their theoretical minimum.
 
 https://openxla.org/xla/operation_semantics describes the operations.
 """
@@ -30,13 +30,13 @@ class Collective:
     """One collective operation.
 
     Attributes:
-      kind: one of `KINDS`.
-      dtype: of the payload in HLO's names, such as f32; several are joined by "+".
-      bytes: the payload of one device. all-reduce, reduce-scatter, all-to-all and
-        collective-permute: the operands; all-gather: the result.
-      group: devices that exchange with each other, those of the first group; for a
-        collective-permute, all that send or receive.
-      overlapped: whether a kernel stands between its start and its end.
+      kind: Operation, one of `KINDS`.
+      dtype: Dtype of the payload in HLO's names, such as f32; several joined by "+".
+      bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
+          all-to-all and collective-permute, the result of all-gather.
+      group: Devices of the first group; for a collective-permute, all that send or
+          receive.
+      overlapped: Whether a kernel runs between its start and its end.
     """
 
     kind: str
@@ -47,9 +47,9 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that a device sends if each collective runs as a ring.
+        """Bytes sent by a device, with collectives as rings.
 
-        As NCCL counts bus bandwidth (nccl-tests, PERFORMANCE.md).
+        As in NCCL's bus bandwidth (nccl-tests, PERFORMANCE.md).
         """
         if self.kind == "collective-permute":
             return self.bytes
@@ -58,9 +58,9 @@ class Collective:
 
 
 def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
-    """Return `count`, sum of `bytes`, `dtypes` and the part `overlapped` of each kind.
+    """Summarize `count`, `bytes`, `dtypes` and the fraction `overlapped` of each kind.
 
-    A kind that does not occur is left out.
+    Kinds that do not occur are omitted.
     """
     return {
         kind: {
@@ -82,24 +82,23 @@ def minimum_bytes(
     gathered: float = 1,
     summed: float = 1,
 ) -> int:
-    """Return the least that a device must send in a step, in theory.
+    """Theoretical minimum of bytes sent by a device in a step.
 
-    Counted is what parameters and gradients need, as rings: over `fsdp` one
-    reduce-scatter of gradients, and one all-gather of parameters (zero1) or two, for
-    the forward and the backward pass (all others: ZeRO stage 3, arXiv:1910.02054,
-    section 7); then an all-reduce, over `data` and the spatial axes, of the gradients
-    that `fsdp` has left to a device. Exchanges of activations, which `model`, the
-    spatial axes and batch norm over split groups need as well, are not counted: they
-    have no simple minimum. A step that keeps gathered parameters for the backward pass
-    gets by with one all-gather, for more memory.
+    Counts parameters and gradients, as rings: over `fsdp`, one reduce-scatter of
+    gradients and one all-gather of parameters (zero1) or two, for forward and backward
+    pass (others: ZeRO stage 3, arXiv:1910.02054, section 7); then an all-reduce of the
+    device's gradient shard over `data` and the spatial axes. Exchanges of activations,
+    for `model`, spatial axes and split batch-norm groups, are excluded: they have no
+    simple minimum. A step that keeps gathered parameters for the backward pass needs
+    one all-gather, and more memory.
 
     Args:
-      mesh: size of each axis; one that is missing is 1.
-      param_bytes: of the parameters of a device before `fsdp` shares them, which is all
-        of them but for the `model` axis.
-      preset: `parallel.preset`; only zero1 differs: it gathers the new parameters.
-      gathered: width of what the passes gather, over that of the parameters.
-      summed: width of the gradients that are sent, over that of the parameters.
+      mesh: Size of each axis; missing axes have size 1.
+      param_bytes: Bytes of parameters per device before `fsdp` sharding, after splits
+        by the `model` axis.
+      preset: Value of `parallel.preset`; zero1 gathers the new parameters.
+      gathered: Ratio of gathered dtype width to parameter dtype width.
+      summed: Ratio of gradient dtype width to parameter dtype width.
     """
     fsdp = mesh.get("fsdp", 1)
     replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
@@ -110,27 +109,27 @@ def minimum_bytes(
 
 
 def arrays(types: str) -> list[tuple[str, list[int]]]:
-    """Return dtype and shape of all arrays in a type, such as `(f32[2,3], pred[])`."""
+    """Parse dtype and shape of all arrays in a type, such as `(f32[2,3], pred[])`."""
     return [(dtype, numbers(dims)) for dtype, dims in _ARRAY.findall(types)]
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Return the bytes of arrays: f32 and f8e4m3fn name their bits, and pred has 8."""
+    """Bytes of arrays: f32 and f8e4m3fn name their bits, and pred has 8."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers in a text, in which anything may stand between them."""
+    """Extract all integers from a text."""
     return [int(n) for n in re.findall(r"\d+", text)]
 
 
 def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
-    """Return the devices of the first group that exchange with each other.
+    """Devices of the first group of a collective.
 
     Raises:
-      ValueError: the groups are written in a way that is not known.
+      ValueError: Unknown notation of groups.
     """
     if kind == "collective-permute":
         pairs = _PAIRS.search(line)
@@ -156,9 +155,9 @@ def _ids(sizes: str, order: str | None) -> np.ndarray:
 
 
 def _mesh_group(groups: str) -> tuple[int, ...]:
-    """Return the first group along axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
+    """First group along mesh axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
-    The last is a part of an axis: its size is 2, the size of the parts before it 1.
+    `'b':(1)2` is a sub-axis of size 2, after sub-axes of size 1.
     """
     mesh, _, axes = groups.partition("{")
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", mesh)}
@@ -170,7 +169,7 @@ def _mesh_group(groups: str) -> tuple[int, ...]:
         r"'(\w+)'(?::\((\d+)\)(\d+))?", axes.partition("}")[0]
     ):
         whole = sizes[axis]
-        # The part is one digit of the index along the axis: the others stay 0.
+        # The sub-axis is one digit of the index along the axis; the others stay 0.
         step = whole // (int(before) * int(size)) if size else 1
         count = int(size) if size else whole
         place[list(sizes).index(axis)] = slice(0, step * count, step)

@@ -1,4 +1,4 @@
-"""How long a run would take on this machine: a few of its own steps, timed."""
+"""Estimate of a run's duration on this machine, by timing a few steps."""
 
 import contextlib
 import os
@@ -27,34 +27,34 @@ from jaxtrain.plugins.plan.measure import (
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.trainer.setup import Setup, build_setup
 
-# After so long the estimate is given up: compiling has no other bound.
+# Time limit of the estimate in seconds; compilation has no other limit.
 LIMIT_SECONDS = 60.0
-# Examples of a timed step for each device of a CPU, where an example takes as long as
-# in larger batches, to 5 % (docs/decisions.md).
+# Batch size per CPU device of a timed step; time per example is within 5 % of larger
+# batches (docs/decisions.md).
 CPU_BATCH = 8
-# Images that are read to time that.
+# Number of images read to time the input.
 NUM_READ = 32
-# Runs that take longer are worth a word on what would make them faster.
+# Longer runs get suggestions of faster options.
 LONG_SECONDS = 600.0
-# Images are not made smaller than this.
+# Smallest suggested image size.
 SMALLEST_SIZE = 48
-# What takes less than this part of the time is faster.
+# Largest relative time of a change that counts as faster.
 FASTER_PART = 0.9
-# Forward pass alone, as part of a training step.
+# Time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take on this machine.
+    """Estimated duration of a run on this machine.
 
     Attributes:
       device: Number and kind of the devices.
-      step_seconds: Of a training step, its images included.
-      epoch_seconds: Of all steps of an epoch, and its evaluation.
-      epochs: Length of the run.
-      compile_seconds: To compile the step, before the first one.
-      faster: Changes, as words of the command line -> seconds of the changed run.
+      step_seconds: Seconds of a training step, including its input.
+      epoch_seconds: Seconds of an epoch, including its evaluation.
+      epochs: Length of the run in epochs.
+      compile_seconds: Seconds to compile the step.
+      faster: Suggested command-line options -> seconds of the changed run.
     """
 
     device: str
@@ -70,7 +70,7 @@ class Estimate:
 
 
 def roughly(seconds: float) -> str:
-    """Return a time as people say it: 8 s, 12 min, 1 h 30 min, 3 days."""
+    """Format a duration: 8 s, 12 min, 1 h 30 min, 3 days."""
     if seconds < 1:
         return "less than 1 s"
     if seconds < 90:
@@ -86,7 +86,7 @@ def roughly(seconds: float) -> str:
 
 
 def changes(config: Config) -> dict[str, Config]:
-    """Return changes that may make a run faster, as words of the command line."""
+    """Candidate changes for a faster run, as command-line options."""
     found: dict[str, Config] = {}
     if config.model.pretrained is None:
         found["--model.width 0.5"] = change(config, "model.width", 0.5)
@@ -100,15 +100,15 @@ def changes(config: Config) -> dict[str, Config]:
 
 
 def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
-    """Return what a run would take here, or in words why that is not known.
+    """Estimate a run's duration on this machine, or return a message why not.
 
-    Processes of their own measure: they can be ended, and leave the devices free.
-    Changes are measured, too: XLA takes longer for some small images than for larger
+    Separate processes measure: they can be killed, and leave the devices free.
+    Suggestions are measured, too: XLA is slower for some small images than for larger
     ones.
 
     Args:
-      config: Config of the run, of a length in epochs.
-      limit_seconds: Time after which it is given up, or what would be faster is.
+      config: Config of the run, with a length in epochs.
+      limit_seconds: Time limit in seconds, of the estimate and of suggestions.
     """
     end = time.monotonic() + limit_seconds
 
@@ -127,7 +127,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
     fewer = max(1, round(found.epochs / 3))
     faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
     for words, changed in changes(config).items():
-        # Not every model takes every size, and the time may be up.
+        # A model may not support every size, and the time may be over.
         with contextlib.suppress(UserError, RuntimeError, TimeoutExpired):
             seconds = measure(changed).seconds
             if seconds < FASTER_PART * found.seconds:
@@ -139,7 +139,7 @@ def measure_here(config: Config) -> Estimate:
     """Time steps and the reading of images, in this process.
 
     Raises:
-      UserError: config, data and devices do not fit, or XLA fails.
+      UserError: Config, data and devices do not fit, or XLA fails.
     """
     assert config.train.epochs is not None
     devices.start("auto")
@@ -157,7 +157,7 @@ def measure_here(config: Config) -> Estimate:
     splits, read_seconds = setup.splits, 0.0
     if not should_cache(setup.config.data, splits):
         read_seconds = _time_reading(splits.train)
-    # A CPU does both; a GPU's images are read meanwhile.
+    # A CPU does both in turn; for a GPU, reading overlaps with the step.
     both = (image_seconds, read_seconds)
     seconds = sum(both) if on_cpu else max(both)
     num_validation = len(splits.validation or ())
@@ -173,9 +173,9 @@ def measure_here(config: Config) -> Estimate:
 
 
 def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
-    """Return the seconds of a step on zeros.
+    """Seconds of a step on zeros.
 
-    The values change no time, and need no other program to be compiled.
+    Values do not affect the time, and zeros need no further compiled program.
     """
     state, data, batches = jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
@@ -186,7 +186,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Return the seconds that reading an image as in training takes, by all cores."""
+    """Seconds to read an image as in training, on all cores."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0

@@ -1,6 +1,6 @@
-"""What the compiled step of a config takes of each device, for any target.
+"""Memory and work of a config's compiled step per device, for any target.
 
-What was compiled is kept from one command to the next.
+Results are cached between commands.
 """
 
 import dataclasses
@@ -38,32 +38,31 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
 
-# What of JAX's variables does not change a program.
+# JAX environment variables that do not affect programs.
 _NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Of a step on one device, but for what is said to be of all.
+    """Facts of a compiled step, per device unless said otherwise.
 
     Attributes:
       device_kind: Name of the device in JAX.
-      usable_bytes: Bytes of a device's memory; None: a device that is not here.
+      usable_bytes: Usable bytes of device memory; None for a device not present.
       num_devices: Number of devices of all nodes.
-      mesh: Sizes of the axes that are not 1.
-      batch_size: Batch of all devices.
+      mesh: Sizes of the mesh axes other than 1.
+      batch_size: Batch size over all devices.
       num_params: Number of parameters of the model.
-      state_bytes: Bytes that a step hands on to the next: parameters, optimizer state.
-      input_bytes: Bytes of the batch, or of the whole data set where it is kept there.
-      cached: Whether the data set is kept there.
-      peak_bytes: Bytes of all that is alive at once, as the compiler plans it.
-      checkpoint_bytes: Bytes of the whole state, wherever it lies.
-      flops: Number of FLOPs of convolutions and matrix products; on a CPU XLA's count
-        of all.
-      products: Dtype of the products, as the keys of `Gpu.peaks`.
-      kernels: Bytes and FLOPs of each launch, most of them alike: (bytes, flops, runs).
+      state_bytes: Bytes of the state: parameters, optimizer state.
+      input_bytes: Bytes of the batch, or of the full data set on the device.
+      cached: Whether the data set is on the device.
+      peak_bytes: Peak bytes as planned by the compiler.
+      checkpoint_bytes: Bytes of the full state over all devices.
+      flops: FLOPs of convolutions and matrix products; on CPU, XLA's count of all.
+      products: Dtype of the products, a key of `Gpu.peaks`.
+      kernels: Kernels as (bytes, flops, number of launches).
       exchanges: Collectives of the program (see `HloProgram.collectives`).
-      minimum_bytes: What must be sent in theory (see `collectives.minimum_bytes`).
+      minimum_bytes: Theoretical minimum to send (see `collectives.minimum_bytes`).
     """
 
     device_kind: str
@@ -85,37 +84,37 @@ class Facts:
 
     @property
     def num_kernels(self) -> int:
-        """Number of launches."""
+        """Number of kernel launches."""
         return sum(runs for *_, runs in self.kernels)
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes that the kernels read and write (see `Kernel`)."""
+        """Bytes read and written by the kernels (see `Kernel`)."""
         return sum(num_bytes * runs for num_bytes, _, runs in self.kernels)
 
     @property
     def collectives(self) -> dict[str, dict[str, Any]]:
-        """Count, bytes, ... of each kind (see `collectives.summarize`)."""
+        """Summary of the collectives by kind (see `collectives.summarize`)."""
         return collectives.summarize(self.exchanges)
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that are sent if the collectives run as rings."""
+        """Bytes sent, with collectives as rings."""
         return round(sum(c.wire_bytes for c in self.exchanges))
 
 
 def facts_of(
     configs: Sequence[Config], target: Target, shapes: Any
 ) -> list[Facts | str]:
-    """Return the facts of each config, or why there are none; compile what is new.
+    """Facts of each config, or an error message; compiles what is not cached.
 
     Args:
-      configs: Configs that are settled.
+      configs: Resolved configs of the runs.
       target: Target to compile for.
-      shapes: Shapes of the data, on which the program depends, too.
+      shapes: Shapes of the data, part of the cache key.
 
     Raises:
-      UserError: nothing can be compiled for the target.
+      UserError: Compilation for the target is impossible.
     """
     paths = [_path(config, target, shapes) for config in configs]
     known: list[Facts | str | None] = [path and _read(path) for path in paths]
@@ -137,9 +136,9 @@ def facts_of(
 
 
 def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
-    """Compile each config; return its facts, or why it cannot be (a user's mistake).
+    """Compile each config; return its facts, or the message of a UserError.
 
-    To be called in a process for the target (`gpu_compiler.call`).
+    Call it in a process for the target (`gpu_compiler.call`).
 
     Args:
       configs: Configs with the same `parallel.xla_flags`, as a process has.
@@ -179,7 +178,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         cached=should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
         checkpoint_bytes=num_bytes(setup.abstract_state),
-        # XLA's own count is of CPUs alone.
+        # XLA counts FLOPs for CPUs only.
         flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
         products=policy.product_dtype,
         kernels=[(*key, runs) for key, runs in launches.items()],
@@ -189,8 +188,8 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 
 def _minimum_bytes(setup: Setup) -> int:
-    """Return what a device must send in theory (`collectives.minimum_bytes`)."""
-    # As the `model` axis alone splits them.
+    """Theoretical minimum of bytes to send (`collectives.minimum_bytes`)."""
+    # Shards by the `model` axis only.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
@@ -207,7 +206,7 @@ def _minimum_bytes(setup: Setup) -> int:
 
 
 def _usable_bytes(device: Any) -> int | None:
-    """Return what a device has for a program; None: it is not here."""
+    """Usable bytes of a device; None if the device is not present."""
     if device not in jax.devices():
         return None
     if device.platform == "cpu":
@@ -220,14 +219,14 @@ def _read(path: Path) -> Facts | None:
     try:
         return read_of_run(path, Facts)
     except UserError:
-        return None  # It is damaged, or of another version: it is made anew.
+        return None  # Damaged, or of another version: recompute.
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Return where facts are kept; None: they are not.
+    """Path of cached facts; None for no caching.
 
-    They are not where they may change unseen: what this machine has, and what parts of
-    the user's own import.
+    Facts of this machine's devices, and with custom code that has imports, are not
+    cached, as they may change unnoticed.
     """
     folder = cache_folder("plans")
     if folder is None or target.name == HERE or config_lib.own_references(config):
@@ -247,7 +246,7 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
 
 @cache
 def _package() -> str:
-    """Return a digest of this package's files."""
+    """Digest of this package's files."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
     return hashlib.sha256(joined).hexdigest()

@@ -1,4 +1,4 @@
-"""What `main.py find-batch` does: try batches, show them, and recommend one."""
+"""Implementation of `main.py find-batch`: try batches, show them, recommend one."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +26,15 @@ Vary = Literal["batch_size", "accumulate_steps"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchFinder:
-    """Tries configs on one target, and keeps what came of each.
+    """Tries configs on one target, and records the trials.
 
     Attributes:
       planner: Planner of the target.
       num_devices: Number of devices that share a batch.
       device_kind: Name of the device in JAX.
-      memory: Bytes that a device has; None: those of the target's plan.
-      is_here: Whether steps are run, and not only planned.
-      trials: Trials so far.
+      memory: Bytes of device memory. Defaults to the target's plan.
+      is_here: Whether steps are run, rather than only planned.
+      trials: All trials so far.
     """
 
     planner: Planner
@@ -45,7 +45,7 @@ class BatchFinder:
     trials: list[Trial] = field(default_factory=list)
 
     def attempt(self, config: Config) -> Trial | None:
-        """Try a config; return what came of it, or None: it does not fit."""
+        """Try a config; return the trial, or None if it does not fit."""
         if self.is_here:
             assert self.memory is not None
             micro = config.data.batch_size, config.train.accumulate_steps
@@ -66,19 +66,18 @@ def carry_out(
     largest: int | None,
     path: Path,
 ) -> None:
-    """Find a batch, show what was tried, and write it.
+    """Find a batch, print the trials, and write the result.
 
     Args:
       config: Config of the run.
-      target: Target to plan for, or whose devices are here.
-      vary: Field of the config that is changed.
-      memory: Bytes that a device has; None: those of the target.
-      largest: Largest batch to try; None: the training split.
+      target: Target to plan for, or to run on.
+      vary: Config field to vary.
+      memory: Bytes of device memory. Defaults to the target's.
+      largest: Largest batch to try. Defaults to the training split.
       path: Path of the JSON file.
 
     Raises:
-      UserError: the config is wrong, cannot be compiled for the target, or no batch
-        fits.
+      UserError: Invalid config, compilation for the target fails, or no batch fits.
     """
     finder, config = make_finder(config, target, memory)
     if vary == "batch_size":
@@ -103,10 +102,10 @@ def carry_out(
 def make_finder(
     config: Config, target: Target, memory: int | None
 ) -> tuple[BatchFinder, Config]:
-    """Look at the data and the devices; return what tries configs, and the config.
+    """Inspect data and devices; return the finder and the resolved config.
 
     Raises:
-      UserError: the data are not there, or do not fit the config.
+      UserError: The data are missing, or do not fit the config.
     """
     planner, config = make_planner(config, target, memory)
     if target.gpu is not None:
@@ -143,7 +142,7 @@ def find_largest(
 
 
 def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
-    """Try numbers of micro-batches, of the batch that the config has."""
+    """Try numbers of micro-batches for the config's batch."""
     counts = batch_search.micro_batch_counts(config, finder.num_devices)
 
     def attempt(count: int) -> Trial | None:
@@ -153,7 +152,7 @@ def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
 
 
 def show(finder: BatchFinder, found: Trial | None) -> None:
-    """Print a row for each trial, the smallest micro-batch first."""
+    """Print a row per trial, the smallest micro-batch first."""
     speed = "images/s" if finder.is_here else "images/s bound"
     print(f"{finder.num_devices} x {finder.device_kind}:")
     table = Table(box=None, pad_edge=False)
@@ -176,7 +175,7 @@ def show(finder: BatchFinder, found: Trial | None) -> None:
 def to_json(
     finder: BatchFinder, config: Config, vary: Vary, found: Trial | None
 ) -> dict[str, Any]:
-    """Return what find_batch.json holds."""
+    """Contents of find_batch.json."""
     return {
         "target": str(finder.planner.target),
         "device_kind": finder.device_kind,

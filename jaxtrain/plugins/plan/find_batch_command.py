@@ -43,7 +43,7 @@ class FindBatchArguments:
 
 
 def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
-    """Find it, show what was tried, and write `find_batch.json`."""
+    """Find the batch, print the trials, and write `find_batch.json`."""
     from jaxtrain.plugins.plan import find_batch
     from jaxtrain.plugins.plan.memory import parse_bytes
     from jaxtrain.plugins.plan.targets import parse_target

@@ -1,7 +1,7 @@
-"""Compile for a GPU that is not there: in an environment that has XLA's GPU compiler.
+"""Compilation for GPUs that are not present, in an environment with XLA's GPU compiler.
 
-The compiler is JAX's CUDA plugin. Where it is installed without a GPU, every start of
-JAX warns; so it has an environment of its own, and its own process.
+The compiler is JAX's CUDA plugin. Installed without a GPU, it causes warnings at every
+start of JAX; so it has a separate environment and process.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ COMPILER = Environment(
 )
 
 
-# What a process of `call` does: it imports, and waits for what it shall carry out.
-# -P: no module of the current folder stands for one of a library.
+# Program of a process of `call`: import, then wait for a request.
+# -P: modules in the current directory do not shadow libraries.
 PROGRAM = """
 from jaxtrain.processes.collector import held_back
 with held_back():
@@ -43,16 +43,16 @@ with held_back():
     from jaxtrain.plugins.plan import facts
 gpu_compiler.answer()
 """
-# Of `ready`: the target and environment of the process, and itself.
+# Process of `ready`, with its target and environment.
 _ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
 class KilledError(UserError):
-    """The process of `call` was killed, perhaps for want of memory."""
+    """The process of `call` was killed, possibly out of memory."""
 
 
 def check_versions() -> None:
-    """Raise UserError if the plugin here is of another version than JAX is."""
+    """Raise UserError if plugin and JAX have different versions."""
     version, found = importlib.metadata.version("jaxlib"), dict[str, str]()
     for name in PLUGINS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -66,10 +66,10 @@ def check_versions() -> None:
 
 
 def devices(target: Target) -> Sequence[Any]:
-    """Return stand-ins for the devices of `target`, for a mesh to compile for.
+    """Create stand-ins for the devices of `target`, for a mesh to compile for.
 
     Raises:
-      UserError: XLA cannot compile for it.
+      UserError: XLA cannot compile for the target.
     """
     from jax.experimental import topologies
 
@@ -89,13 +89,13 @@ def devices(target: Target) -> Sequence[Any]:
 
 
 def environment(target: Target) -> dict[str, str]:
-    """Return the environment of a process that compiles for `target`."""
+    """Environment variables of a process that compiles for `target`."""
     env = dict(os.environ)
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if target.gpu is not None:
-        # Without the first JAX would look for a driver, without the second it would
-        # give up where there is none. What runs meanwhile, runs on the CPU.
+        # The first keeps JAX from looking for a driver, the second from failing
+        # without one. Other computations run on the CPU.
         env |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -110,7 +110,7 @@ def environment(target: Target) -> dict[str, str]:
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs that a process may use, as $CUDA_VISIBLE_DEVICES names them."""
+    """List the GPUs visible to a process, as in $CUDA_VISIBLE_DEVICES."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return []
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -120,14 +120,14 @@ def visible_gpus() -> list[str]:
 
 
 def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
-    """Start JAX in a process that `call` has started.
+    """Start JAX in a process of `call`.
 
     Args:
-      target: Target that the process is for.
+      target: Target of the process.
       flags: Name of a set of XLA flags.
 
     Returns:
-      Stand-ins for the devices; None: they are here.
+      Stand-ins for the devices; None for devices of this machine.
 
     Raises:
       UserError: XLA cannot compile for the target, or its devices are missing.
@@ -136,7 +136,7 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
         start_jax("auto", flags=flags)
         return None
     check_versions()
-    # Those of a GPU, though this process runs on the CPU.
+    # Flags of a GPU, although this process runs on the CPU.
     os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
     start_jax("cpu")
     return devices(target)
@@ -144,11 +144,11 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
 
 @contextlib.contextmanager
 def ready(target: Target) -> Iterator[None]:
-    """Have a process for the first `call` import what it needs meanwhile.
+    """Context manager: start a process for the first `call` in advance.
 
-    It is for a GPU that is not here, and ended if it was not called.
+    Only for a GPU that is not present; ended if it was not called.
     """
-    with contextlib.suppress(UserError):  # `call` says what is missing.
+    with contextlib.suppress(UserError):  # `call` reports what is missing.
         if target.gpu is not None:
             env = environment(target)
             _ready.append((target, env, _start(COMPILER.find(), env)))
@@ -172,18 +172,18 @@ def call(
     *arguments: Any,
     timeout: float | None = None,
 ) -> Any:
-    """Return `function(*arguments)`, carried out in a process for `target`.
+    """Call `function(*arguments)` in a process for `target`.
 
     Args:
-      target: Target on which Python and environment depend.
+      target: Target that determines Python and environment.
       function: Function of a module.
-      arguments: Values that can be pickled.
-      timeout: Seconds after which the process is ended; None waits.
+      arguments: Values to be pickled.
+      timeout: Time limit of the process in seconds; None for no limit.
 
     Raises:
-      subprocess.TimeoutExpired: the process was ended.
-      KilledError: the process was killed.
-      UserError: as the function did; or the environment is missing or of another
+      subprocess.TimeoutExpired: The time limit was reached.
+      KilledError: The process was killed.
+      UserError: Raised by the function; or the environment is missing or of another
         version.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
@@ -198,7 +198,7 @@ def call(
             stdout, stderr_bytes = process.communicate(
                 pickle.dumps((jax.__version__, asked)), timeout
             )
-        except BaseException:  # Also where a signal ends the command.
+        except BaseException:  # Also if a signal ends the command.
             process.kill()
             raise
     stderr = stderr_bytes.decode(errors="replace")
@@ -212,8 +212,8 @@ def call(
 
 
 def answer() -> None:
-    """Carry out what comes on standard input, and write what it returns."""
-    # What others print must not come into the answer.
+    """Run the request from stdin, and write its result."""
+    # Keep other output out of the result.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     version, asked = pickle.load(sys.stdin.buffer)
@@ -233,15 +233,15 @@ def answer() -> None:
 
 
 def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
-    """Raise what a process that did not answer came to; codes below 0 are signals."""
-    # XLA's allocations end a process by themselves where C++ has no memory.
+    """Raise the error of a process without a result; negative codes are signals."""
+    # XLA aborts the process when out of memory.
     if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
         raise KilledError(
             f"the process for {target} was killed, perhaps for want of memory: try a "
             "smaller model or batch"
         )
     lines = stderr.splitlines()
-    # XLA ends a process whose flags it does not know.
+    # XLA aborts a process with unknown flags.
     if flags := [line for line in lines if "in XLA_FLAGS" in line]:
         given = os.environ.get("XLA_FLAGS", "")
         raise UserError(f"XLA refuses $XLA_FLAGS = {given!r}: {flags[-1]}")

@@ -1,6 +1,6 @@
-"""The training step of a config on the devices of this process: compiled, and timed.
+"""Compilation and timing of a config's training step on this process's devices.
 
-No data are read: the step is compiled from shapes alone, and timed on noise.
+No data are read: the step is compiled from shapes and timed on noise.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 
-# How long steps are timed, in seconds.
+# Duration of the timing in seconds.
 TIMED_SECONDS = 2.0
-# Calls in a row on a GPU: it works while the host prepares the next call.
+# Calls per block on a GPU, which works while the host prepares the next call.
 CALLS_A_BLOCK = 5
-# Steps whose memory is watched.
+# Number of steps to measure memory of.
 WATCHED_STEPS = 3
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def compile_step(setup: Setup) -> jax.stages.Compiled:
-    """Compile the step that a run of `setup` takes (see `lower_step`).
+    """Compile the training step of a setup (see `lower_step`).
 
     Returns:
       The program of `(state, root_key, data, batches, **beside) -> (state, metrics)`,
@@ -51,12 +51,11 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 
 
 def lower_step(setup: Setup) -> jax.stages.Lowered:
-    """Return the step that a run takes as XLA is given it, and allocate nothing.
+    """Lower the training step of a run without allocation.
 
-    It is the program of one step a call (`train.steps_per_call` of 1), once all layers
-    are trained that ever are. Where the config does not give the images' mean and
-    standard deviation, which a run would compute from the data, other constants stand
-    in their place.
+    The program of one step per call (`train.steps_per_call` of 1), with all layers
+    unfrozen. If the config does not set mean and standard deviation, which a run would
+    compute from the data, placeholder constants are used.
 
     Raises:
       UserError: A step of the setup is several programs.
@@ -74,7 +73,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
 
 
 def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
-    """Compile what a run of `setup` evaluates a batch with, of streamed data.
+    """Compile the evaluation step of a setup, for streamed data.
 
     Returns:
       The program of `((params, model_state), {}, batches) -> (found, known)`.
@@ -89,7 +88,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Return the programs of a run on streamed data, which load no arrays at all."""
+    """Programs of a run on streamed data, which load no arrays."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
@@ -99,7 +98,7 @@ def _programs(setup: Setup) -> Programs:
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
-    """Return shapes and shardings of the `data` and `batches` of one step."""
+    """Shapes and shardings of `data` and `batches` of one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), data_sharding.batch_sharding(mesh)
     on_device = should_cache(config, splits)
@@ -111,7 +110,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
 
 
 def bytes_per_device(tree: Any) -> int:
-    """Return the bytes that a device holds of arrays with shardings, as in a Setup."""
+    """Bytes per device of abstract arrays with shardings."""
     return sum(
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
         for x in jax.tree.leaves(tree)
@@ -119,7 +118,7 @@ def bytes_per_device(tree: Any) -> int:
 
 
 def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
-    """Create the inputs of a step on the devices: a new state, and noise for data."""
+    """Create the inputs of a step on the devices: initial state, and noise as data."""
     rng = np.random.default_rng(0)
     train = setup.splits.train
     bounds = {"image": 256, "index": len(train), "repeat": 1, "epoch": 2}
@@ -147,7 +146,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
 
 @contextlib.contextmanager
 def enough_memory(config: Config) -> Iterator[None]:
-    """Raise UserError where the devices have too little memory for a batch."""
+    """Context manager: raise UserError if the devices run out of memory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -170,9 +169,9 @@ def create_beside(setup: Setup) -> dict[str, Any]:
 def time_step(
     program: jax.stages.Compiled, state: TrainState, *inputs: Any, **beside: Any
 ) -> float:
-    """Return the seconds of a step: the median over blocks of calls in a row.
+    """Seconds of a step: the median over blocks of consecutive calls.
 
-    The first of at least three blocks is not counted. On a CPU a block is one call.
+    The first of at least three blocks is dropped. On a CPU a block is one call.
     """
     num_calls = 1 if jax.default_backend() == "cpu" else CALLS_A_BLOCK
     seconds: list[float] = []
@@ -186,13 +185,13 @@ def time_step(
 
 
 def run_steps(config: Config) -> dict[str, float]:
-    """Compile the step of a config, and measure it (see `measure_steps`).
+    """Compile and measure the step of a config (see `measure_steps`).
 
-    To be called in a process of its own, which has allocated nothing yet.
+    Call it in a separate process, without earlier allocations.
 
     Raises:
-      UserError: The config, the data and the devices do not fit, or the devices have
-        too little memory.
+      UserError: Config, data and devices do not fit, or the devices have too little
+        memory.
     """
     devices.start("auto", flags=config.parallel.xla_flags)
     with enough_memory(config):
@@ -201,7 +200,7 @@ def run_steps(config: Config) -> dict[str, float]:
 
 
 def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float]:
-    """Run a few steps on noise; return what they took of a device.
+    """Run a few steps on noise, and measure memory and time per device.
 
     Returns:
       `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
@@ -222,18 +221,18 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
 
 
 def watched_bytes(step: Callable[[], None], held: int) -> float:
-    """Run a few steps; return the bytes that they need of each device.
+    """Run a few steps; return their peak bytes per device.
 
     Args:
-      held: Bytes that a device holds between the steps.
+      held: Bytes per device held between steps.
     """
-    # The first call allocates what later ones keep, such as threads.
+    # The first call makes lasting allocations, such as for threads.
     step()
     grown = 0
     for _ in range(WATCHED_STEPS):
-        # What has been freed goes back first: the C library may not fill its holes.
+        # Return freed memory first: the C library may not reuse fragments.
         ctypes.CDLL(None).malloc_trim(0)
-        # From now on the largest size of this process counts anew (proc(5)).
+        # Reset the peak size of this process (proc(5)).
         CLEAR.write_text("5", encoding="utf-8")
         before = _status("VmRSS")
         step()
@@ -241,7 +240,7 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     if jax.default_backend() != "cpu":
         stats = [device.memory_stats() for device in jax.local_devices()]
         return max(counts["peak_bytes_in_use"] for counts in stats)
-    # What a device held between the steps, and what the process grew by in one.
+    # Bytes held between steps, plus the growth of the process in a step.
     return held + grown / jax.device_count()
 
 

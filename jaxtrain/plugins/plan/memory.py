@@ -1,4 +1,4 @@
-"""How much memory a step may take on the devices of this machine."""
+"""Usable memory for a step on the devices of this machine."""
 
 import re
 from typing import NamedTuple
@@ -9,15 +9,15 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.device_memory import available_bytes
 
-# The part of the host's available memory that the devices of a CPU may share. The rest
-# is for Python, its libraries and the loader.
+# Fraction of available host memory for CPU devices; the rest is for Python, libraries
+# and the loader.
 MARGIN = 0.9
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 class DeviceMemory(NamedTuple):
-    """The devices of a process, and the bytes that each has for a step."""
+    """Devices of a process, and usable bytes per device for a step."""
 
     num_devices: int
     device_kind: str
@@ -25,10 +25,10 @@ class DeviceMemory(NamedTuple):
 
 
 def look(flags: str) -> DeviceMemory:
-    """Return what this process has; to be called in one that has allocated nothing.
+    """Inspect the devices; call it in a process without earlier allocations.
 
     Args:
-      flags: Name of a set of XLA flags, as of `parallel.xla_flags`.
+      flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.
     """
     devices.start("auto", flags=flags)
     device, count = jax.devices()[0], jax.device_count()
@@ -40,10 +40,10 @@ def look(flags: str) -> DeviceMemory:
 
 
 def parse_bytes(option: str, text: str) -> int:
-    """Read a size such as 200MB, 16GiB or a number of bytes.
+    """Parse a size such as 200MB, 16GiB or a number of bytes.
 
     Raises:
-      UserError: this is no size above 0.
+      UserError: Invalid or non-positive size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *(?:([kmgt]i?)?b?)", text.strip().lower())
     size = 0

@@ -1,4 +1,4 @@
-"""Will a config fit on a target, what does a step take there, how fast can it be."""
+"""Plan of a config on a target: memory, work, and bound of the speed."""
 
 import math
 import os
@@ -30,10 +30,9 @@ from jaxtrain.trainer.settle import settle
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
-# The part of a GPU's memory that JAX takes at its start, and works with, and what
-# changes it.
+# Fraction of GPU memory that JAX preallocates, and the variable that sets it.
 FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
-# Fields of `Facts` that plan.json holds under their names.
+# Fields of `Facts` copied to plan.json.
 SHOWN_FACTS = (
     *("device_kind", "num_devices", "mesh", "batch_size", "num_params"),
     *("state_bytes", "input_bytes", "peak_bytes", "checkpoint_bytes"),
@@ -43,14 +42,14 @@ SHOWN_FACTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Plans configs for one target: what all of them share.
+    """Planner of configs for one target.
 
     Attributes:
       target: Target to compile for.
-      source: Source of the data, though others may stand for it.
-      splits: Splits of the data, which are not read.
-      shapes: Shapes of the data and outputs: all that a program depends on beside the
-        config.
+      source: Source of the data, before any stand-in.
+      splits: Splits of the data, without reading them.
+      shapes: Shapes of data and outputs: all that a program depends on in addition to
+        the config.
     """
 
     target: Target
@@ -62,7 +61,7 @@ class Planner:
         """Plan one config.
 
         Raises:
-          UserError: config, data and devices do not fit.
+          UserError: Config, data and devices do not fit.
         """
         plan = self.plans({"": config})[""]
         if isinstance(plan, str):
@@ -70,7 +69,7 @@ class Planner:
         return plan
 
     def plans(self, configs: Mapping[str, Config]) -> "dict[str, Plan | str]":
-        """Plan several configs with the same XLA flags, or say why there is no plan."""
+        """Plan several configs with the same XLA flags; a message for each failure."""
         facts = facts_of([*configs.values()], self.target, self.shapes)
         return {
             name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)
@@ -80,11 +79,11 @@ class Planner:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run of a config takes on a target.
+    """Plan of a run on a target.
 
     Attributes:
       planner: Planner of the target.
-      config: Config of the run, settled.
+      config: Resolved config of the run.
       facts: Facts of the compiled step.
     """
 
@@ -100,19 +99,19 @@ class Plan:
 
     @property
     def gpu(self) -> Gpu | None:
-        """What is known of the devices; None: nothing."""
+        """Specification of the GPU; None if unknown."""
         known = gpu_name(self.facts.device_kind)
         return self.planner.target.gpu or (GPUS[known] if known else None)
 
     @cached_property
     def bound(self) -> Bound | None:
-        """The bound on the time of a step; None: nothing is known of the devices."""
+        """Lower bound of the time of a step; None for unknown devices."""
         a_node = self.facts.num_devices // self.planner.target.num_nodes
         return self.gpu and bound(self.facts, self.gpu, a_node)
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes of a device that JAX works with."""
+        """Bytes of device memory usable by JAX."""
         if self.facts.usable_bytes is not None:
             return self.facts.usable_bytes
         assert self.gpu is not None
@@ -124,7 +123,7 @@ class Plan:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of state and kept data, which do not grow with the batch."""
+        """Bytes of state and data on the device, independent of the batch."""
         facts = self.facts
         return facts.state_bytes + (facts.input_bytes if facts.cached else 0)
 
@@ -134,35 +133,35 @@ class Plan:
 
     @property
     def images_per_second(self) -> float | None:
-        """The bound, of all devices."""
+        """Upper bound of the throughput of all devices."""
         return self.bound and self.facts.batch_size / self.bound.step_seconds
 
     @property
     def hours(self) -> float | None:
-        """Of all training steps at the bound; evaluations and the start come on top.
+        """Hours of all training steps at the bound, without evaluations and start-up.
 
-        Where the first steps are smaller, each counts as one of the last.
+        Smaller first steps count like the last ones.
         """
         steps = self.timetable.total_steps
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Return that of all devices at the bound, at the price of one and an hour."""
+        """Cost of the run at the bound; `price` is per device and hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 
     @property
     def disk_bytes(self) -> int:
-        """What the run demands on the disk of its checkpoints: see `check_space`."""
+        """Bytes required on the disk of the checkpoints (see `check_space`)."""
         return self.num_copies * self.facts.checkpoint_bytes
 
     @property
     def num_copies(self) -> int:
-        """Checkpoints that may lie on the disk at once."""
+        """Largest number of checkpoints on the disk at once."""
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Return what plan.json holds; `price` is that of a device and an hour."""
+        """Contents of plan.json; `price` is per device and hour."""
         facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
@@ -189,23 +188,23 @@ class Plan:
 def make_planner(
     config: Config, target: Target, memory: int | None = None
 ) -> tuple[Planner, Config]:
-    """Look at the data of a config; return what plans it, and the config settled.
+    """Inspect the data of a config; return a planner and the resolved config.
 
-    Data that are not prepared are replaced by generated images of the same shape.
+    Data sets that are not prepared are replaced by generated images of the same shape.
 
     Args:
       config: Config of the run.
       target: Target to compile for.
-      memory: Bytes that JAX works with on a GPU; None: what it takes of the target's.
+      memory: Bytes usable by JAX on a GPU. Defaults to the target's.
 
     Raises:
-      UserError: the data are not there, or do not fit the config.
+      UserError: The data are missing, or do not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
     config = settle(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
-        # As a run on such a GPU decides it.
+        # As decided by a run on such a GPU.
         memory = usable_bytes(target.gpu) if memory is None else memory
         cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"
@@ -222,10 +221,10 @@ def make_planner(
 
 
 def usable_bytes(gpu: Gpu) -> int:
-    """Return what JAX takes of a GPU's memory.
+    """Bytes of GPU memory that JAX preallocates.
 
     Raises:
-      UserError: the variable that tells it is no number above 0.
+      UserError: The environment variable is not a positive number.
     """
     text = os.environ.get(FRACTION_VARIABLE) or str(FRACTION)
     try:

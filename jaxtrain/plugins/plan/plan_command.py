@@ -45,7 +45,7 @@ class PlanArguments:
 
 
 def run(arguments: PlanArguments, signals: StopSignals) -> None:
-    """Plan, show it, and write `plan.json`."""
+    """Plan, print the plan, and write `plan.json`."""
     with contextlib.ExitStack() as compiler:
         with collector.held_back():
             from jaxtrain.plugins.plan import gpu_compiler
@@ -75,10 +75,10 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
 
 
 def parse_presets(text: str | None) -> list[Preset]:
-    """Read presets such as data_parallel,fsdp.
+    """Parse presets such as data_parallel,fsdp.
 
     Raises:
-      UserError: there is no such preset.
+      UserError: Unknown preset.
     """
     names = [word.strip() for word in text.split(",")] if text is not None else []
     known = get_args(Preset)

@@ -1,4 +1,4 @@
-"""A plan as a person reads it."""
+"""Console tables of plans."""
 
 import math
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.plan.plan import Plan
 
-# Images a second that a core makes ready, by the kind of source; measured
+# Measured input throughput in images per second per core, by kind of source
 # (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
-# Of plans side by side; all but the last of a device and step.
+# Columns of the comparison of plans; all but the last per device and step.
 FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s bound")
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan; `price` is that of a device and an hour."""
+    """Print a plan; `price` is per device and hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -33,9 +33,9 @@ def show(plan: Plan, price: float | None = None) -> None:
 
 
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
-    """Print several plans, a row each, with figures of a device; or why there is none.
+    """Print several plans, one row each, with figures per device or an error.
 
-    Names are without the section of their field: so rows fit 80 columns.
+    Names are without the section of the field, so that rows fit 80 columns.
     """
     table = Table(box=None, collapse_padding=True, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -51,7 +51,7 @@ def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
 
 
 def _figures(plan: Plan) -> list[str]:
-    """Return the figures of a plan, in the order of `FIGURES`, and what is left."""
+    """Figures of a plan in the order of `FIGURES`."""
     facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
     return [
         f"{facts.peak_bytes / 2**30:,.2f}",
@@ -115,7 +115,7 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
         kind = plan.facts.device_kind
         return {"bound": f"none: no peaks are known of {kind}, see docs/plan.md"}
     times = plan.timetable
-    # First steps may be of smaller images, or train fewer layers.
+    # First steps may have smaller images, or fewer trainable layers.
     varied = len(times.image_sizes) > 1 or times.unfreeze_step is not None
     least = "as the last, larger ones" if varied else "at least"
     rows = {
@@ -146,7 +146,7 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     speed = plan.images_per_second
     if plan.facts.cached or speed is None:
         return rows
-    # Of a core.
+    # Throughput of one core.
     files = plan.planner.source.partition(":")[0] in IMAGE_FILES
     rate, nodes = DECODED if files else PACKED, plan.planner.target.num_nodes
     image_bytes = math.prod(plan.planner.splits.input_shape)
@@ -159,14 +159,14 @@ def _describe_host(plan: Plan) -> dict[str, str]:
 
 
 def binary(num_bytes: float) -> str:
-    """Return bytes of memory, in the units of drivers."""
+    """Format bytes of memory in binary units."""
     if num_bytes < 2**30:
         return f"{num_bytes / 2**20:,.1f} MiB"
     return f"{num_bytes / 2**30:,.2f} GiB"
 
 
 def _decimal(number: float, unit: str = "B", digits: int = 2) -> str:
-    """Return FLOPs, or bytes that are read, sent or written."""
+    """Format FLOPs or transferred bytes in decimal units."""
     if number < 1e9:
         return f"{number / 1e6:,.1f} M{unit}"
     return f"{number / 1e9:,.{digits}f} G{unit}"

@@ -1,4 +1,4 @@
-"""What `main.py plan` does: one plan, the largest batch, or plans side by side."""
+"""Implementation of `main.py plan`: one plan, the largest batch, or a comparison."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,11 +28,11 @@ def carry_out(
     check: bool,
     path: Path,
 ) -> None:
-    """Plan a config, and write the plan; `presets` are planned beside it.
+    """Plan a config and write the plan; compare it with `presets`.
 
     Raises:
-      UserError: the config is wrong, cannot be compiled for the target, or does not fit
-        on it with any of the presets or changes.
+      UserError: Invalid config, compilation for the target fails, or the config does
+        not fit with any preset or change.
     """
     if check:
         _check_is_here(target)
@@ -72,7 +72,7 @@ def carry_out(
 
 
 def _check_is_here(target: Target) -> None:
-    """Raise UserError if this machine does not have what a plan is for."""
+    """Raise UserError if the devices of a plan are not those of this machine."""
     gpus = nvidia_gpus()
     here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
@@ -83,7 +83,7 @@ def _check_is_here(target: Target) -> None:
 
 
 def _check(plan: Plan) -> dict[str, float]:
-    """Run a few steps here, and show what they took beside the plan."""
+    """Run a few steps here, and compare them with the plan."""
     target = plan.planner.target
     if target.gpu is not None:
         target = Target(name=HERE, num_devices=None)
@@ -99,11 +99,11 @@ def _check(plan: Plan) -> dict[str, float]:
 def alternatives(
     plan: Plan, changes: Mapping[str, tuple[str, Any]]
 ) -> dict[str, Plan | str]:
-    """Plan a config with each of some changes alone, or say why there is no plan.
+    """Plan a config with each of several changes; an error message instead of a plan.
 
     Args:
-      plan: Plan of the config that is changed.
-      changes: By their names, dotted paths of fields and their new values.
+      plan: Plan of the original config.
+      changes: Name of each change -> new values by field path.
     """
     found: dict[str, Plan | str] = dict.fromkeys(changes, "")
     changed: dict[str, Config] = {}
@@ -116,10 +116,10 @@ def alternatives(
 
 
 def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
-    """Return what may lower the memory of a device, the cheapest in time first.
+    """Changes that may lower device memory, cheapest in time first.
 
     Returns:
-      The field and its new value, by their words.
+      Name of each change -> field and new value.
     """
     found: list[tuple[str, Any]] = []
     if config.precision in ("fp32", "tf32"):
@@ -135,11 +135,10 @@ def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any
 
 
 def largest_batch(planner: Planner, config: Config) -> Plan:
-    """Return the plan of the largest batch that fits, to about one part in 64.
+    """Plan of the largest batch that fits, to about one part in 64.
 
     Raises:
-      UserError: not even the smallest batch fits, or there are too few examples for
-        it.
+      UserError: Even the smallest batch does not fit, or there are too few examples.
     """
     num_devices = planner.target.num_devices
     if num_devices is None:

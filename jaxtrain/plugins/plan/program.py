@@ -1,7 +1,7 @@
-"""Work of a compiled program, counted in the text of its optimized HLO.
+"""Work of a compiled program, counted in its optimized HLO text.
 
-The text is `jax.stages.Compiled.as_text()`, the program of one device, scheduled: its
-lines stand in the order in which a GPU starts them. Nothing is run for it.
+The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device: lines
+are in the order of launches on a GPU. Nothing is executed.
 """
 
 import math
@@ -19,7 +19,7 @@ from jaxtrain.plugins.plan.collectives import (
     numbers,
 )
 
-# What starts no kernel: it names memory, or waits.
+# Operations without a kernel: they name memory, or wait.
 _NO_KERNELS = {
     *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"),
     *("opt-barrier", "partition-id", "replica-id"),
@@ -27,20 +27,20 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# Where the operands of a line end.
+# End of the operands of a line.
 _END = re.compile(r"\), [\w\-]+=")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """A line of a computation.
+    """An instruction, a line of a computation.
 
     Attributes:
-      name: without its leading %.
-      type: of its result, as HLO writes it.
-      operation: such as fusion, custom-call, all-reduce-start.
-      operands: their names.
-      text: the whole line.
+      name: Name without the leading %.
+      type: Type of the result, in HLO syntax.
+      operation: Operation, such as fusion, custom-call, all-reduce-start.
+      operands: Names of the operands.
+      text: The full line.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Instruction:
         return not (self.operation in _NO_KERNELS or self.operation.endswith("-done"))
 
     def attribute(self, name: str) -> str:
-        """Return the word after `name=`, without % and quotes; "" without it."""
+        """Value of the attribute `name=`, without % and quotes; "" if missing."""
         match = re.search(rf'\b{name}="?%?([\w.\-$>]+)', self.text)
         return match[1] if match else ""
 
@@ -71,7 +71,7 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class HloProgram:
-    """The computations of a program by name, and that which is entered first."""
+    """Computations of a program by name, and its entry computation."""
 
     computations: Mapping[str, Mapping[str, Instruction]]
     entry: str
@@ -79,7 +79,7 @@ class HloProgram:
 
     @cached_property
     def kernels(self) -> list[Kernel]:
-        """All that a step starts: loops as often as they run."""
+        """Kernels of a step, with loop bodies repeated."""
         return list(self._kernels(self.entry, 1))
 
     @property
@@ -88,25 +88,24 @@ class HloProgram:
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes that the kernels read and write, each operand and result once.
+        """Bytes read and written by the kernels, each operand and result once.
 
-        What a cache keeps from one kernel to the next is counted as if it did not.
+        Cache hits between kernels are ignored.
         """
         return sum(kernel.bytes * kernel.runs for kernel in self.kernels)
 
     @property
     def flops(self) -> int:
-        """FLOPs of convolutions and matrix products; a product and its sum are two."""
+        """FLOPs of convolutions and matrix products; a multiply-add is two."""
         return sum(kernel.flops * kernel.runs for kernel in self.kernels)
 
     @cached_property
     def collectives(self) -> list[Collective]:
-        """All that is exchanged, in the order of the text.
+        """Collectives, in the order of the text.
 
-        Each counts once, as it is written: one in the body of a loop or in a
-        computation that is called more than once runs more often than that. An
-        asynchronous one counts at its start, and not at its end. Groups of one device
-        exchange nothing and are left out.
+        Each counts once, as written, even in the body of a loop or a computation called
+        several times. Asynchronous ones count at their start. Groups of one device are
+        omitted.
         """
         every = self.computations.values()
         lines = (line for found in every for line in found.values())
@@ -114,7 +113,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # It counts where it is started.
+            if name not in started  # Counted at its start.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -136,19 +135,19 @@ class HloProgram:
     def _collective(self, line: Instruction) -> Collective:
         kind, num = line.operation.removesuffix("-start"), len(line.operands)
         is_start, payload = kind != line.operation, arrays(line.type)
-        # The start of an all-reduce has the type of its result, the others (operands,
+        # An all-reduce-start has the type of its result, other starts (operands,
         # results, ...).
         if is_start and kind != "all-reduce":
             payload = payload[num : 2 * num] if kind == "all-gather" else payload[:num]
         group = first_group(kind, line.text, self.num_devices)
         num_bytes = array_bytes(payload)
         if kind == "reduce-scatter" and not is_start:
-            num_bytes *= len(group)  # The text tells the result; operands are larger.
+            num_bytes *= len(group)  # The text gives the result; operands are larger.
         dtypes = dict.fromkeys(dtype for dtype, _ in payload)
         return Collective(kind, "+".join(dtypes), num_bytes, group)
 
     def _exchange(self, line: Instruction) -> Instruction | None:
-        """Return the collective that a line is or starts; None: it starts none."""
+        """Collective of a line, or started by it; None for other lines."""
         if line.operation == "async-start":
             called = self.computations.get(line.attribute("calls"), {})
             return next((x for x in called.values() if x.operation in KINDS), None)
@@ -167,7 +166,7 @@ class HloProgram:
             elif line.operation == "call":
                 yield from self._kernels(line.attribute("to_apply"), runs)
             elif line.operation == "conditional":
-                # The longest branch: one of them runs.
+                # Only one branch runs: count the longest.
                 branches = _branches(line)
                 each = [list(self._kernels(branch, runs)) for branch in branches]
                 yield from max(each, key=len, default=[])
@@ -192,7 +191,7 @@ class HloProgram:
 
 
 def read_program(text: str) -> HloProgram:
-    """Read the text of an optimized HLO module."""
+    """Parse the text of an optimized HLO module."""
     computations: dict[str, dict[str, Instruction]] = {}
     current: dict[str, Instruction] = {}
     entry, module = "", text.partition("\n")[0]
@@ -223,7 +222,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """Return 2 x outputs x the products of one, whichever of the arrays is computed."""
+    """FLOPs of a library convolution: 2 * outputs * products per output."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result
@@ -255,10 +254,9 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 
 
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
-    """Return the FLOPs of a convolution that no library has taken.
+    """FLOPs of a convolution without a library call.
 
-    Products with the zeros between the elements of a dilated input are left out, those
-    with its padding are counted.
+    Excludes products with zeros of a dilated input; includes products with padding.
     """
     labels = re.search(r"dim_labels=\w+_(\w+)->", line.text)
     channels = kernel[labels[1].index("o")] if labels else 1

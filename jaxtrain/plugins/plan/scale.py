@@ -1,4 +1,4 @@
-"""How the training step of a config scales: planned for several numbers of devices."""
+"""Scaling of a config's training step over numbers of devices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,25 +36,25 @@ def scale(
     timed: bool,
     target: str | None = None,
 ) -> dict[str, Any]:
-    """Plan, and maybe time, the training step on each number of devices.
+    """Plan, and optionally time, the training step on each number of devices.
 
     Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
 
     Args:
-      config: Config of the run. Its batch is that of one device (weak) or of all
-        (strong).
+      config: Config of the run. Its batch is per device (weak scaling) or for all
+        devices (strong scaling).
       counts: Numbers of devices.
-      mode: Whether the batch grows with the devices (weak) or stays (strong).
-      platform: Platform of the devices; cpu simulates them on a machine with GPUs, too.
-      timed: Whether to run the step, and not only compile it.
-      target: GPU to compile for, which need not be here. None compiles for `platform`.
+      mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
+      platform: Platform of the devices; cpu simulates them even on a machine with GPUs.
+      timed: Whether to run the step, rather than only compile it.
+      target: GPU to compile for, not necessarily present. None compiles for `platform`.
 
     Returns:
-      What scaling.json holds, but for the name of the config.
+      The contents of scaling.json, without the name of the config.
 
     Raises:
-      UserError: config and devices do not fit, there are too few devices, or nothing
-        can be measured of the target.
+      UserError: Config and devices do not fit, there are too few devices, or the target
+        cannot be measured.
     """
     if target is not None:
         _check_target(target, platform, timed=timed)
@@ -91,7 +91,7 @@ def scale(
 
 
 def _check_target(target: str, platform: str, *, timed: bool) -> None:
-    """Raise UserError if the step cannot be compiled for a target, and no more."""
+    """Raise UserError if the step cannot be compiled for a target."""
     if target not in GPUS:
         meant = nearest(target, GPUS, "; did you mean {!r}?")
         raise UserError(
@@ -111,10 +111,10 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
 
 
 def parse_counts(text: str) -> list[int]:
-    """Read the numbers of devices, such as 1,2,4,8; return them in rising order.
+    """Parse numbers of devices, such as 1,2,4,8; return them in ascending order.
 
     Raises:
-      UserError: this is no such list.
+      UserError: Invalid list.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 0 for word in words):
@@ -125,7 +125,7 @@ def parse_counts(text: str) -> list[int]:
 
 
 def at_devices(config: Config, count: int, mode: Mode) -> Config:
-    """Return the config to measure on `count` devices."""
+    """Config to measure on `count` devices."""
     factor = count if mode == "weak" else 1
     return with_batch(config, factor * config.data.batch_size)
 
@@ -133,15 +133,15 @@ def at_devices(config: Config, count: int, mode: Mode) -> Config:
 def describe_run(
     facts: Facts, seconds: float | None, first: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return one of the `runs` of scaling.json.
+    """Entry of `runs` in scaling.json.
 
-    `efficiency` is the speed of a device, relative to that in the first run:
-    images_per_second of n devices / (n x that of one), if it was timed.
+    `efficiency` is the throughput per device relative to the first run, if timed:
+    images_per_second of n devices / (n * that of one).
 
     Args:
       facts: Facts of the compiled step.
-      seconds: Time of one step; None: it was not timed.
-      first: The first run; None: it is this one.
+      seconds: Seconds of one step; None if not timed.
+      first: Entry of the first run; None for the first run itself.
     """
     num, efficiency = facts.num_devices, None
     speed = seconds and facts.batch_size / seconds
@@ -177,11 +177,11 @@ def _line(run: Mapping[str, Any]) -> str:
 
 
 def plot(path: Path, result: Mapping[str, Any]) -> None:
-    """Draw speed (where it was measured on real devices), memory and traffic.
+    """Plot speed (if measured on real devices), memory and traffic.
 
     Args:
       path: Path of the PNG.
-      result: What scaling.json holds.
+      result: Contents of scaling.json.
     """
 
     def mb(key: str) -> list[float]:
@@ -189,7 +189,7 @@ def plot(path: Path, result: Mapping[str, Any]) -> None:
 
     devices = [run["devices"] for run in result["runs"]]
     speeds = [run["images_per_second"] for run in result["runs"]]
-    # Label, what was found, and what it is compared with.
+    # Label, measured values, and reference values.
     state, peak = mb("state_bytes_per_device"), mb("peak_bytes_per_device")
     sent, minimum = mb("wire_bytes_per_device"), mb("minimum_collective_bytes")
     panels: list[tuple[str, dict[str, list[float]], dict[str, list[float]]]] = [

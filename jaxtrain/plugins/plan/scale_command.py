@@ -43,7 +43,7 @@ class ScaleArguments:
 
 
 def run(arguments: ScaleArguments, signals: StopSignals) -> None:
-    """Measure, and write `scaling.json` and `scaling.png`."""
+    """Measure scaling, and write `scaling.json` and `scaling.png`."""
     from jaxtrain.json_files.write import write_json
     from jaxtrain.plugins.plan import scale
     from jaxtrain.records.workdir import folder_of_results

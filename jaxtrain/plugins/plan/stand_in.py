@@ -1,4 +1,4 @@
-"""Generated images in the place of TFDS data sets that are not prepared."""
+"""Generated images in place of TFDS data sets that are not prepared."""
 
 import dataclasses
 from typing import Any
@@ -8,18 +8,18 @@ from jaxtrain.data.canvas import canvas_shape
 from jaxtrain.data.tfds import data_folder, find
 from jaxtrain.errors import UserError
 
-# Generated for a set that is not prepared: more than any batch has. How many there are
-# is known only once it is prepared.
+# Number of generated examples, more than any batch; the number of real ones is unknown
+# before preparation.
 NUM_EXAMPLES = 2**20
 
 
 def stand_in(config: DataConfig) -> DataConfig:
-    """Replace a TFDS set that is not prepared by generated images of the same shape.
+    """Replace an unprepared TFDS data set by generated images of the same shape.
 
-    They are streamed. Other sources are returned as they are.
+    They are streamed. Other sources are unchanged.
 
     Raises:
-      UserError: the set is not known, or does not tell its shape.
+      UserError: Unknown data set, or one of unknown shape.
     """
     kind, _, name = config.source.partition(":")
     if kind != "tfds" or find(name, config.data_dir) is not None:
@@ -32,7 +32,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         features: Any = builder.info.features
         height, width, channels = features["image"].shape
         num_classes = features["label"].num_classes
-    # The set's own code runs here, and may want libraries that are not installed.
+    # Code of the data set runs here, and may need libraries that are not installed.
     except Exception as error:
         raise UserError(
             f"data.source = {config.source!r} is not prepared, and does not tell its "
@@ -41,7 +41,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
-        # As large as the canvases on which such images come to the step.
+        # The size of the canvas on which such images reach the step.
         sizes = config.training_sizes or (size,)
         height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:

@@ -1,4 +1,4 @@
-"""What a step can be compiled for without having it."""
+"""Compilation targets, not necessarily present."""
 
 import re
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Not a GPU that is to be had elsewhere: what this machine has, and simulated devices.
+# Targets other than GPUs by name: this machine's devices, and simulated devices.
 HERE, CPU = "here", "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What to compile for.
+    """Compilation target.
 
     Attributes:
-      name: of `GPUS`, or here or cpu.
-      num_devices: of all nodes, or the first of those here; None: all of them.
-      num_nodes: that they are spread over evenly.
+      name: Key of `GPUS`, or `here` or `cpu`.
+      num_devices: Number of devices of all nodes, or of this machine; None for all.
+      num_nodes: Number of nodes of equal size.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Target:
 
     @property
     def gpu(self) -> Gpu | None:
-        """The facts of the GPU; None: they are not in the table."""
+        """Specification of the GPU; None if it is not in the table."""
         return GPUS.get(self.name)
 
     def __str__(self) -> str:
@@ -39,14 +39,14 @@ class Target:
 
 
 def parse_target(text: str, num_nodes: int = 1) -> Target:
-    """Read a target such as h100, h100x8, cpux4 or here.
+    """Parse a target such as h100, h100x8, cpux4 or here.
 
     Args:
-      text: a name, and how many of it a node has.
-      num_nodes: nodes of so many.
+      text: Name, and number of devices per node.
+      num_nodes: Number of such nodes.
 
     Raises:
-      UserError: there is no such target, or a number is none.
+      UserError: Unknown target, or invalid number.
     """
     name, number = text.lower(), ""
     if name not in GPUS and (match := re.fullmatch(r"(.*?)x([0-9]{0,6})", name)):
