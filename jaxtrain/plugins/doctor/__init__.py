@@ -1,12 +1,12 @@
-"""Data sets before a run: findings, previews, preparing, packing, and new recipes."""
+"""Data sets before a run: checks, previews, preparation, packing, and new recipes."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # A new recipe tells its time, `data --pack` packs, `data --check` writes a page and
-    # looks at targets that EXIF turns.
+    # `new` estimates the duration, `data --pack` packs, `data --check` writes a report,
+    # and checks targets of images rotated by EXIF.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments
 
 PREVIEW = Path("preview.png")
-# Batches that are shown, one in a row: some augmentations are drawn for each.
+# Number of batches to show, one per row: some augmentations are drawn per batch.
 NUM_STEPS = 4
 
 
 def prepare(arguments: "DataArguments") -> None:
-    """Prepare a TFDS set, and print where it lies."""
+    """Prepare a TFDS data set, and print its path."""
     from jaxtrain.plugins.doctor.tfds_prepare import prepare
 
     assert arguments.prepare is not None
@@ -32,7 +32,7 @@ def prepare(arguments: "DataArguments") -> None:
 
 
 def pack(arguments: "DataArguments") -> None:
-    """Pack a source, and print what was left out."""
+    """Pack a source, and print the skipped images."""
     assert arguments.pack is not None
     if arguments.out is None:
         raise UserError("--pack: give the folder to pack into, --out DIR")
@@ -43,7 +43,7 @@ def pack(arguments: "DataArguments") -> None:
         for name, value in given.items()
         if value is not None
     }
-    # The other fields that the action takes are as they were.
+    # Other fields of the action are unchanged.
     config = replace(arguments.overrides.data, source=arguments.pack, **known)
     form = arguments.format or "jpeg"
     index = pack_data(config, arguments.out, size=arguments.size, format=form)
@@ -54,14 +54,14 @@ def pack(arguments: "DataArguments") -> None:
 
 
 def verify(arguments: "DataArguments") -> None:
-    """Compare a packed folder with its digests."""
+    """Verify the checksums of a packed folder."""
     assert arguments.verify is not None
     index = verify_packed(arguments.verify)
     print(f"{arguments.verify} is as it was packed: {index.describe()}")
 
 
 def preview(arguments: "DataArguments") -> None:
-    """Draw the first training images of a recipe into a PNG file."""
+    """Write a PNG of the first training images of a recipe."""
     import jax
 
     from jaxtrain.parallel import devices
@@ -78,7 +78,7 @@ def preview(arguments: "DataArguments") -> None:
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
-    # What shares the work changes no image, and several may not be able to.
+    # Parallelism does not affect images, and one device may not support it.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))

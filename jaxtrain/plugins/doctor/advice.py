@@ -1,7 +1,7 @@
-"""A recipe for a data set that nobody has trained on yet: values, and why.
+"""Proposed config for a new data set: values with reasons.
 
-The rules are ours, from what is usual: images no larger than they are, a model and a
-batch that grow with the set, a few thousand steps.
+Heuristics from common practice: images are not enlarged, model and batch grow with the
+data set, a few thousand steps.
 """
 
 import math
@@ -25,10 +25,11 @@ from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Of models that begin with a classifier, where they name none.
+# Default backbone of models over a classifier.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
-# Hz that clips have at most, seconds of the longest, and sounds of a small network.
+# Largest sample rate in Hz, longest clip in seconds, and largest data set for a small
+# network.
 SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
 SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
     "time_masks": (2, "SpecAugment: stretches of time that are not heard"),
@@ -41,19 +42,19 @@ TOTAL_STEPS = 4000
 EPOCHS = (20, 100)
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
-# Of the area of an image, the least and the most.
+# Range of the crop area, relative to the image.
 SMALLEST_WINDOW = (0.35, 1.0)
 
 
 def find_weights(pretrained: str) -> StartWeights:
-    """Return what weights are of.
+    """Read the facts of pretrained weights.
 
     Raises:
-      UntrustedError: They are of a model of the user's own, which was not allowed.
-      UserError: There are none that this version reads.
+      UntrustedError: The weights are of a custom model that is not trusted.
+      UserError: Missing or unsupported weights.
     """
     about = load(pretrained).about
-    # The recipe will name it, and what a recipe names is loaded.
+    # The recipe will name the custom code, which is then loaded.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape
     return StartWeights(pretrained, about.model.name, height, channels)
@@ -62,12 +63,12 @@ def find_weights(pretrained: str) -> StartWeights:
 def advise(
     found: Survey, data: DataConfig, weights: StartWeights | None = None
 ) -> Advice:
-    """Return the fields of a recipe, in the order of its sections.
+    """Propose the fields of a recipe, in the order of its sections.
 
     Args:
-      found: What the data are like.
-      data: Their source, and what it needs to be opened.
-      weights: Weights to fine-tune; None: the model is trained from scratch.
+      found: Survey of the data set.
+      data: Source of the data, with the fields needed to open it.
+      weights: Weights to fine-tune; None trains from scratch.
 
     Raises:
       UserError: There are too few images.
@@ -136,12 +137,12 @@ def _of_task(
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Return the model that a task proposes, over the layers of a classifier.
+    """Combine the model proposed by a task with a classifier as its backbone.
 
     Args:
       fields: Fields of the task's model.
-      classifier: Fields of the classifier; those of small ones are removed where the
-        task's model has a backbone of its own.
+      classifier: Fields of the classifier; fields of small classifiers are removed if
+        the task's model names a backbone.
       weights: Weights to fine-tune, if any.
     """
     if "name" not in fields:
@@ -156,7 +157,7 @@ def _of_task(
 
 
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
-    """Return options of a model that begins with a classifier, proposed by itself."""
+    """Proposed options of a model over a classifier."""
     if model == "convnet":
         return {"stem": ("cifar", "first layers that keep the size of small images")}
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
@@ -165,10 +166,10 @@ def _backbone(model: str) -> dict[str, tuple[str, str]]:
 
 
 def suitable_task(found: Survey, data: DataConfig) -> str:
-    """Return the name of the task that suits a data set.
+    """Name of the task that fits a data set.
 
     Raises:
-      UserError: There is none.
+      UserError: No task fits.
     """
     task = tasks.suitable(found.facts, found.groups)
     if task is None:
@@ -195,9 +196,9 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 
 
 def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
-    """Return the option that keeps wide, or high, images whole; {} for others.
+    """Option that keeps wide or high images uncropped; {} for other images.
 
-    Some tasks propose one for all images, such as those of boxes and of masks.
+    Some tasks, such as detection and segmentation, propose one for all images.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
@@ -208,7 +209,7 @@ def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
 
 
 def _of_sounds(found: Survey) -> Advice:
-    """Return the section of the sound: clips that most sounds fit into."""
+    """Config section of the sound, with clips that most sounds fit into."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
@@ -216,7 +217,7 @@ def _of_sounds(found: Survey) -> Advice:
     told += "" if rate == usual else "; speech needs no more"
     long = float(np.quantile(found.seconds, 0.9))
     seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
-    # The next power of two above 25 ms, and steps of 10 ms, as is usual for speech.
+    # The next power of two above 25 ms, and a hop of 10 ms, as usual for speech.
     window = 2 ** math.ceil(math.log2(0.025 * rate))
     return {
         "sound": {
@@ -230,7 +231,7 @@ def _of_sounds(found: Survey) -> Advice:
 
 
 def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any, str]]:
-    # A window of a wide image would be stretched, as no evaluation sees it.
+    # A random crop of a wide image would be stretched, unlike in evaluations.
     small = size <= SMALL_SIZE or whole
     advice: dict[str, tuple[Any, str]] = {}
     if small:
@@ -249,7 +250,7 @@ def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any,
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Return the model and the optimizer of fastai's `fine_tune`, 2e-3 for 64."""
+    """Model and optimizer of fastai's `fine_tune`: rate 2e-3 for a batch of 64."""
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
         "model": {

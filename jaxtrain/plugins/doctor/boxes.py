@@ -1,4 +1,4 @@
-"""Boxes that the model does not see, and classes of few."""
+"""Checks of boxes: invisible boxes, and rare classes."""
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
 
 def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
-    """Report boxes that are cut off or too small, and classes of few in training.
+    """Report cropped or too small boxes, and classes with few boxes in training.
 
     Args:
-      scan: Scan of the set.
-      train: The training split.
-      config: Data section of the run; without a size all boxes are seen.
+      scan: Scan of the data set.
+      train: Training split of the run.
+      config: Data section of the run; without an image size all boxes are visible.
     """
     if NUM_BOXES not in train.facts:
         return []
@@ -39,7 +39,7 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     else:
         left = trained
     names = np.array(train.facts[NAMES], object)
-    # Of classes that other splits alone have, the remarks of the set say so.
+    # Classes absent from training are reported by the remarks of the data set.
     none = (left == 0) & train.strata().any(0)
     unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
     if unseen:

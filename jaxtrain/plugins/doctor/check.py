@@ -1,4 +1,4 @@
-"""The check of a data set, top to bottom: open, look, find, write."""
+"""Check of a data set, top to bottom: open, scan, check, write."""
 
 import os
 import time
@@ -25,9 +25,9 @@ from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.plugins.doctor.scan import Scan, scan
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Image size where the config names none: a multiple of the strides of all tasks.
+# Default image size: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# (config, splits) -> name of the task, and kind and text of each refusal of a run.
+# (config, splits) -> name of the task, and (kind, message) of each problem of a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
@@ -40,19 +40,19 @@ def check(
     predicted: Mapping[str, np.ndarray] | None = None,
     clean_list: Path | None = None,
 ) -> Diagnosis:
-    """Look a data set over, and write `data_report.json` and `data_report.html`.
+    """Check a data set, and write `data_report.json` and `data_report.html`.
 
     Args:
-      config: Config of the run that it is for.
+      config: Config of the run.
       out: Folder of the reports.
-      sized: whether the config is a recipe, which must say what it needs.
-      judge: Finds what a run refuses (`jaxtrain.trainer.data_checks.judge`). None
-        looks at no task.
-      predicted: Split -> probabilities that a trained model predicts, (n, classes).
-      clean_list: File for the names of the images that are good.
+      sized: Whether the config is a recipe, which must be complete.
+      judge: Function that lists the problems of a run
+        (`jaxtrain.trainer.data_checks.judge`). None checks no task.
+      predicted: Split -> predicted probabilities of a trained model, (n, classes).
+      clean_list: File for the names of the good images.
 
     Raises:
-      UserError: the set cannot be opened, or a file not be written.
+      UserError: The data set cannot be opened, or a file cannot be written.
     """
     start = time.perf_counter()
     store, named = opening.open_store(config.data)
@@ -61,7 +61,7 @@ def check(
             f"--write-clean: the images of {config.data.source} are no files that "
             "data.include could name; leave it out"
         )
-    # A recipe without a size takes images that all have one.
+    # A recipe without an image size requires images of equal size.
     shape = store.image_shape
     if sized:
         shape = sources.stored_shape(config.data, store, named)
@@ -119,15 +119,15 @@ def check(
 
 
 def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
-    """Return the names of the images that stay, one a line, for `data.include`.
+    """Names of the images to keep, one per line, for `data.include`.
 
-    If a name has a line break, NUL separates the names instead.
+    Names are separated by NUL if any contains a line break.
 
     Args:
-      store: Store with `names`, of which `names[index]` is the place of a file below
-        the folder of the set, in bytes.
-      scan: Scan of the set.
-      left_out: Rows that do not stay.
+      store: Store with `names`; `names[index]` is a file's path relative to the folder
+        of the data set, in bytes.
+      scan: Scan of the data set.
+      left_out: Rows of images to leave out.
     """
     kept = [
         os.fsencode(store.names[index])
@@ -139,17 +139,17 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
 
 
 def _complete(config: Config, stored: sources.StoredShape) -> Config:
-    """Return the config with a size of the images, whether it names one or not."""
+    """Complete a config with an image size, if it has none."""
     if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)
 
 
 def _write(path: Path, text: bytes) -> None:
-    """Replace a file in one move.
+    """Write a file atomically.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: The file cannot be written.
     """
     try:
         atomic_file.write(path, text)

@@ -1,4 +1,4 @@
-"""`main.py data --check`: which data, how it went, and what to do."""
+"""`main.py data --check`: choice of the data, and console output."""
 
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
 def run(arguments: "DataArguments") -> None:
-    """Look the data over, write the reports, and print what was found."""
+    """Check the data, write the reports, and print the findings."""
     from jaxtrain.plugins.doctor.check import JSON, PAGE, check
     from jaxtrain.trainer.data_checks import judge
 
@@ -57,7 +57,7 @@ def run(arguments: "DataArguments") -> None:
 
 
 def _trust(arguments: "DataArguments") -> None:
-    """Allow the own parts of the run; without one nothing is opened that names any."""
+    """Trust the custom code of the run; without a run no custom code is named."""
     from jaxtrain.weights.trust import trust, trust_recipe
 
     recipe, workdir = arguments.config, arguments.workdir
@@ -74,7 +74,7 @@ def _trust(arguments: "DataArguments") -> None:
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
-    """Refuse a list of the good images of slices: it would leave all others out."""
+    """Refuse a clean list of a subset: it would leave out all other images."""
     from jaxtrain.data.sources import sliced_splits
 
     found = sliced_splits(config.data)
@@ -87,7 +87,7 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
 
 
 def _config(arguments: "DataArguments") -> Config:
-    """Return the config whose data are meant."""
+    """Config of the data to check."""
     recipe, source, workdir = arguments.config, arguments.source, arguments.workdir
     given, data_dir = arguments.overrides, arguments.data_dir
     if source is not None:
@@ -114,7 +114,7 @@ def _config(arguments: "DataArguments") -> Config:
 
 
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
-    """Return the config of a run, compared with the recipe, if there is one."""
+    """Config of a run, compared with the recipe if there is one."""
     from jaxtrain.config.recipe import read_run
     from jaxtrain.trainer.settle import settle
 
@@ -136,11 +136,11 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
 
 
 def _show(diagnosis: "Diagnosis") -> None:
-    """Print what was looked at, and a line for each finding."""
+    """Print a summary, and a line per finding."""
     counts, noun = diagnosis.scan.count_examples(), diagnosis.scan.noun
     speed = len(diagnosis.scan) / max(diagnosis.seconds, 1e-9)
     table = Table(title="data", title_justify="left", show_header=False)
-    # Names of classes may look like rich's markup: a Text has none.
+    # Class names may look like rich's markup, which a Text ignores.
     table.add_row("source", Text(printable(diagnosis.source)))
     if diagnosis.task is not None:
         table.add_row("task", Text(printable(diagnosis.task)))

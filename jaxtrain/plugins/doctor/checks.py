@@ -1,4 +1,4 @@
-"""What is wrong, or unusual: single images, sizes of classes, the same image twice."""
+"""Checks of images, class sizes and duplicates."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 from jaxtrain.plugins.segmentation import upright
 
-# Times the usual width over height, or its inverse, from which on it is unusual.
+# Factor from the median aspect ratio, either way, that counts as unusual.
 ODD_ASPECT = 3.0
-# Times the length of a clip, or its inverse, from which on a sound's is told.
+# Factor from the clip length, either way, from which on sounds are reported.
 ODD_LENGTH = 2.0
-# With fewer examples than this, a tenth that is held out may have none of a class.
+# With fewer examples than this, a 10 % validation split may lack a class.
 FEW = 10
-# Largest class over the smallest: from here on a model does well by guessing.
+# Ratio of largest to smallest class that counts as imbalanced.
 MAX_RATIO = 10
-# Classes named in a title.
+# Largest number of classes named in a title.
 NUM_NAMED = 10
-# Of the pixels, in 0..255, the least standard deviation of an image that shows
-# something. Below it nothing is left to compare but the noise of the file's format.
+# Smallest standard deviation of pixels in 0..255 for an image with content; below, only
+# compression noise is left.
 MIN_CONTRAST = 2.0
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {
@@ -35,7 +35,7 @@ REMARKS: dict[str, tuple[Level, str]] = {
     "alpha": ("note", "{} with transparency"),
     "clipped": ("warning", "{} with clipped samples"),
 }
-# How an image of an unusual shape is seen, by `data.crop_mode`.
+# Effect of `data.crop_mode` on images of unusual shape.
 SHOWN_SHAPE = {
     "center": "The centred square is used, which may show little of these: crop them, "
     "or set data.crop_mode to border.",
@@ -44,23 +44,23 @@ SHOWN_SHAPE = {
     "squash": "They are squashed to a square: crop them, or set data.crop_mode to "
     "border.",
 }
-# End of the kind of a finding -> how images that are alike lie.
+# Suffix of a finding's kind -> relation of the similar images.
 CASES = {
     "_conflict": "with different labels",
     "_leak": "in more than one split",
     "": "in one split",
 }
-# A key of `CASES` -> the groups of rows that are so.
+# Key of `CASES` -> groups of rows.
 Groups = dict[str, list[list[int]]]
 
 
 def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Finding]:
-    """Report files that cannot be read, and what is unusual about the others.
+    """Report unreadable and unusual files.
 
     Args:
-      scan: Scan of the set.
+      scan: Scan of the data set.
       config: Data section of the run.
-      targets: Name of the targets that have a place in the images: boxes or masks.
+      targets: Name of dense targets: boxes or masks.
     """
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
@@ -77,7 +77,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
 
 def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
-    """Report the files that were passed over when the set was opened, and `more`."""
+    """Report files skipped when the data set was opened, and `more` remarks."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
@@ -85,16 +85,16 @@ def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
             f"{remark.title}: {remark.text}",
         )
         for remark in (*remarks_of(store), *more)
-        if remark.title != upright.TITLE  # All images are looked at here.
+        if remark.title != upright.TITLE  # The check reads all images.
     ]
 
 
 def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
-    """Report sounds that are much longer, or shorter, than their clips.
+    """Report sounds much longer or shorter than the clip length.
 
     Args:
-      scan: Scan of a set of sounds.
-      sound: Section of the sound.
+      scan: Scan of a sound data set.
+      sound: Config section of the sound.
     """
     seconds = scan.size[:, 1] / 1000
     cases = (
@@ -117,13 +117,13 @@ def check_sizes(
     *,
     sized: bool,
 ) -> list[Finding]:
-    """Report different sizes, and images much wider, or higher, than is usual.
+    """Report different sizes, and unusual aspect ratios.
 
     Args:
-      scan: Scan of the set.
-      stored: Shape of its images as stored, measured where there is a recipe.
+      scan: Scan of the data set.
+      stored: Stored image shape, as measured for a recipe.
       config: Data section of the run.
-      sized: whether there is a recipe, which must then set data.image_size.
+      sized: Whether there is a recipe, which must then set data.image_size.
     """
     rows = np.flatnonzero(scan.readable)
     if not len(rows):
@@ -148,7 +148,7 @@ def check_sizes(
 
 
 def check_blank(scan: Scan) -> list[Finding]:
-    """Report images of one colour, and sounds of silence."""
+    """Report images of a single colour, and silent sounds."""
     rows = np.flatnonzero(scan.readable & (scan.contrast < MIN_CONTRAST)).tolist()
     contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
     if scan.noun == "sound":
@@ -157,7 +157,7 @@ def check_blank(scan: Scan) -> list[Finding]:
 
 
 def check_classes(scan: Scan) -> list[Finding]:
-    """Report wrong labels, and classes of unusual sizes."""
+    """Report invalid labels, and classes of unusual sizes."""
     if scan.labels is None:
         return []
     num, counts = len(scan.class_names), scan.count_classes()
@@ -189,7 +189,7 @@ def check_classes(scan: Scan) -> list[Finding]:
 
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Report images that cannot be read, by the rule that ends a run, too."""
+    """Report unreadable images, by the same rule that ends a run."""
     bad = scan.unreadable
     over = scan.over_limit(bad, config.max_bad_fraction)
     title = "{} that cannot be read"
@@ -201,7 +201,7 @@ def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
 
 
 def check_lost(scan: Scan, train: Source) -> list[Finding]:
-    """Report classes of which no training image can be read."""
+    """Report classes without readable training images."""
     is_bad = np.isin(scan.rows["train"], [*scan.unreadable, *scan.bad_targets])
     if not is_bad.any() or is_bad.all():
         return []
@@ -217,7 +217,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Return a finding of classes: how many, what of them, and the first names."""
+    """Create a finding about classes: number, problem, and first names."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
@@ -225,14 +225,14 @@ def named(
 
 
 def find_equal(scan: Scan) -> Groups:
-    """Group the images whose decoded pixels are the same, in whatever files."""
+    """Group images with equal decoded pixels."""
     rows = np.flatnonzero(scan.readable)
     same = equal_ones(scan.pixel_hash[rows])
     return _by_case(scan, [rows[places].tolist() for places in same])
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group the images that look nearly the same; of the same ones the first counts."""
+    """Group near-duplicate images; of exact duplicates only the first counts."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
@@ -241,7 +241,7 @@ def find_similar(scan: Scan) -> Groups:
 
 
 def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
-    """Report duplicates, and images that look nearly the same."""
+    """Report duplicates and near-duplicates."""
     return [
         *_report(same, "duplicates", f"equal {scan.noun}s", "warning"),
         *_report(find_similar(scan), "near", f"nearly equal {scan.noun}s", "note"),
@@ -249,12 +249,11 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 
 
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
-    """Return the rows that a clean list of the set leaves out.
+    """Rows that a clean list leaves out.
 
-    What is unreadable, or has a target that does not fit; of the same images all but
-    one; all of them, if their labels differ. The one that stays is of the test split,
-    if any is, or else of the validation split: what a model is measured by stays as it
-    is.
+    Unreadable images, images with invalid targets, and duplicates but one, or all of
+    them if their labels differ. The one kept is from the test split, else from the
+    validation split, so that evaluations do not change.
     """
     left_out = {*scan.unreadable, *scan.bad_targets}
     for case, groups in same.items():
@@ -270,7 +269,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
         return len(set(scan.split[rows].tolist())) > 1
 
     found: Groups = {case: [] for case in CASES}
-    # Of those whose labels differ those in several splits come first.
+    # Conflicts across splits come first.
     for rows in sorted(groups, key=lambda rows: (not across(rows), rows)):
         differ = scan.labels is not None and len(set(scan.labels[rows].tolist())) > 1
         found["_conflict" if differ else "_leak" if across(rows) else ""].append(rows)
@@ -278,7 +277,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
 
 
 def _report(groups: Groups, kind: str, what: str, harmless: Level) -> list[Finding]:
-    """Report conflicts, leaks and duplicates within a split, each by itself."""
+    """Report label conflicts, leaks, and duplicates within a split separately."""
     found = []
     for case, rows in groups.items():
         if rows:

@@ -1,4 +1,4 @@
-"""What is wrong, or unusual, of targets that are columns of numbers."""
+"""Checks of targets in columns of numbers."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from jaxtrain.plugins.doctor.report import Finding, Level
 
 
 def check_columns(train: Source, config: Config) -> list[Finding]:
-    """Report columns of the training split that nothing, or little, is learnt of."""
+    """Report constant, or nearly constant, columns of the training split."""
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []
     targets, groups, few = original(targets, train.facts), train.strata(), []
     if groups.ndim > 1 and config.task != "regression":
-        # Of labels, -1 is one that is not known.
+        # -1 is an unknown label.
         targets = np.where(targets < 0, np.nan, targets)
     constant, missing = [], []
     for name, column in zip(names, targets.T, strict=True):

@@ -1,4 +1,4 @@
-"""`main.py data`: chooses the action."""
+"""`main.py data`: dispatch to the actions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ EXAMPLE = "--check --config configs/digits.py"
 
 
 class Action(NamedTuple):
-    """The function that does it, "module:name" in this folder, and its options.
+    """An action: its function, "module:name" in this folder, and its options.
 
-    Of the fields of the config those that it needs, if it takes no whole recipe.
+    For actions without a recipe, also the required config fields.
     """
 
     function: str
@@ -91,7 +91,7 @@ class DataArguments:
 
     @staticmethod
     def starting_config(given: Mapping[str, Any]) -> Config:
-        """Config of `--source`, whose fields may mean something of this source only."""
+        """Config of `--source`, with fields that may apply to this source only."""
         source = given.get("source")
         if not source or "check" not in given:
             return Config()
@@ -101,7 +101,7 @@ class DataArguments:
 
 
 def run(arguments: DataArguments, signals: StopSignals) -> None:
-    """Do the one thing that is asked for."""
+    """Run the requested action."""
     asked = [action for action in ACTIONS if getattr(arguments, action)]
     if len(asked) != 1:
         raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
@@ -111,7 +111,7 @@ def run(arguments: DataArguments, signals: StopSignals) -> None:
 
 
 def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
-    """Refuse options, and fields of the config, that an action does not look at."""
+    """Refuse options and config fields that an action does not use."""
     takes = (*ACTIONS, *action.takes, "overrides")
     for option, value in vars(arguments).items():
         if option not in takes and value is not None and value is not False:

@@ -1,4 +1,4 @@
-"""Sizes of images for a proposed recipe, and weights to begin with."""
+"""Image sizes of a proposed recipe, and its pretrained weights."""
 
 from typing import NamedTuple
 
@@ -7,23 +7,23 @@ import numpy as np
 from jaxtrain.plugins.doctor.survey import Survey
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
-# Up to this size images are small: a small network, shifts of a few pixels.
+# Largest size of small images: a small network, shifts of a few pixels.
 SMALL_SIZE = 48
-# Smaller ones are enlarged to this: the networks halve them a few times.
+# Smaller images are enlarged to this size, as networks halve them a few times.
 SMALLEST_SIZE = 8
-# Sets up to so many images are trained on images of at most this size.
+# Data sets up to this number of images are trained on images of at most this size.
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
 
 
 class StartWeights(NamedTuple):
-    """Trained weights that a recipe begins with.
+    """Pretrained weights of a recipe.
 
     Attributes:
       pretrained: Value of `model.pretrained`.
       model: Value of `model.name`.
-      size: Height and width of the images that they were trained for.
-      channels: Number of channels of these.
+      size: Height and width of the images in their training.
+      channels: Number of image channels.
     """
 
     pretrained: str
@@ -33,7 +33,7 @@ class StartWeights(NamedTuple):
 
 
 def image_size(found: Survey, num_train: int, whole: bool) -> int:
-    # Of images in borders the longer side becomes the size.
+    # For letterboxed images the longer side becomes the size.
     sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
     shorter = int(np.median(sides))
     if shorter <= SMALL_SIZE:

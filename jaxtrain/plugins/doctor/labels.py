@@ -1,7 +1,7 @@
-"""Labels that are likely wrong, by what a trained model is confident of.
+"""Detection of label errors by confident learning.
 
-Confident learning, after Northcutt, Jiang and Chuang 2021 (Confident Learning:
-Estimating Uncertainty in Dataset Labels, arXiv:1911.00068).
+Northcutt, Jiang and Chuang 2021 (Confident Learning: Estimating Uncertainty in Dataset
+Labels, arXiv:1911.00068).
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,8 @@ import numpy as np
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import Scan
 
-# Kind of finding -> the splits whose labels are judged together, and its title. What a
-# model has learnt is judged by itself: it agrees too much to set a threshold for the
-# others.
+# Kind of finding -> splits that share thresholds, and its title. Training examples are
+# separate: the model is overconfident on them.
 JUDGED = {
     "wrong_labels": (("validation", "test"), "{} whose label is likely wrong"),
     "in_sample": (
@@ -22,18 +21,18 @@ JUDGED = {
         "{} to train on whose label the model doubts, though it learnt it",
     ),
 }
-# A mean of equal numbers may be rounded to more than they are.
+# The rounded mean of equal numbers may exceed them.
 _ROUNDING = 1e-6
 
 
 class Doubts(NamedTuple):
-    """What a model's predictions say of the labels.
+    """Likely label errors by a model's predictions.
 
     Attributes:
-      wrong: Examples whose label is likely wrong, the most likely first.
-      better: Class that each of them is counted for.
-      joint: Estimate of the joint distribution of given (rows) and true (columns)
-        labels, (classes, classes); the sum is 1.
+      wrong: Examples with likely wrong labels, most likely first.
+      better: Suggested class of each.
+      joint: Estimated joint distribution of given (rows) and true (columns) labels,
+        (classes, classes), with sum 1.
     """
 
     wrong: np.ndarray
@@ -42,7 +41,7 @@ class Doubts(NamedTuple):
 
     @property
     def noise(self) -> float:
-        """The estimated part of the labels that is wrong."""
+        """Estimated fraction of wrong labels."""
         return float(1 - np.trace(self.joint))
 
 
@@ -51,16 +50,16 @@ def check_labels(
     splits: Mapping[str, np.ndarray],
     predicted: Mapping[str, np.ndarray],
 ) -> tuple[list[Finding], dict[str, float]]:
-    """Compare the labels with what a trained model predicts.
+    """Compare labels with the predictions of a trained model.
 
     Args:
-      scan: Scan of a set that has labels.
-      splits: Split -> the numbers of its examples in the store, (n,).
-      predicted: Split -> their predicted probabilities, (n, classes); NaN where an
-        image cannot be read.
+      scan: Scan of a labelled data set.
+      splits: Split -> indices of its examples in the store, (n,).
+      predicted: Split -> predicted probabilities, (n, classes); NaN for unreadable
+        images.
 
     Returns:
-      The findings; and by kind the estimated part of the labels that is wrong.
+      The findings; and the estimated fraction of wrong labels by kind.
     """
     assert scan.labels is not None
     names = scan.class_names
@@ -91,34 +90,34 @@ def check_labels(
 
 
 def find_doubts(labels: np.ndarray, probabilities: np.ndarray) -> Doubts:
-    """Compare the given labels with predicted probabilities.
+    """Find likely wrong labels by predicted probabilities.
 
     Args:
-      labels: Numbers of the classes of the examples, (N,).
-      probabilities: Probability of each class, (N, classes), by a model that was not
-        trained on these examples.
+      labels: Class indices of the examples, (N,).
+      probabilities: Class probabilities, (N, classes), of a model not trained on these
+        examples.
     """
     num, num_classes = probabilities.shape
     given = probabilities[np.arange(num), labels]
     counts = np.bincount(labels, minlength=num_classes)
-    # The threshold of a class is the mean confidence in it of those that carry it
-    # (equation 2); one that none carries cannot be exceeded.
+    # The threshold of a class is the mean confidence of examples with that label
+    # (equation 2); infinite for a class without examples.
     sums = np.bincount(labels, weights=given, minlength=num_classes)
     thresholds = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
-    # The confident joint (equation 1) counts an example for the likeliest of the
-    # classes whose thresholds it reaches; for none, if there is none.
+    # The confident joint (equation 1) counts an example for the most likely class among
+    # those whose thresholds it reaches, if any.
     above = np.where(probabilities >= thresholds - _ROUNDING, probabilities, -1.0)
     likeliest = above.argmax(axis=1)
     confident = above.max(axis=1) >= 0
     confident_joint = np.zeros((num_classes, num_classes))
     np.add.at(confident_joint, (labels[confident], likeliest[confident]), 1)
-    # Its rows are scaled to the number of examples that carry each label (equation 3).
-    # Of a class of which nothing is confident, all labels are taken to be right.
+    # Rows are scaled to the number of examples of each label (equation 3).
+    # All labels of a class without confident examples count as right.
     rows = confident_joint.sum(axis=1, keepdims=True)
     known = np.where(rows > 0, confident_joint, np.eye(num_classes))
     joint = known / np.maximum(rows, 1) * counts[:, None]
     wrong = np.flatnonzero(confident & (likeliest != labels))
-    # Ranked by the normalised margin, of the given label to the class that is meant.
+    # Ranked by the normalized margin between given label and suggested class.
     margin = given[wrong] - probabilities[wrong, likeliest[wrong]]
     wrong = wrong[np.argsort(margin, kind="stable")]
     return Doubts(wrong, likeliest[wrong], joint / joint.sum())

@@ -1,6 +1,6 @@
-"""What there is to know of one image: read once, decoded once, kept small.
+"""Statistics and fingerprint of one image, from a single decoding.
 
-Of a sound the image is its spectrogram, of the clip that an evaluation hears.
+For a sound, the image is the spectrogram of its evaluation clip.
 """
 
 import contextlib
@@ -22,28 +22,28 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.image_statistics import histogram
 from jaxtrain.data.input_kind import InputKind
 
-# Side of the grey image that what is nearly the same is found by.
+# Side of the grey thumbnail for the search of near-duplicates.
 SMALL = 32
-# Values of pixels, and their squares, in 0..1.
+# Pixel values and their squares, in 0..1.
 _VALUES = np.stack([np.arange(256) / 255, (np.arange(256) / 255) ** 2], axis=1)
 
 
 class Look(NamedTuple):
-    """What was seen of an image.
+    """Properties of an image.
 
     Attributes:
-      mode: Mode of the stored pixels, as Pillow calls it; of arrays their channels; of
-        sounds their rate, channels and coding.
-      format: Format of the file, as Pillow or libsndfile calls it; empty for arrays.
+      mode: Pillow mode of the stored pixels; number of channels for arrays; rate,
+        channels and encoding for sounds.
+      format: Format of the file in Pillow's or libsndfile's terms; empty for arrays.
       remarks: Any of `extension`, `rotated`, `animated`, `alpha`, `clipped`.
-      height: Upright, in pixels; of sounds 1.
-      width: Upright, in pixels; of sounds their length in milliseconds.
-      signature: Hash of the size, the histogram and `small`: the same pixels have the
-        same, and those with the same are nearly always the same (see `hash_pixels`).
+      height: Height of the upright image in pixels; 1 for sounds.
+      width: Width of the upright image in pixels; length in milliseconds for sounds.
+      signature: Hash of size, histogram and `small`: equal for equal pixels, and rarely
+        equal otherwise (see `hash_pixels`).
       moments: Mean and mean square of each channel in 0..1, (2, channels).
-      small: Image in grey, uint8 (SMALL, SMALL).
-      unreadable: Why it cannot be read; all else is empty then.
-      orientation: Orientation of the stored image, as EXIF numbers it; 1 is upright.
+      small: Grey thumbnail, uint8 (SMALL, SMALL).
+      unreadable: Reason if the image is unreadable; other attributes are empty then.
+      orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
     mode: str = ""
@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
-    """Decode an image of a source as a run would, and describe it."""
+    """Decode an image as a run would, and describe it."""
     if not source.input.are_pictures:
         return _look_at_other(stored, source.input)
     wanted = source.image_shape[-1]
@@ -78,22 +78,22 @@ def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
 
 
 def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
-    """Return 64 bits of the size and the decoded pixels of an image.
+    """64-bit hash of size and decoded pixels of an image.
 
-    Two of a million images share them by chance once in 4e7 sets.
+    The probability of a collision among a million images is 1 / 4e7.
 
     Raises:
-      UnreadableError: the file is damaged.
+      UnreadableError: The file is damaged.
     """
     pixels = _decoded(stored, source)
     return _hash(pixels.tobytes(), pixels.shape)
 
 
 def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Return an image to show, uint8 (H, W, C).
+    """Image for display, uint8 (H, W, C).
 
     Raises:
-      UnreadableError: the file is damaged.
+      UnreadableError: The file is damaged.
     """
     pixels = _decoded(stored, source)
     kind = source.input
@@ -101,7 +101,7 @@ def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Return the pixels of an image, uint8, or another input as it is stored."""
+    """Decode the pixels of an image, uint8, or another input as stored."""
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         return images.to_channels(stored, wanted)
@@ -111,7 +111,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
-    """Read a whole file, and describe it and the image that evaluations see of it."""
+    """Read a full file of another input, and describe it and its evaluation image."""
     assert isinstance(stored, StoredFile)
     try:
         about, part = kind.look_at(stored.data), kind.decode(stored.data)
@@ -126,8 +126,8 @@ def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
 
 
 def _image_of(stored: np.ndarray, kind: InputKind) -> np.ndarray:
-    """Return the image that a run makes of a stored example, uint8 (H, W, C)."""
-    # The machine may have a GPU that other runs are on.
+    """Convert a stored example to the image of a run, uint8 (H, W, C)."""
+    # On CPU: a GPU may be in use by other runs.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         image = _to_images(kind)(jnp.asarray(stored)[None])[0]
     return np.rint(np.asarray(image)).astype(np.uint8)
@@ -148,7 +148,7 @@ def _of_pixels(pixels: np.ndarray, mode: str) -> Look:
 def _of_picture(
     picture: Image.Image, mode: str, format: str = "", remarks: Sequence[str] = ()
 ) -> Look:
-    # Seven times as fast as NumPy's mean and standard deviation.
+    # Histograms are seven times as fast as NumPy's mean and standard deviation.
     counts = np.array(picture.histogram(), np.int64).reshape(-1, 256)
     return _describe(counts, picture.convert("L"), mode, format, remarks)
 
@@ -160,9 +160,9 @@ def _describe(
     format: str = "",
     remarks: Sequence[str] = (),
 ) -> Look:
-    """Describe an image by the counts of its values, (channels, 256), and in grey."""
+    """Describe an image by its histogram, (channels, 256), and its grey version."""
     width, height = grey.size
-    # Large ones are halved first, in a third of the time; what differs is a rounding.
+    # Halving large images first takes a third of the time, with a rounding difference.
     small = np.asarray(
         grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
     )
@@ -172,16 +172,16 @@ def _describe(
 
 
 def _remarks(name: str, file: ImageFile) -> list[str]:
-    """Name what is unusual about a file that can be read."""
+    """List what is unusual about a readable file."""
     found = []
-    # Other endings tell nothing.
+    # Other extensions are not checked.
     ending = os.path.splitext(name)[1].lower()
     if formats.ENDINGS.get(ending, file.format) != file.format:
         found.append("extension")
     if file.orientation != 1:
         found.append("rotated")
     if file.format != "JPEG":
-        # The pixels are good: what else is wrong with the file does not matter.
+        # The pixels are good: other defects of the file do not matter.
         with (
             contextlib.suppress(Exception),
             Image.open(io.BytesIO(file.data), formats=(file.format,)) as image,

@@ -1,4 +1,4 @@
-"""Targets with a place in the image, such as masks: whether they fit it."""
+"""Checks of dense targets, such as masks, against their image."""
 
 from typing import Any, NamedTuple
 
@@ -13,13 +13,14 @@ from jaxtrain.plugins.doctor.look import Look
 
 
 class PlacedTarget(NamedTuple):
-    """What was seen of a target.
+    """Properties of a dense target.
 
     Attributes:
-      pixels: Pixels of each class of a mask, (256,); None: it is no mask, or bad.
-      problem: Why it does not fit its image; empty if it does.
-      boxes: Boxes of each class that stand in the list, and that are left of these in
-        the image as the model sees it, (2, classes); None: it has none, or it is bad.
+      pixels: Number of pixels per class of a mask, (256,); None for other or invalid
+        targets.
+      problem: Reason why it does not fit its image; empty if it does.
+      boxes: Number of boxes per class, listed and visible to the model, (2, classes);
+        None for other or invalid targets.
     """
 
     pixels: np.ndarray | None = None
@@ -28,11 +29,11 @@ class PlacedTarget(NamedTuple):
 
 
 def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
-    """Place the target of an image where the image itself is.
+    """Transform a target with its image, and describe it.
 
     Args:
-      target: Target as the store reads it.
-      look: What was seen of the image; nothing is placed in one that is unreadable.
+      target: Target as read from the store.
+      look: Properties of the image; targets of unreadable images are skipped.
       source: Source of the example.
     """
     place = place_of(source.store)

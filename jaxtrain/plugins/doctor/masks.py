@@ -1,4 +1,4 @@
-"""What is wrong, or unusual, of masks and other targets with a place in the image."""
+"""Checks of masks and other dense targets."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ from jaxtrain.plugins.doctor.checks import named
 from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Part of the pixels below which a class is rare.
+# Fraction of pixels below which a class is rare.
 RARE = 1e-3
-# Losses of segmentation in which a class counts however few pixels it has.
+# Segmentation losses that do not depend on the number of pixels of a class.
 BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 
 def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
-    """Report targets that do not fit their images, and classes of few pixels.
+    """Report targets that do not fit their images, and classes with few pixels.
 
     Args:
-      scan: Scan of the set.
-      train: The training split.
+      scan: Scan of the data set.
+      train: Training split of the run.
       config: Config of the run.
     """
     bad, most = scan.bad_targets, config.data.max_bad_fraction
@@ -36,12 +36,12 @@ def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
 
 
 def _check_pixels(scan: Scan, names: tuple[str, ...], hint: str) -> list[Finding]:
-    """Report classes of which masks have no pixel in training, or few.
+    """Report classes with no or few pixels in training masks.
 
     Args:
-      scan: Scan of the set.
+      scan: Scan of the data set.
       names: Names of the classes.
-      hint: What else to do about those of few.
+      hint: Additional advice for rare classes.
     """
     if not names:
         return []

@@ -1,10 +1,10 @@
-"""Images that are nearly the same: a hash finds candidates, a small picture decides.
+"""Search of near-duplicate images, by perceptual hashes and thumbnails.
 
 The hash is the pHash of Zauner 2010 (Implementation and Benchmarking of Perceptual
 Image Hash Functions): the signs of the lowest frequencies of the grey image. Candidates
-differ in few of its bits; they are found by multi-index hashing (Norouzi et al. 2012,
-arXiv:1307.2982) and not by comparing all with all. Of 64 bits too many images share
-nearly all by chance: a pair counts if its small grey pictures are correlated, too.
+with few different bits are found by multi-index hashing (Norouzi et al. 2012,
+arXiv:1307.2982), without a comparison of all pairs. As 64 bits collide too often, a
+pair counts only if its grey thumbnails are correlated.
 """
 
 import itertools
@@ -14,27 +14,27 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# Side of the small picture that decides.
+# Side of the thumbnail.
 PRINT = 16
-# Bits that candidates differ in at most: a JPEG of quality 75, half the size or a fifth
-# less contrast change 0 to 4 (benchmarks/RESULTS.md).
+# Largest number of different bits: JPEG quality 75, half the size or a fifth less
+# contrast change 0 to 4 bits (benchmarks/RESULTS.md).
 MAX_BITS = 4
-# Of two that differ in up to MAX_BITS bits, one of so many parts of the hash is equal.
+# Number of parts of the hash: two hashes within MAX_BITS bits share at least one part.
 NUM_BANDS = MAX_BITS + 1
-# Least correlation of the small pictures.
+# Smallest correlation of the thumbnails.
 MIN_CORRELATION = 0.995
-# Frequencies in each direction; the mean, which is the first of them, is left out of
-# the median that the others are compared with.
+# Frequencies in each direction; the median, the threshold of bits, excludes the first
+# one, the mean.
 _NUM_FREQUENCIES = 8
-# Pairs that are compared at a time.
+# Number of pairs compared at a time.
 _CHUNK = 2**14
-# Of very many that share a part of their hash, each is compared with so many: those
-# whose whole hash comes next in order.
+# Largest number of comparisons per image with an equal part of the hash: with the next
+# images in the order of full hashes.
 MAX_NEIGHBOURS = 20_000
 
 
 def perceptual_hashes(small: np.ndarray) -> np.ndarray:
-    """Return the pHash of grey images (n, side, side), uint64 (n,)."""
+    """Compute the pHash of grey images (n, side, side), uint64 (n,)."""
     side = small.shape[-1]
     frequency, place = np.arange(_NUM_FREQUENCIES)[:, None], np.arange(side) + 0.5
     cosines = np.cos(np.pi / side * frequency * place).astype(np.float32)
@@ -44,48 +44,48 @@ def perceptual_hashes(small: np.ndarray) -> np.ndarray:
 
 
 def fingerprints(small: np.ndarray) -> np.ndarray:
-    """Return grey images (n, side, side) with a side of PRINT, uint8."""
+    """Resize grey images (n, side, side) to thumbnails of side PRINT, uint8."""
     num, side, _ = small.shape
     parts = small.reshape(num, PRINT, side // PRINT, PRINT, side // PRINT)
     return np.rint(parts.mean(axis=(2, 4))).astype(np.uint8)
 
 
 def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
-    """Return groups of images that look nearly the same: the numbers of each, rising.
+    """Group near-duplicate images; return the ascending indices of each group.
 
-    A series of n frames has n^2 / 2 pairs: they are joined as they are found, none is
-    kept, and two that a third has joined are not compared.
+    A series of n frames has n^2 / 2 pairs: pairs are joined immediately and not stored,
+    and images in one group are not compared again.
 
     Args:
       hashes: pHash of each image, (N,).
-      prints: its small picture, (N, PRINT, PRINT); none of one colour.
+      prints: Thumbnail of each image, (N, PRINT, PRINT), not of a single colour.
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
     for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
-        # Those that waited in the chunk may have been joined meanwhile.
+        # Pairs of the chunk may have been joined since.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
     return equal_ones(joined.groups)
 
 
 class Joined:
-    """Numbers 0 to `num` - 1, joined by pairs; memory grows with `num` only.
+    """Union-find over 0 to `num` - 1, with O(num) memory.
 
     Attributes:
-      groups: Group of each number: the least number of the group, (num,).
+      groups: Group of each number, its smallest member, (num,).
     """
 
     def __init__(self, num: int):
         self.groups = np.arange(num)
 
     def apart(self, pairs: np.ndarray) -> np.ndarray:
-        """Return those of the pairs (n, 2) that are in different groups."""
+        """Filter pairs (n, 2) to those in different groups."""
         one, other = self.groups[pairs.T]
         return pairs[one != other]
 
     def join(self, pairs: np.ndarray) -> None:
-        """Make one group of those of each pair, (n, 2)."""
+        """Merge the groups of each pair, (n, 2)."""
         if not len(pairs):
             return
         groups, places = np.unique(self.groups[pairs], return_inverse=True)
@@ -99,7 +99,7 @@ class Joined:
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
-    """Return the places of each value that occurs more than once, rising."""
+    """Ascending positions of each value that occurs more than once."""
     _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[kinds] > 1)
     order = places[np.argsort(kinds[places], kind="stable")]
@@ -108,7 +108,7 @@ def equal_ones(values: np.ndarray) -> list[np.ndarray]:
 
 
 def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Whether the small pictures of each pair (n, 2) are correlated, (n,)."""
+    """Whether the thumbnails of each pair (n, 2) are correlated, (n,)."""
 
     def unit(some: np.ndarray) -> np.ndarray:
         rows = some.astype(np.float32)
@@ -120,7 +120,7 @@ def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield pairs (n, 2) that differ in MAX_BITS bits at most, each pair once."""
+    """Yield pairs (n, 2) with at most MAX_BITS different bits, without duplicates."""
     bounds = np.linspace(0, 64, NUM_BANDS + 1).astype(int)
     masks = [
         np.uint64((1 << int(stop)) - (1 << int(start)))
@@ -130,8 +130,8 @@ def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
         order = np.lexsort((hashes, hashes & mask))
         ordered = hashes[order]
         keys = ordered & mask
-        # Equal keys lie side by side: each is compared with the next, the one after
-        # that, and so on, as long as any has an equal one so far ahead.
+        # Equal keys are adjacent: compare each with the next, the second next, and so
+        # on, while any has an equal one at that distance.
         left = np.arange(len(order))
         for ahead in range(1, min(len(order), MAX_NEIGHBOURS + 1)):
             left = left[left < len(order) - ahead]
@@ -147,7 +147,7 @@ def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _in_chunks(pairs: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Join small arrays of pairs, and cut large ones."""
+    """Merge small arrays of pairs, and split large ones."""
     waiting: list[np.ndarray] = []
     for some in pairs:
         waiting.append(some)

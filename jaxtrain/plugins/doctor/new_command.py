@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.plan.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
-# Classes of masks that are named.
+# Largest number of mask classes to name.
 NUM_NAMED = 8
 
 
@@ -50,7 +50,7 @@ class NewArguments:
 
 
 def run(arguments: NewArguments, signals: StopSignals) -> None:
-    """Look at the images, write the recipe, time some steps, and print all that."""
+    """Survey the images, write the recipe, time some steps, and print the results."""
     from jaxtrain.config.recipe import load_config
     from jaxtrain.data.opening import complete
     from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
@@ -109,7 +109,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Survey") -> dict[str, str]:
-    """Return what a person wants to know of the data."""
+    """Describe the data set."""
     from jaxtrain.data.stores import describe_remarks
 
     counts, sizes, noun = found.class_counts, found.sizes, found.noun
@@ -141,7 +141,7 @@ def _range(least: str, most: str) -> str:
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:
-    """Return how long the run would take, and what would make it faster."""
+    """Describe the duration of the run, and options for a faster one."""
     from jaxtrain.plugins.plan.estimate import roughly
 
     if isinstance(expected, str):
@@ -158,7 +158,7 @@ def describe_time(expected: "Estimate | str") -> dict[str, str]:
 
 
 def next_commands(out: Path, own_parts: bool) -> list[str]:
-    """Return what to do with a recipe, a command a line."""
+    """Next commands for a recipe, one per line."""
     trust = " --trust" if own_parts else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
     commands = {

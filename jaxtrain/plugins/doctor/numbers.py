@@ -1,4 +1,4 @@
-"""Numbers among the targets that are far off the others of their column."""
+"""Check of numeric targets for outliers."""
 
 import numpy as np
 
@@ -9,26 +9,26 @@ from jaxtrain.data.stores import targets_of
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Deviations from the mean beyond which a number is far off; of a normal distribution
-# one in five hundred million is.
+# Standard deviations from the mean of an outlier; one in five hundred million for a
+# normal distribution.
 FAR = 6.0
-# Losses of regression that grow linearly with an error.
+# Regression losses that grow linearly with the error.
 ROBUST = ("huber", "l1", "quantiles")
 
 
 def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
-    """Report numbers that are far off, of columns with more than two values.
+    """Report outliers in columns with more than two values.
 
     Args:
-      scan: Scan of the set.
-      train: The training split, of whose store all examples are.
+      scan: Scan of the data set.
+      train: Training split, with the store of all examples.
       config: Config of the run.
     """
     targets = targets_of(train.store, scan.index)
     if NAMES not in train.facts or targets is None:
         return []
     targets = original(targets, train.facts)
-    # Of numbers far from 0, which are float64 here, the first digits are the same.
+    # float64: numbers far from 0 share their first digits.
     digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     robust = config.task_options.get("loss") in ROBUST
@@ -37,7 +37,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
         some = column[known & training].astype(np.float64)
-        # Of labels, -1, 0 and 1, those that are rare would be.
+        # Rare values of labels, -1, 0 and 1, would be outliers.
         if len(np.unique(some)) <= 2 or np.isin(some, (-1, 0, 1)).all():
             continue
         far = known & (np.abs(column - some.mean()) > FAR * some.std())

@@ -1,4 +1,4 @@
-"""`data_report.html`: all that was found, for people, in one file."""
+"""`data_report.html`: all findings in one file."""
 
 import contextlib
 import warnings
@@ -11,7 +11,7 @@ from jaxtrain.plugins.doctor.report import Diagnosis, Finding
 from jaxtrain.plugins.report.pages.pictures import TINY, to_address
 from jaxtrain.plugins.report.pages.templates import render
 
-# Shown of a finding; data_report.json has all.
+# Largest number of examples shown per finding; data_report.json has all.
 MAX_PICTURES = 24
 MAX_GROUPS = 12
 MAX_OF_GROUP = 6
@@ -19,7 +19,7 @@ MAX_CLASSES = 1000
 
 
 def make_page(diagnosis: Diagnosis) -> bytes:
-    """Return the page."""
+    """Build the page."""
     shown = [_shown(finding) for finding in diagnosis.findings]
     rows = {row for groups in shown for group in groups for row in group}
     classes = diagnosis.scan.class_sizes()
@@ -41,14 +41,14 @@ def make_page(diagnosis: Diagnosis) -> bytes:
 
 
 def _shown(finding: Finding) -> list[Sequence[int]]:
-    """Return the groups of examples that the page shows."""
+    """Groups of examples to show on the page."""
     if finding.grouped:
         return [group[:MAX_OF_GROUP] for group in finding.groups[:MAX_GROUPS]]
     return list(finding.groups[:MAX_PICTURES])
 
 
 def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
-    """Return row -> a small picture as a data: address, of what can be read."""
+    """Thumbnails of readable images: row -> data URL."""
     scan, train = diagnosis.scan, diagnosis.train
     found = {}
     with warnings.catch_warnings():
@@ -57,18 +57,18 @@ def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
             if row in scan.unreadable:
                 continue
             (stored,), _ = train.store.read(scan.index[row : row + 1])
-            # The file may be another one by now.
+            # The file may have changed.
             with contextlib.suppress(UnreadableError):
                 found[row] = to_address(picture(stored, train))
     return found
 
 
 def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
-    """Return how bad it is: error, warning, note or good, and a sentence."""
+    """Overall level (error, warning, note or good), and a sentence."""
     if diagnosis.errors:
         return "error", "Not ready: a run would refuse these data."
     if diagnosis.findings:
-        # The worst comes first.
+        # Findings are sorted, worst first.
         level = diagnosis.findings[0].level
         return level, "A run can start; have a look at this first."
     return "good", "Nothing was found: ready to train."

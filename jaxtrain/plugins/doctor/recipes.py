@@ -1,4 +1,4 @@
-"""The text of a recipe: a Python file, each value under its reason."""
+"""Text of a recipe: a Python file with a reason above each value."""
 
 import textwrap
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ CLASSES = {
     "sound": "SoundConfig",
     "train": "TrainConfig",
 }
-# Sections of the section `data`.
+# Subsections of the section `data`.
 OF_DATA = ("sound", "augment")
 WIDTH = 88
 
@@ -32,7 +32,7 @@ def recipe_text(
     told: Iterable[str],
     looked_at: str = "images",
 ) -> str:
-    """Return the text of a recipe, as the formatter would write it."""
+    """Text of a recipe, as formatted by ruff."""
     names = sorted(["Config", *(CLASSES[section] for section in advice)])
     paragraphs = [
         line
@@ -71,7 +71,7 @@ def recipe_text(
 
 
 def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
-    """Return a line for each field, under a comment that says why."""
+    """Lines of the fields, each below a comment with the reason."""
     space, lines = " " * indent, []
     for field, (value, reason) in fields.items():
         if reason:
@@ -82,7 +82,7 @@ def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
             )
         text = repr(value)
         if isinstance(value, str) and not {'"', "\\"} & set(text):
-            # As ruff and black write it.
+            # As formatted by ruff and black.
             text = f'"{text[1:-1]}"'
         elif isinstance(value, tuple) and not any(
             {*"\"'\\"} & {*str(x)} for x in value

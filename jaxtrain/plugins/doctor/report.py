@@ -1,6 +1,6 @@
-"""Findings, and `data_report.json` of all of them; docs/doctor.md has the keys.
+"""Findings, and `data_report.json`; docs/doctor.md documents the keys.
 
-A finding says what was found, how bad it is, what it means and what to do.
+A finding has a title, a level, a meaning and advice.
 """
 
 import json
@@ -13,13 +13,13 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
 from jaxtrain.plugins.doctor.scan import Scan
 
-# A run refuses the data; it trains, and suffers; it may be as it should be.
+# Levels: the run refuses the data; training suffers; possibly intended.
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
-# Advice for findings of `jaxtrain.trainer.data_checks`, whose titles say what to do.
+# Advice for findings of `jaxtrain.trainer.data_checks`, whose titles include the fix.
 REFUSED = "A run stops with these words before its first step."
-# Kind -> what it means, and what to do.
+# Kind -> meaning and advice.
 ADVICE = {
     "task": REFUSED,
     "targets": REFUSED,
@@ -122,9 +122,9 @@ ADVICE = {
     "in_sample": "The model has learnt these labels, the wrong ones too: it agrees "
     "with more of them than it should. What it still doubts is worth a look.",
 }
-# Advice for remarks of a source whose kind is not above.
+# Advice for other remarks of a source.
 OTHER = "A run does the same: see whether it is meant."
-# Kinds that may be errors: a run is ended by the same functions, in
+# Kinds that may be errors: runs use the same functions of
 # `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
@@ -140,15 +140,15 @@ ERRORS = frozenset(
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found.
+    """A finding of a check.
 
     Attributes:
-      kind: A name in `ADVICE`.
-      level: How bad it is.
-      title: What was found, in one line.
-      groups: Rows of the scan; what belongs together is in one group.
-      details: Row -> what is to say of it.
-      hint: What to do besides, for the config of the run.
+      kind: Kind of the finding, a key of `ADVICE`.
+      level: Severity of the finding.
+      title: Title of one line.
+      groups: Rows of the scan, grouped by what belongs together.
+      details: Row -> detail to print.
+      hint: Additional advice for the config of the run.
     """
 
     kind: str
@@ -171,7 +171,7 @@ class Finding:
 
     @property
     def grouped(self) -> bool:
-        """Whether several rows belong together."""
+        """Whether any group has several rows."""
         return any(len(group) > 1 for group in self.groups)
 
 
@@ -184,9 +184,9 @@ def of_rows(
     noun: str = "image",
     hint: str = "",
 ) -> list[Finding]:
-    """Return a finding of single images, or sounds, or nothing if there is none.
+    """Create a finding about single images or sounds; none without rows.
 
-    `title` has {} where their number goes; other braces are those of names.
+    `{}` in `title` is replaced by their number; other braces belong to names.
     """
     if not rows:
         return []
@@ -197,16 +197,16 @@ def of_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """All that was found out about a data set.
+    """Result of a check of a data set.
 
     Attributes:
-      config: Config of the run that it is for.
-      task: What the data were checked for; None: no task was looked at.
-      train: The training split, as the run reads it.
-      scan: What was seen of each example.
-      findings: The worst first.
-      label_noise: Kind of finding -> estimated part of the labels that is wrong.
-      seconds: Time that it took.
+      config: Config of the run.
+      task: Name of the checked task; None if no task was checked.
+      train: Training split of the run.
+      scan: Scan of all examples.
+      findings: All findings, worst first.
+      label_noise: Kind of finding -> estimated fraction of wrong labels.
+      seconds: Duration in seconds.
     """
 
     config: Config
@@ -227,7 +227,7 @@ class Diagnosis:
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """Return the report; what is no text in the name of a file is escaped."""
+    """Contents of the report; undecodable bytes of file names are escaped."""
     scan = diagnosis.scan
     bad = scan.count_unreadable()
     mean, std = scan.statistics()

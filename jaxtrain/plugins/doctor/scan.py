@@ -1,4 +1,4 @@
-"""A pass over all examples of a run, by threads; what is kept is small."""
+"""Multi-threaded scan over all examples of a run, with small records."""
 
 import collections
 import functools
@@ -29,33 +29,33 @@ from jaxtrain.plugins.doctor.near import (
 from jaxtrain.plugins.doctor.scan_values import SPLITS, are_labels, deviation, per_split
 
 CHUNK = 16
-# Chunks for each thread that are read, or wait to be taken.
+# Number of chunks in flight per thread.
 IN_FLIGHT = 2
 
 
 class Scan:
-    """What was seen of each example, a row each; about 350 bytes and its name.
+    """Scan of a data set, one row per example of about 350 bytes plus its name.
 
     Attributes:
-      noun: What messages call an example: image, or sound.
-      index: Number of each example in the store, (N,).
-      split: Number of its split in `SPLITS`, (N,).
-      rows: Split -> the rows of its examples, which two splits may share.
-      class_names: Names of the classes; empty if the targets are no classes.
-      labels: Class of each example, (N,); None likewise.
-      names: What messages call each example.
-      unreadable: Row -> why it cannot be read.
-      remarks: What is unusual of the file -> rows.
-      formats: Format of the files -> how many.
-      size: Height and width in pixels, (N, 2); of sounds 1 and milliseconds.
-      pixel_hash: Equal where the decoded pixels are, (N,).
-      contrast: Largest standard deviation of a channel, of pixels in 0..255, (N,).
-      perceptual: 64 bits, of which similar images share most, (N,).
-      prints: Image in grey, small, uint8 (N, PRINT, PRINT).
-      bad_targets: Row -> why the target, such as a mask, does not fit its image.
-      pixels: Pixels of each class that masks have, by split, (splits, 256).
-      boxes: Boxes of each class that are listed, and that the model sees, by split,
-        (splits, 2, classes); of crowds none.
+      noun: Word for an example in messages: image, or sound.
+      index: Index of each example in the store, (N,).
+      split: Index of its split in `SPLITS`, (N,).
+      rows: Split -> rows of its examples, which may overlap.
+      class_names: Names of the classes; empty if targets are not classes.
+      labels: Class of each example, (N,); None if targets are not classes.
+      names: Name of each example in messages.
+      unreadable: Row -> reason.
+      remarks: Remark on a file -> rows.
+      formats: Format of the files -> number of files.
+      size: Height and width in pixels, (N, 2); 1 and milliseconds for sounds.
+      pixel_hash: Hash of the decoded pixels, (N,).
+      contrast: Largest standard deviation of a channel, for pixels in 0..255, (N,).
+      perceptual: Perceptual hash of 64 bits, (N,).
+      prints: Grey thumbnails, uint8 (N, PRINT, PRINT).
+      bad_targets: Row -> reason why the target does not fit its image.
+      pixels: Number of mask pixels per split and class, (splits, 256).
+      boxes: Number of boxes per split and class, listed and visible to the model,
+        (splits, 2, classes), without crowds.
     """
 
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):
@@ -88,7 +88,7 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Take what was seen of the next examples."""
+        """Append the properties of the next examples."""
         start = len(self.names)
         here = slice(start, start + len(names))
         self.names += names
@@ -99,7 +99,7 @@ class Scan:
                 self.labels, self.class_names = None, ()
         self.perceptual[here], self.prints[here] = hashes
         for row, look in enumerate(looks, start):
-            # One text for all that are alike: a million of them take no memory.
+            # Share equal strings, to save memory.
             self._modes.append(sys.intern(look.mode))
             if look.unreadable:
                 self.unreadable[row] = look.unreadable
@@ -116,7 +116,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
-        """Take what was seen of the targets of the next examples, from a row on."""
+        """Record the dense targets of the next examples, from a row on."""
         for row, one in enumerate(placed, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -134,36 +134,36 @@ class Scan:
 
     @functools.cached_property
     def modes(self) -> dict[str, int]:
-        """Mode of the stored pixels -> how many, the most frequent first."""
+        """Mode of the stored pixels -> number of images, most frequent first."""
         return dict(collections.Counter(filter(None, self._modes)).most_common())
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """The modes of the rows that are not stored as most of them are."""
+        """Rows with another mode than the most frequent one -> mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 
     @functools.cached_property
     def folder(self) -> str:
-        """The folder that all files lie in, as their names begin."""
+        """Common folder of all files."""
         first, last = (name.split("/") for name in (min(self.names), max(self.names)))
         pairs = zip(first[:-1], last[:-1], strict=False)
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
         return "".join(f"{part}/" for part, _ in same)
 
     def split_of(self, row: int) -> str:
-        """Return the name of the split of an example."""
+        """Name of the split of an example."""
         return SPLITS[self.split[row]]
 
     def class_of(self, row: int) -> str | None:
-        """Return the name of the class of an example; None if there are no classes."""
+        """Name of the class of an example; None without classes."""
         if self.labels is None:
             return None
         number, names = int(self.labels[row]), self.class_names
         return names[number] if 0 <= number < len(names) else str(number)
 
     def count_classes(self) -> np.ndarray:
-        """Return the readable examples by split and class, (splits, classes)."""
+        """Number of readable examples by split and class, (splits, classes)."""
         counts = np.zeros((len(SPLITS), len(self.class_names)), np.int64)
         if self.labels is not None:
             good = (self.labels >= 0) & (self.labels < counts.shape[1]) & self.readable
@@ -171,7 +171,7 @@ class Scan:
         return counts
 
     def class_sizes(self) -> list[tuple[str, dict[str, int]]]:
-        """Return the name of each class, and its examples in the splits there are."""
+        """Name of each class, and its number of examples per existing split."""
         splits, counts = list(self.count_examples()), self.count_classes()
         rows = counts[[SPLITS.index(name) for name in splits]].T.tolist()
         return [
@@ -180,19 +180,19 @@ class Scan:
         ]
 
     def count_examples(self) -> dict[str, int]:
-        """Return the number of examples of each split that has any."""
+        """Number of examples of each non-empty split."""
         return {name: num for name, num in per_split(self.split).items() if num}
 
     def count_unreadable(self) -> dict[str, int]:
-        """Return the number of unreadable images of each split."""
+        """Number of unreadable images of each split."""
         return per_split(self.split[~self.readable])
 
     def over_limit(self, bad: Collection[int], max_fraction: float) -> list[str]:
-        """Return the splits of which a run would not bear so many bad examples.
+        """Splits with more bad examples than a run allows.
 
         Args:
-          bad: Rows of them.
-          max_fraction: Part of a split that may be bad.
+          bad: Rows of bad examples.
+          max_fraction: Largest allowed fraction of a split.
         """
         is_bad = np.zeros(len(self), bool)
         is_bad[list(bad)] = True
@@ -204,16 +204,16 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Return mean and standard deviation of each channel of training, in 0..1.
+        """Mean and standard deviation of each channel over training images, in 0..1.
 
-        Each image counts alike. Where no training image can be read there is one
+        All images have equal weight. Without readable training images there is one
         channel.
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Return the least, median and largest (height, width), and how many differ."""
+        """Describe the smallest, median and largest size, and the number of sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
@@ -226,19 +226,19 @@ class Scan:
 
 
 def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
-    """Look at every example of the splits once, with a progress bar on a terminal.
+    """Scan every example of the splits once, with a progress bar on a terminal.
 
     Args:
-      train: The training split, of whose store all are.
-      splits: Numbers of the examples in the store, by split.
-      name: Name of the set in messages.
+      train: Training split, with the store of all examples.
+      splits: Indices of the examples in the store, by split.
+      name: Name of the data set in messages.
 
     Raises:
-      UserError: the store cannot be read.
+      UserError: The store cannot be read.
     """
     index = np.concatenate(list(splits.values()))
     codes = [np.full(len(v), SPLITS.index(name)) for name, v in splits.items()]
-    # What two splits share, as data.allow_overlap permits, is looked at once.
+    # Examples shared by splits (data.allow_overlap) are scanned once.
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, train.facts)
@@ -261,9 +261,9 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         return names, looks, targets, hashes, placed
 
     with warnings.catch_warnings(), progress("looking", len(index)) as advance:
-        # Of damaged files, which are reported in a better way.
+        # Silence warnings on damaged files, which are reported separately.
         warnings.simplefilter("ignore")
-        # What takes the time, decoding and hashing, lets other threads go on.
+        # The slow parts, decoding and hashing, release the GIL.
         threads = len(os.sched_getaffinity(0))
         starts = range(0, len(index), CHUNK)
         for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
@@ -276,9 +276,9 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _tell_apart(found: Scan, train: Source) -> None:
-    """Hash the pixels of those images that have the signature of another.
+    """Hash the pixels of images with equal signatures.
 
-    They are decoded once more; to hash those of all would take longer.
+    They are decoded again; hashing all images would take longer.
     """
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
@@ -288,7 +288,7 @@ def _tell_apart(found: Scan, train: Source) -> None:
         (image,), _ = train.store.read(found.index[row : row + 1])
         try:
             return hash_pixels(image, train)
-        except UnreadableError:  # The file may be another one by now.
+        except UnreadableError:  # The file may have changed.
             return found.pixel_hash[row]
 
     threads = len(os.sched_getaffinity(0))

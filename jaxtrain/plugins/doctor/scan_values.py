@@ -1,4 +1,4 @@
-"""Values of a scan: deviations, counts by split, labels."""
+"""Helpers of a scan: standard deviations, split order, labels."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def deviation(moments: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of each channel, of its mean and mean square."""
+    """Standard deviation of each channel from mean and mean square."""
     mean, square = moments
     return np.sqrt(np.maximum(square - mean**2, 0))
 
@@ -20,6 +20,6 @@ def per_split(codes: np.ndarray) -> dict[str, int]:
 
 
 def are_labels(targets: Any) -> bool:
-    """Whether targets are a class number for each example."""
+    """Whether targets are class indices, one per example."""
     array = isinstance(targets, np.ndarray) and targets.ndim == 1
     return array and np.issubdtype(targets.dtype, np.integer)

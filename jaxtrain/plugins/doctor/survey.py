@@ -1,4 +1,4 @@
-"""A look at a data set before there is a recipe: how many, how large, of what kind."""
+"""Survey of a data set without a recipe: counts, sizes, kinds of targets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,25 +18,25 @@ from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Images whose pixels are looked at, of those whose headers are read.
+# Number of images to decode, among those whose headers are read.
 NUM_DECODED = 50
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a data set is like.
+    """Survey of a data set.
 
     Attributes:
       counts: Number of examples in each split.
-      class_counts: Training examples of each class, or label, that has any.
-      facts: What the set says of itself.
+      class_counts: Number of training examples of each non-empty class or label.
+      facts: Facts of the data set's store.
       groups: Groups of the training examples (`Store.strata`).
-      sizes: Height and width of the images looked at, (n, 2); of sounds their rate in
-        Hz and their samples.
-      colour: whether any of those shows colours.
-      num_unreadable: Number of those that cannot be read.
-      remarks: What the set says of how it was found.
-      white_level: Value of images of 16 bits that is white; None: 65535, or 8 bits.
+      sizes: Height and width of the sampled images, (n, 2); sample rate in Hz and
+        number of samples for sounds.
+      colour: Whether any sampled image has colours.
+      num_unreadable: Number of unreadable sampled images.
+      remarks: Remarks of the store on opening.
+      white_level: White level of 16-bit images; None for 65535, or 8 bits.
     """
 
     counts: Mapping[str, int]
@@ -56,41 +56,41 @@ class Survey:
 
     @property
     def noun(self) -> str:
-        """What messages call an example."""
+        """Word for an example in messages."""
         return input_of(self.facts).noun
 
     @property
     def seconds(self) -> np.ndarray:
-        """Lengths of the sounds looked at, (n,)."""
+        """Lengths of the sampled sounds in seconds, (n,)."""
         return self.sizes[:, 1] / self.sizes[:, 0]
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the columns, if the targets are numbers and no labels."""
+        """Names of the columns, if targets are numbers rather than labels."""
         return self.facts.get(NAMES, ()) if self.groups.ndim == 1 else ()
 
     @property
     def pixel_classes(self) -> tuple[str, ...]:
-        """Names of the classes of pixels, if the targets are masks."""
+        """Names of the pixel classes, if targets are masks."""
         return self.facts.get(PIXEL_CLASSES, ())
 
     @property
     def groups_are(self) -> str:
-        """What the targets are, in a word."""
+        """Word for the kind of targets."""
         return "labels" if self.groups.ndim > 1 else "classes"
 
     @property
     def num_groups(self) -> int:
-        """Number of the classes, or of the labels."""
+        """Number of classes or labels."""
         labels = self.groups.ndim > 1
         return self.groups.shape[1] if labels else self.facts["num_classes"]
 
 
 def survey(config: DataConfig) -> Survey:
-    """Look at the training split of a source; of large sets, at a part of it.
+    """Survey the training split of a source; a sample of a large one.
 
     Raises:
-      UserError: the source cannot be opened, no image can be read, or none has a label.
+      UserError: The source cannot be opened, no image is readable, or none has a label.
     """
     store, splits = open_store(config)
     kind = input_of(store.facts)
@@ -135,7 +135,7 @@ def survey(config: DataConfig) -> Survey:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
         _, class_counts = np.unique(known, return_counts=True)
     seen = conversions.look(store, train, config.max_pixels)
-    # A recipe will name the level that fits.
+    # The recipe will set the white level.
     levelled = dataclasses.replace(config, white_level=seen.white_level)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},
@@ -151,7 +151,7 @@ def survey(config: DataConfig) -> Survey:
 
 
 def _listen(stored: np.ndarray | StoredFile, kind: InputKind) -> tuple[int, int]:
-    """Return the rate of a sound file and its samples, by its header."""
+    """Sample rate and number of samples of a sound file, from its header."""
     assert isinstance(stored, StoredFile)
     return kind.size_of(stored.data)
 
@@ -159,9 +159,9 @@ def _listen(stored: np.ndarray | StoredFile, kind: InputKind) -> tuple[int, int]
 def _look(
     image: np.ndarray | StoredFile, max_pixels: int, decode: bool
 ) -> tuple[tuple[int, int], bool]:
-    """Return height and width of an image, and whether it shows colours.
+    """Height and width of an image, and whether it has colours.
 
-    Files of colour images may hold grey pixels: only pixels tell.
+    Files in colour modes may have only grey pixels, so pixels are compared.
     """
     if isinstance(image, StoredFile):
         file = files.open_file(image.data, max_pixels)

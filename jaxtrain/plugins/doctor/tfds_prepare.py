@@ -1,4 +1,4 @@
-"""Prepare TFDS data sets, which needs TensorFlow; to read them does not."""
+"""Preparation of TFDS data sets, which needs TensorFlow, unlike reading them."""
 
 import dataclasses
 import hashlib
@@ -19,12 +19,14 @@ def prepare(
     """Download and prepare `tfds:NAME` as array_record files; return their folder.
 
     Args:
-      source: such as tfds:mnist. A set that is prepared already is left alone.
-      data_dir: where data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-      manual_dir: holds files downloaded by hand, under the names they have online.
+      source: Data set, such as tfds:mnist. Prepared data sets are unchanged.
+      data_dir: Folder of data sets. Defaults to $TFDS_DATA_DIR, else
+        ~/tensorflow_datasets.
+      manual_dir: Folder of manually downloaded files, under their original names.
 
     Raises:
-      UserError: the source, a folder or TensorFlow is missing, or preparing failed.
+      UserError: The source, a folder or TensorFlow is missing, or the preparation
+        failed.
     """
     kind, _, name = source.partition(":")
     if kind != "tfds" or not name:
@@ -38,7 +40,9 @@ def prepare(
             raise UserError(f"preparing {source} needs TensorFlow: {command}")
         try:
             builder = _download_and_prepare(name, data_dir, manual_dir)
-        except Exception as error:  # Of a set's own code, the network or the disk.
+        except (
+            Exception
+        ) as error:  # Errors of the data set's code, the network or the disk.
             raise UserError(
                 f"preparing {source} failed: {type(error).__name__}: {error}\n"
                 "Without a network, download its files elsewhere and give their "
@@ -48,12 +52,12 @@ def prepare(
 
 
 def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
-    """Let the files of a folder stand for the downloads of the same names.
+    """Accept the files of a folder as downloads of the same names.
 
-    TFDS compares a file with a recorded checksum, which another packer's gzip of the
-    same content does not have. Its own way round, `register_checksums`, overwrites the
-    record in the installed package, so that from then on the genuine downloads fail;
-    here the record is changed in memory only.
+    TFDS compares files with recorded checksums, which fails for the same content
+    compressed by another gzip. Its `register_checksums` overwrites the record in the
+    installed package, after which genuine downloads fail; here the record is only
+    changed in memory.
 
     Returns:
       The names of the files that differ from the record.
@@ -90,9 +94,9 @@ def _download_and_prepare(
             )
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(
-            # None: TFDS looks in data_dir/downloads/manual.
+            # None is data_dir/downloads/manual.
             manual_dir=manual_dir,
-            # Google's bucket holds prepared sets as tfrecord.
+            # Google's bucket has prepared data sets as tfrecord only.
             try_download_gcs=False,
         )
     )
