@@ -1,7 +1,7 @@
-"""An ensemble of finished runs: their models side by side, in a folder like a run's.
+"""Ensembles of finished runs, saved as the workdir of a run.
 
-Deep ensembles (Lakshminarayanan et al. 2017, arXiv:1612.01474): models of several seeds
-are used as one, whose probabilities are the mean of theirs.
+Deep ensembles (Lakshminarayanan et al. 2017, arXiv:1612.01474): the probabilities of
+models with several seeds are averaged.
 """
 
 import dataclasses
@@ -36,15 +36,15 @@ from jaxtrain.weights.description import MODEL
 
 @dataclass(frozen=True)
 class Ensembled:
-    """An ensemble, and what it is worth.
+    """An ensemble and its metrics.
 
     Attributes:
       model: The ensemble.
-      config: Config of the folder to write: the first run's.
-      validation: Its metrics of the validation split; None without one that none of the
-        runs was trained on.
-      test: Those of the test split.
-      each: Those of each model by itself.
+      config: Config of the new workdir, from the first run.
+      validation: Metrics on the validation split; None without a split that no run was
+        trained on.
+      test: Metrics on the test split.
+      each: Metrics of each single model.
     """
 
     model: TrainedModel
@@ -55,14 +55,15 @@ class Ensembled:
 
 
 def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensembled:
-    """Join the models of runs, and evaluate the ensemble as a run does at its end.
+    """Combine the models of runs, and evaluate the ensemble as at the end of a run.
 
     Args:
-      models: Two or more models that differ in their weights alone.
-      configs: Configs of their runs; the images are those of the first.
+      models: Two or more models that differ only in their weights.
+      configs: Configs of their runs; images come from the first.
 
     Raises:
-      UserError: the models differ in more than weights, or their task has no ensembles.
+      UserError: The models differ in more than weights, or the task does not support
+        ensembles.
     """
     check_alike(models, "join")
     about = models[0].description
@@ -85,18 +86,18 @@ def _evaluate(
     model: TrainedModel, config: Config, split: str
 ) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
-    if split == "validation":  # The split at hand chooses.
+    if split == "validation":  # Thresholds are fitted on this split.
         subject.task.chosen = None
     return subject.task, Pass(subject=subject)(source, split).checked(split)
 
 
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
-    """Write an ensemble as the folder of a finished run, which commands then take.
+    """Write an ensemble as the workdir of a finished run, for use with all commands.
 
-    Its checkpoint has no state of an optimizer: it is not trained further.
+    Its checkpoint has no optimizer state: it cannot be trained further.
 
     Raises:
-      UserError: a run is not finished, or the folder cannot be written.
+      UserError: A run is not finished, or the folder cannot be written.
     """
     ends = [read_end(run) for run in runs]
     first = RunId.read(runs[0])
@@ -128,7 +129,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
-        # Where weights were chosen stands with the weights.
+        # Origins of the weights are recorded with the weights.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)
@@ -136,10 +137,10 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
 
 
 def read_end(run: Path) -> dict[str, Any]:
-    """Return the summary of a finished run.
+    """Read the summary of a finished run.
 
     Raises:
-      UserError: it is not finished, or the summary is of another run.
+      UserError: The run is not finished, or the summary belongs to another run.
     """
     end = read_of_run(run / workdir_lib.SUMMARY, dict[str, Any], RunId.read(run))
     if end is None:

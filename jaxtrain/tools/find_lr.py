@@ -1,7 +1,7 @@
-"""A learning rate for a run: the range test of Smith (2017, arXiv:1506.01186).
+"""Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
-The rate rises from step to step by the same factor; where the loss falls fastest is a
-good one. The rules that choose it are those of fastai's `lr_find`.
+The learning rate grows exponentially; a good value is where the loss falls fastest. The
+suggestion rules are those of fastai's `lr_find`.
 """
 
 import contextlib
@@ -24,23 +24,23 @@ from jaxtrain.errors import UserError
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
 
-# Weight of the past in the smoothed loss, and how far above its least it ends the test.
+# Decay of the smoothed loss, and its ratio to the minimum that ends the test.
 SMOOTHING = 0.98
 DIVERGED = 4.0
-# Of the steps, the first tenth and the last five tell nothing.
+# The first tenth and the last five steps are ignored.
 SKIPPED_PART, SKIPPED_END = 10, 5
-# Fewer leave the rules nothing to choose from.
+# Smallest number of steps for the rules.
 MIN_STEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeTest:
-    """The loss at rising learning rates; all (steps,), float64.
+    """Losses at increasing learning rates; arrays (steps,), float64.
 
     Attributes:
-      rates: learning rates.
-      losses: of the batches.
-      smoothed: mean of the losses so far, the last ones weighing most.
+      rates: Learning rate of each step.
+      losses: Loss of each batch.
+      smoothed: Exponentially weighted mean of the losses.
     """
 
     rates: np.ndarray
@@ -49,7 +49,7 @@ class RangeTest:
 
 
 def rising(start: float, end: float, num_steps: int) -> Schedule:
-    """Return the learning rate of each step, from `start` to `end`."""
+    """Learning rate of each step, from `start` to `end`."""
     factor = end / start
 
     def schedule(step: ArrayLike) -> jax.Array:
@@ -62,16 +62,16 @@ def rising(start: float, end: float, num_steps: int) -> Schedule:
 def range_test(
     config: Config, *, start: float, end: float, num_steps: int
 ) -> RangeTest:
-    """Train for some steps while the learning rate rises; nothing is kept.
+    """Train with an increasing learning rate; nothing is saved.
 
-    It ends early once the smoothed loss is four times its least, or a step is not
+    It ends early when the smoothed loss is four times its minimum, or a step is not
     finite.
 
     Args:
-      config: Config of the run; its schedule and its length do not count.
+      config: Config of the run; its schedule and length are ignored.
 
     Raises:
-      UserError: the config does not fit, or the loss is bad from the beginning.
+      UserError: Invalid config, or a loss that is not finite from the start.
     """
     schedule = rising(start, end, num_steps)
     trainer = Trainer(_shortened(config, num_steps), schedule=schedule)
@@ -99,7 +99,7 @@ def range_test(
 
 
 def _shortened(config: Config, num_steps: int) -> Config:
-    """Return a config of so many steps, whatever else its run would do meanwhile."""
+    """Shorten a config to a number of steps, without evaluations and saves."""
     if config.optimizer.learning_rate is None:
         raise UserError(
             f"optimizer.name = {config.optimizer.name!r} is set to find its steps by "
@@ -126,8 +126,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
             steps_per_call=1,
             swa_start_epochs=None,
             swa_factor=None,
-            # At rising rates a loss above those before is what is looked for: a skipped
-            # spike would hide it, and end the test.
+            # A rising loss is the signal here: skipped spikes would hide it and end the
+            # test.
             spike_sigma=TrainConfig.spike_sigma,
             spike_window=TrainConfig.spike_window,
         ),
@@ -137,26 +137,25 @@ def _shortened(config: Config, num_steps: int) -> Config:
 
 
 def smooth(losses: list[float]) -> np.ndarray:
-    """Return means of the losses so far, weighted by powers of `SMOOTHING`."""
+    """Exponentially weighted means of the losses."""
     total, means = 0.0, []
     for num, loss in enumerate(losses, start=1):
         total = SMOOTHING * total + (1 - SMOOTHING) * loss
-        means.append(total / (1 - SMOOTHING**num))  # Without a bias to 0.
+        means.append(total / (1 - SMOOTHING**num))  # Bias-corrected.
     return np.array(means)
 
 
 def suggest(test: RangeTest) -> dict[str, float]:
-    """Return the learning rate that each rule suggests."""
+    """Learning rate suggested by each rule."""
     part = slice(len(test.rates) // SKIPPED_PART, -SKIPPED_END)
     rates, losses = test.rates[part], test.smoothed[part]
     return {rule: float(choose(rates, losses)) for rule, choose in RULES.items()}
 
 
 def valley(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Return the rate at two thirds of the way down the longest valley.
+    """Learning rate at two thirds of the longest valley.
 
-    The valley is the longest row of steps, not all of which need to follow each other,
-    with a loss below that of the one before.
+    The valley is the longest decreasing subsequence of the losses.
     """
     lengths = np.ones(len(losses), np.int64)
     for i in range(1, len(losses)):
@@ -169,17 +168,17 @@ def valley(rates: np.ndarray, losses: np.ndarray) -> float:
 
 
 def steep(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Return the rate where the loss falls fastest by the logarithm of the rate."""
+    """Learning rate at the steepest descent of the loss over log(rate)."""
     slopes = np.diff(losses) / np.diff(np.log(rates))
     return rates[int(np.argmin(slopes))]
 
 
 def minimum(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Return a tenth of the rate of the least loss."""
+    """A tenth of the learning rate at the smallest loss."""
     return rates[int(np.argmin(losses))] / 10
 
 
-# The first is what is recommended.
+# The first rule is the recommended one.
 RULES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "valley": valley,
     "steep": steep,
@@ -188,7 +187,7 @@ RULES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
-    """Draw the loss over the learning rate, and what the rules suggest."""
+    """Plot the loss over the learning rate, and the suggestions."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -197,7 +196,7 @@ def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
     for color, (rule, rate) in zip(("C1", "C2", "C3"), suggested.items(), strict=True):
         axes.axvline(rate, color=color, linestyle=":", label=f"{rule}: {rate:.1e}")
     axes.set_xscale("log")
-    # The loss of batches that diverge would hide all else.
+    # Diverging losses would dominate the plot.
     axes.set_ylim(0, 1.5 * float(test.smoothed[:10].max()))
     axes.set_xlabel("learning rate")
     axes.set_ylabel("loss")

@@ -1,4 +1,4 @@
-"""Checks that finished runs can be joined into one model, and judged together."""
+"""Checks of finished runs to be combined into one model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from jaxtrain.inference.model import TrainedModel
 
 
 def find_validation(configs: Sequence[Config]) -> bool:
-    """Whether runs have a validation split that none of them was trained on.
+    """Whether runs share a validation split that none was trained on.
 
-    The one that is held out of the training split is another for each seed.
+    A split held out of the training split depends on the seed.
     """
     first, *others = configs
     if sources.load(first.data, first.seed).validation is None:
@@ -27,13 +27,13 @@ def find_validation(configs: Sequence[Config]) -> bool:
 
 
 def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
-    """Check that models differ in nothing but their weights.
+    """Check that models differ only in their weights.
 
     Args:
-      doing: What is done with them, an imperative.
+      doing: Purpose of the models in messages, an imperative.
 
     Raises:
-      UserError: they are fewer than two, or of other kinds.
+      UserError: There are fewer than two models, or they differ.
     """
     if len(models) < 2:
         raise UserError(f"{len(models)} model: give two or more to {doing}")

@@ -1,1 +1,1 @@
-"""Facts of the models, which are read without JAX: published results, and counts."""
+"""Facts of the models, readable without JAX: published results and counts."""

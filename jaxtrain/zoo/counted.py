@@ -1,4 +1,4 @@
-"""Counts of the compiled programs of the models (`benchmarks/zoo.py`)."""
+"""Counts of the models' compiled programs (`benchmarks/zoo.py`)."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ FILE = Path(__file__).with_name("counted.json")
 
 
 class MatchingWeights(NamedTuple):
-    """Weights of another library that a model can begin with.
+    """Weights of another library that a model can load.
 
     Attributes:
-      library: timm or torchvision.
-      architecture: name of the model there.
-      options: of ours, with which it computes the same.
+      library: Library, timm or torchvision.
+      architecture: Name of the model in that library.
+      options: Options of jaxtrain's model for equal outputs.
     """
 
     library: str
@@ -22,15 +22,15 @@ class MatchingWeights(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Cost of a model in float32 on one device, at its own size.
+    """Cost of a model in float32 on one device, at its default image size.
 
     Attributes:
-      num_params: trainable parameters.
-      forward_flops: of one image, where it is evaluated: multiplications and additions,
-        each is one. Those with zeros around an image are left out.
-      step_bytes: of a training step on 32 images with SGD and momentum: parameters,
-        momenta, images and all that the compiler keeps between forward and backward.
-      weights: of other libraries.
+      num_params: Number of trainable parameters.
+      forward_flops: FLOPs of the forward pass of one image in evaluation, without
+        padding; a multiply-add is two.
+      step_bytes: Bytes of a training step on 32 images with SGD and momentum:
+        parameters, momentum, images, and activations stored for the backward pass.
+      weights: Compatible weights of other libraries.
     """
 
     num_params: int
@@ -40,7 +40,7 @@ class Counted(NamedTuple):
 
 
 def read() -> dict[str, Counted]:
-    """Return the counts of the models that were counted."""
+    """Read the counts of all counted models."""
     rows = json.loads(FILE.read_text(encoding="utf-8"))
     return {
         name: Counted(

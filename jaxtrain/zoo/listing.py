@@ -1,4 +1,4 @@
-"""The models, their facts and counts: as text and as JSON."""
+"""Listing of the models with facts and counts, as text and as JSON."""
 
 from typing import Any, NamedTuple
 
@@ -10,14 +10,14 @@ from jaxtrain.zoo.counted import Counted
 from jaxtrain.zoo.published import PUBLISHED, Published, Result
 
 MIB = 2**20
-# Where a figure is not known.
+# Placeholder of unknown figures.
 NONE = "-"
 HEAD = ("model", "image", "parameters", "GFLOPs", "step MiB", "published", "weights")
 WIDTHS = (19, 9, 11, 8, 9, 10, 18)
 
 
 class ListedModel(NamedTuple):
-    """A row of the listing; what is not known is None."""
+    """A row of the listing; unknown values are None."""
 
     name: str
     published: Published | None
@@ -25,14 +25,14 @@ class ListedModel(NamedTuple):
 
 
 def models() -> list[ListedModel]:
-    """Return all models of `jaxtrain.models.MODELS`, in its order."""
+    """List all models of `jaxtrain.models.MODELS`, in its order."""
     counts = counted.read()
     names = resolve("jaxtrain.models:MODELS")
     return [ListedModel(name, PUBLISHED.get(name), counts.get(name)) for name in names]
 
 
 def find(name: str) -> ListedModel:
-    """Return the model of a name."""
+    """Find a model by name."""
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(
@@ -43,7 +43,7 @@ def find(name: str) -> ListedModel:
 
 
 def to_dict(model: ListedModel) -> dict[str, Any]:
-    """Return a model as JSON values."""
+    """Convert a model to JSON values."""
     about, counts = model.published, model.counted
     return {
         "name": model.name,
@@ -58,7 +58,7 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return all models as text of up to 100 columns, by the plug-in they come from."""
+    """Format all models as text of up to 100 columns, by plug-in."""
     headings = {
         names[0]: plugin.name
         for plugin, names in resolve("jaxtrain.models:MODELS").brought()
@@ -79,7 +79,7 @@ def _line(row: tuple[str, ...]) -> str:
 
 
 def details(model: ListedModel) -> str:
-    """Return all that is known of a model as text."""
+    """Format all facts of a model as text."""
     _, image, num_params, flops, memory, *_ = cells(model)
     rows = [
         ("model.name", model.name),
@@ -100,7 +100,7 @@ def details(model: ListedModel) -> str:
 
 
 def cells(model: ListedModel) -> tuple[str, ...]:
-    """Return a model as the cells of a row under `HEAD`."""
+    """Table cells of a model, below `HEAD`."""
     about, counts = model.published, model.counted
     image = result = num_params = flops = memory = libraries = NONE
     if about:

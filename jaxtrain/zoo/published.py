@@ -1,8 +1,7 @@
 """Image size and published results of each model.
 
-Results are parts of the 50,000 validation images of ImageNet, or of the test images of
-CIFAR-10, that are recognised, in percent, each shown once. Of models of maps they are
-means over classes of intersection over union.
+Results are single-crop accuracies in percent on the 50,000 validation images of
+ImageNet, or the test images of CIFAR-10. For segmentation models they are mean IoU.
 """
 
 from typing import NamedTuple
@@ -17,10 +16,10 @@ class Result(NamedTuple):
     """A published result.
 
     Attributes:
-      top1: percent of the images whose class is ranked first.
-      of: whose weights or which paper.
-      source: where it says so.
-      mean_iou: of maps, in percent, in the place of `top1`.
+      top1: Top-1 accuracy in percent.
+      of: Origin of the weights, or paper.
+      source: Reference of the result.
+      mean_iou: Mean IoU in percent, for segmentation models, instead of `top1`.
     """
 
     top1: float | None
@@ -30,7 +29,7 @@ class Result(NamedTuple):
 
     @property
     def figure(self) -> str:
-        """The result as text, with its unit."""
+        """Text of the result, with its unit."""
         if self.top1 is not None:
             return f"{self.top1:g} %"
         return f"{self.mean_iou:g} % mean IoU"
@@ -40,11 +39,11 @@ class Published(NamedTuple):
     """Published facts of a model.
 
     Attributes:
-      image_shape: (H, W, C) that it is made for, and evaluated at.
-      num_outputs: classes of the data.
-      results: of it, the first one first.
-      has_maps: whether it puts out the class of each pixel.
-      has_boxes: whether it puts out boxes of things.
+      image_shape: Image shape (H, W, C) of its evaluation.
+      num_outputs: Number of classes of the data set.
+      results: Published results, the main one first.
+      has_maps: Whether it outputs a class per pixel.
+      has_boxes: Whether it outputs boxes.
     """
 
     image_shape: tuple[int, int, int]
@@ -71,12 +70,12 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """Return a model for the classes of Pascal VOC, background included."""
+    """A model for the classes of Pascal VOC, including the background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 
 def _coco(mean_iou: float) -> Result:
-    """Return a result on those images of COCO's validation that show these classes."""
+    """A result on the COCO validation images with these classes."""
     return Result(None, "torchvision, COCO with VOC's labels", SEGMENTATION, mean_iou)
 
 
@@ -128,7 +127,7 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_3_2gf": _imagenet(_v1(78.948), _v2(81.982)),
     "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
-    # Of other widths than torchvision's.
+    # Widths differ from torchvision's.
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
     "whitened_cnn": Published((32, 32, 3), 10),
     "whitened_cnn_small": Published((28, 28, 1), 10),

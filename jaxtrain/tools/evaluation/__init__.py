@@ -1,4 +1,4 @@
-"""Evaluation of a trained model, and the parts that plug-ins add to it."""
+"""Evaluation of a trained model, and optional parts of plug-ins."""
 
 from typing import TYPE_CHECKING
 
@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.tools.evaluation.parts import EvaluationPart
 
-# Key of the result -> the part that computes it, in the order in which they run.
+# Key of the result -> part, in order of execution.
 PARTS: "Table[type[EvaluationPart]]" = Table("evaluations", {})

@@ -1,7 +1,7 @@
-"""Classes of a set, by their names, as the numbers that a model has for them.
+"""Mapping of a data set's classes to those of a model, by name.
 
-A set may have some of the model's classes, or have them in another order. What is of a
-class that the model does not know is left out, up to `data.max_bad_fraction`.
+A data set may have a subset of the model's classes, or another order. Examples of
+unknown classes are skipped, up to `data.max_bad_fraction`.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class ClassMapping:
-    """The classes of a set as a model numbers them.
+    """Mapping from classes of a data set to those of a model.
 
     Attributes:
-      names: Classes of the set.
+      names: Classes of the data set.
       known: Classes of the model.
-      missing_label: What an image has for a label that the set does not have.
-      num_unknown: Number of images of classes that the model does not know.
+      missing_label: Target value of labels that the data set does not have.
+      num_unknown: Number of images of unknown classes.
     """
 
     names: tuple[str, ...]
@@ -46,22 +46,22 @@ class ClassMapping:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Number that the model has for each class, (C,); `UNKNOWN`: it has none."""
+        """Model's index of each class, (C,); `UNKNOWN` for unknown classes."""
         known = {name: i for i, name in enumerate(self.known)}
         return np.array([known.get(name, UNKNOWN) for name in self.names], np.int32)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Classes of the model that the set does not have."""
+        """Classes of the model missing in the data set."""
         return tuple(name for name in self.known if name not in {*self.names})
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Classes of the set that the model does not know."""
+        """Classes of the data set unknown to the model."""
         return tuple(name for name in self.names if name not in {*self.known})
 
     def json(self) -> dict[str, Any]:
-        """Return the classes that are not on both sides."""
+        """Missing and unknown classes, for JSON."""
         return {
             "missing_classes": [*self.missing],
             "unknown_classes": [*self.unknown],
@@ -69,7 +69,7 @@ class ClassMapping:
         }
 
     def stored(self, targets: Any) -> Any:
-        """Return targets as a store reads them, with the numbers of the model."""
+        """Map stored targets to the model's classes."""
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
             return self.groups(targets)
         if isinstance(targets, np.ndarray):
@@ -81,7 +81,7 @@ class ClassMapping:
         return [self._of_boxes(one) for one in targets]
 
     def groups(self, groups: np.ndarray) -> np.ndarray:
-        """Return the classes of examples, (N,), or whether each has each, (N, C)."""
+        """Map classes of examples, (N,), or label indicators, (N, C)."""
         if groups.ndim == 1:
             return np.where(groups < 0, groups, self.numbers[groups])
         found = np.zeros((len(groups), len(self.known)), groups.dtype)
@@ -90,12 +90,12 @@ class ClassMapping:
         return found
 
     def placed(self, target: Any) -> Any:
-        """Return the target of an image as it is placed: of masks the pixels."""
+        """Map the pixels of a mask; other targets are unchanged."""
         return target if isinstance(target, dict) else self._pixels[target]
 
     @cached_property
     def _pixels(self) -> np.ndarray:
-        """Value of a pixel in the model for each in the set, uint8 (256,)."""
+        """Lookup table of pixel values, uint8 (256,)."""
         table = np.full(IGNORED + 1, IGNORED, np.uint8)
         known = np.where(self.numbers == UNKNOWN, IGNORED, self.numbers)
         table[: len(self.names)] = known
@@ -113,7 +113,7 @@ class ClassMapping:
 
 @dataclass(frozen=True)
 class MappedStore:
-    """A store whose classes are those of a model."""
+    """A store with the classes of a model."""
 
     store: Store
     mapping: ClassMapping
@@ -129,7 +129,7 @@ class MappedStore:
 
     @property
     def labels_in_records(self) -> bool:
-        """Whether labels lie beside the images (`TfdsStore`)."""
+        """Whether labels are stored within the image records (`TfdsStore`)."""
         return getattr(self.store, "labels_in_records", False)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ class MappedStore:
 
     @property
     def place(self) -> Place | None:
-        """Function that moves targets with their images; None if they stay."""
+        """Function that transforms targets with their images; None for none."""
         return None if place_of(self.store) is None else self._place
 
     def _place(self, target: Any, placed: Placed) -> Any:
@@ -158,19 +158,18 @@ class MappedStore:
 def map_classes(
     source: Source, model: TrainedModel, data: DataConfig
 ) -> tuple[Source, ClassMapping | None]:
-    """Return examples with the model's numbers for their classes.
+    """Map the classes of examples to those of a model.
 
     Args:
-      source: Examples of the set.
-      model: Model that is shown them.
+      source: Examples of the data set.
+      model: Model to evaluate on them.
       data: Config of the images.
 
     Returns:
-      The examples, and the mapping; None means that the classes are the model's.
+      The examples, and the mapping; None if the classes are equal.
 
     Raises:
-      UserError: More of them than are allowed are of classes that the model does not
-        know.
+      UserError: Too many examples have classes unknown to the model.
     """
     facts = source.facts
     key, known = _key(model, facts)
@@ -192,24 +191,24 @@ def map_classes(
 def _key(
     model: TrainedModel, facts: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Return the fact that names the classes of a set, and those of the model."""
+    """Name of the fact with the class names, and the model's class names."""
     about = model.description
     if model.task.classes_fact is not None:
         return model.task.classes_fact, about.class_names or about.column_names
     if PIXEL_CLASSES in facts:
         return PIXEL_CLASSES, about.class_names
-    # Columns of numbers are no classes: `data.targets` names them in their order.
+    # Columns of numbers are not classes: `data.targets` gives their order.
     return columns.NAMES, None if about.column_names else about.class_names
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether nothing tells classes from those of a model but their numbers.
+    """Whether classes can only be matched by their numbers.
 
-    Numbers are those of classes without names, and say nothing of others; but folders
-    that are called by them lie in the order of letters: 0, 1, 10, 2.
+    Unnamed classes are called by their numbers. Folders named by numbers are in
+    lexicographic order: 0, 1, 10, 2.
 
     Args:
-      names: Classes of a set.
+      names: Classes of the data set.
       known: Classes of the model.
     """
     numbers = [*map(str, range(len(known)))]
@@ -221,10 +220,10 @@ def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
 def _left_out(
     source: Source, mapping: ClassMapping, data: DataConfig
 ) -> tuple[Source, ClassMapping]:
-    """Return the examples of which something stays, and how many had unknown classes.
+    """Examples with any known class, and the number with unknown classes.
 
     Raises:
-      UserError: They are too many.
+      UserError: Too many examples have unknown classes.
     """
     if not mapping.unknown:
         return source, mapping
@@ -243,7 +242,7 @@ def _left_out(
 
 
 def _with_unknown(source: Source, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether examples have unknown classes, and whether they have no other."""
+    """Whether examples have any unknown class, and whether all are unknown."""
     none = np.zeros(len(source), bool)
     if PIXEL_CLASSES in source.facts:
         count: Any = getattr(source.store, "count_pixels", None)

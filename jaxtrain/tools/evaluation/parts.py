@@ -1,6 +1,6 @@
-"""Optional parts of an evaluation: their command-line options, and what they compute.
+"""Interface of optional parts of an evaluation.
 
-A part is imported before JAX is: it imports what needs JAX inside its methods.
+Parts are imported before JAX: they import JAX inside their methods.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """A split after its pass, for the parts that follow.
+    """An evaluated split, as the parts read it.
 
     Attributes:
-      subject: Model, its task, and how images are read.
+      subject: Model, task and preprocessing.
       config: Config of the run.
-      data: Config of the images as it was given.
+      data: Config of the images, as given.
       split: Name of the split, or `all`.
-      tta: Name of the views that are averaged; None means plain images.
+      tta: Name of the test-time augmentation; None for plain images.
       source: Examples of the split.
-      whole: The pass, compiled, with what every part keeps.
-      found: Its result.
-      tell: Function that takes lines on what takes long.
+      whole: The compiled pass, with the kept arrays of all parts.
+      found: Result of the pass.
+      tell: Function that prints progress lines.
     """
 
     subject: "Subject"
@@ -43,32 +43,31 @@ class Evaluated:
 
 
 class EvaluationPart:
-    """Part of an evaluation, with a key of its own in the result.
+    """Optional part of an evaluation, with a key in the result.
 
     Attributes:
-      Options: Frozen dataclass with its options of `main.py evaluate`, all with
-        defaults.
+      Options: Frozen dataclass of its options of `main.py evaluate`, all with defaults.
     """
 
     Options: ClassVar[type]
 
     @classmethod
     def requested(cls, arguments: Any) -> Self | None:
-        """Return the part that the command line asks for; None: it does not.
+        """Create the part if the command line requests it, else None.
 
         Args:
           arguments: Arguments of the command, with the fields of `Options`.
 
         Raises:
-          UserError: The options contradict each other.
+          UserError: Conflicting options.
         """
         raise NotImplementedError
 
     def check(self, subject: "Subject", tta: str | None) -> None:
-        """Check that the part suits a model, and open what it needs.
+        """Check that the part supports a model, and open required files.
 
         Raises:
-          UserError: It does not.
+          UserError: The part does not support the model.
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
@@ -76,29 +75,29 @@ class EvaluationPart:
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
-        """Check the metrics of the split, before all that takes long.
+        """Check the metrics of the split, before slow computations.
 
         Raises:
-          UserError: The part can make nothing of them.
+          UserError: The part does not support the metrics.
         """
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Return the value of its key of the result."""
+        """Compute the value of the part's key in the result."""
         raise NotImplementedError
 
     @staticmethod
     def describe(result: dict[str, Any]) -> dict[str, str]:
-        """Return the rows that a person is shown of what `measure` returned."""
+        """Console table rows of the result of `measure`."""
         raise NotImplementedError
 
 
 def with_interval(value: float, pair: list[float] | None) -> str:
-    """Return a metric, and its interval if there is one, as people are shown it."""
+    """Format a metric, with its interval if there is one."""
     return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
 
 
 def check_pictures(option: str, subject: "Subject") -> None:
-    """Refuse an option that is made for pictures to a model of other inputs."""
+    """Refuse an image option for models with other inputs."""
     kind = subject.model.description.input
     if not kind.are_pictures:
         raise UserError(
@@ -108,7 +107,7 @@ def check_pictures(option: str, subject: "Subject") -> None:
 
 
 def check_classes(option: str, subject: "Subject") -> None:
-    """Refuse an option that needs classes of images to a task without them."""
+    """Refuse an option that needs image classes for other tasks."""
     if not subject.task.one_class_an_image:
         raise UserError(
             f"{option}: task = {subject.model.description.task!r} has no classes that "

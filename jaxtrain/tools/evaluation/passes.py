@@ -1,7 +1,7 @@
-"""A pass over a split: metrics of the task, their intervals, and scores of examples.
+"""A pass over a split: metrics, their intervals, and scores of examples.
 
-The batch is shared by all devices, images are streamed, and what stays is sums and a
-few numbers of each example, whatever the size of the set.
+Batches are sharded over all devices, images are streamed, and memory holds sums and a
+few numbers per example.
 """
 
 import functools
@@ -33,23 +33,22 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
-# (outputs, batch) -> arrays (B, ...), traced: what is kept of each example.
+# (outputs, batch) -> arrays to keep, (B, ...), traced.
 Keep = Callable[[Any, Batch], dict[str, Any]]
 # (params, model_state, batch) -> batch; called by the host.
 Change = Callable[[Any, Any, Batch], Batch]
-# Key that a change adds to a batch: images in 0..255 that the model is shown in place
-# of `image`.
+# Key added to a batch by a change: images in 0..255 that replace `image`.
 SHOWN = "shown"
 
 
 class PassResult(NamedTuple):
-    """What a pass has found.
+    """Result of a pass.
 
     Attributes:
       values: Metrics of the task.
-      kept: Arrays of the examples that could be read.
-      intervals: Low and high of each metric.
-      num_unreadable: Number of the examples that were left out.
+      kept: Kept arrays of the readable examples.
+      intervals: Confidence interval (low, high) of each metric.
+      num_unreadable: Number of skipped unreadable examples.
     """
 
     values: Values
@@ -58,10 +57,10 @@ class PassResult(NamedTuple):
     num_unreadable: int
 
     def checked(self, split: str) -> "PassResult":
-        """Return this, after a look at the outputs.
+        """Check that all outputs are finite; return the result.
 
         Raises:
-          BadNumbersError: Some are not finite.
+          BadNumbersError: Some outputs are not finite.
         """
         self.kept.check(split)
         return self
@@ -69,15 +68,15 @@ class PassResult(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is evaluated, and how images come to it.
+    """Model to evaluate, with its preprocessing.
 
     Attributes:
       model: Model with its weights.
-      task: Task that it has learnt.
-      data: Config of how images are read.
-      size: Size that the device gives to images; None: they come in theirs.
-      fit: How the device does so.
-      classes: Classes of the set by the model's numbers; None: they are the model's.
+      task: Task of the model.
+      data: Config of the input images.
+      size: Image size after resizing on the device; None for no resizing.
+      fit: Mode of the resizing on the device.
+      classes: Mapping of classes; None if they are the model's.
     """
 
     model: TrainedModel
@@ -88,7 +87,7 @@ class Subject:
     classes: ClassMapping | None = None
 
     def fitted(self, batch: Batch) -> Batch:
-        """Return a batch as a split has it, in the size that evaluations show."""
+        """Resize the images of a batch for evaluation."""
         if self.size is None:
             return batch
         return windows.centres(batch, self.size, self.fit, self.task.follow)
@@ -96,17 +95,16 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """A kind of pass, compiled once for all splits that it goes over.
+    """A pass over splits, compiled once.
 
     Attributes:
-      subject: What is evaluated.
-      view: What the model is shown of each image.
-      change: Function that changes each batch before, and adds `SHOWN`. None shows the
-        images as they are.
-      keep: What is remembered of each example.
-      with_intervals: Whether metrics get intervals.
-      max_bad_fraction: Part of a split that may be unreadable. None means that of the
-        config.
+      subject: Model to evaluate.
+      view: Test-time augmentation of each image.
+      change: Function that changes each batch first, and adds `SHOWN`. None for
+        unchanged images.
+      keep: Function that selects arrays to keep per example.
+      with_intervals: Whether to compute confidence intervals.
+      max_bad_fraction: Allowed fraction of unreadable images. Defaults to the config's.
     """
 
     subject: Subject
@@ -122,15 +120,15 @@ class Pass:
         name: str,
         advance: Callable[[int], None] = lambda num: None,
     ) -> PassResult:
-        """Go over a split.
+        """Evaluate a split.
 
         Args:
           source: Examples to evaluate.
           name: Name of the split in messages.
-          advance: Told the number of examples of each batch that is done.
+          advance: Progress function, called with the number of examples of each batch.
 
         Raises:
-          UserError: more of its images than are allowed cannot be read.
+          UserError: Too many images are unreadable.
         """
         data, model = self.subject.data, self.subject.model
         allowed = self.max_bad_fraction
@@ -169,11 +167,11 @@ class Pass:
         return ModelView(weights=model.placed, mesh=model.mesh, program=program)
 
     def _fitted(self, batches: Batch) -> Batch:
-        """Return the only batch of (1, B, ...), in the size that is shown."""
+        """Resize the only batch of (1, B, ...) for evaluation."""
         return self.subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
     def _outputs(self, weights: Weights, batch: Batch) -> tuple[Any, Batch]:
-        """Return the outputs for a batch, and it with the target of the task."""
+        """Outputs for a batch, and the batch with the task's target."""
         task, model = self.subject.task, self.subject.model
         pixels = batch["image"]
         target = task.target({**batch, "image": model.prepare(pixels)})

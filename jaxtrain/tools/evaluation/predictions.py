@@ -1,4 +1,4 @@
-"""What a trained run predicts for the examples of its own splits."""
+"""Predictions of a trained run for the examples of its splits."""
 
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from jaxtrain.tools.evaluation.subject import task_of_model
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
-    """Return the probabilities that the best checkpoint of a run gives each class.
+    """Predict class probabilities with the best checkpoint of a run.
 
     Returns:
-      Split -> probabilities of its examples, float32 (n, classes), in their order; NaN
-      where an image cannot be read.
+      Split -> probabilities of its examples in order, float32 (n, classes); NaN for
+      unreadable images.
 
     Raises:
-      UserError: it learns no classes, or has no checkpoint.
-      CheckpointError: the checkpoint is damaged.
+      UserError: The task has no classes, or the run has no checkpoint.
+      CheckpointError: The checkpoint is damaged.
     """
     devices.start("auto")
     splits = sources.load(config.data, config.seed)
@@ -42,7 +42,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     def probabilities(outputs: Any, batch: Batch) -> dict[str, Any]:
         return {"probabilities": task.probabilities(outputs)}
 
-    # The check names all that is unreadable; a config allows less than 1.
+    # The check reports all unreadable images; a config would allow a fraction only.
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
     found = {}
     for name, source in splits.named().items():

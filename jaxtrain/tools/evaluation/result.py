@@ -1,4 +1,4 @@
-"""An evaluation: all that is told of what was asked for, as one dict."""
+"""Evaluation of a model: the result as one dict."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,19 +24,19 @@ from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.views import View, named
 
-# Of the form of the result: a key that changes its meaning changes it.
+# Version of the result's format.
 SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is wanted of an evaluation.
+    """Options of an evaluation.
 
     Attributes:
       split: Name of the split, or `all`.
-      tta: Views that are averaged; None means plain images.
+      tta: Name of the test-time augmentation; None for plain images.
       calibrate: Whether to fit a temperature on the run's validation split.
-      parts: Parts beside the metrics, by their key of the result.
+      parts: Optional parts by their key in the result.
     """
 
     split: str = "test"
@@ -46,15 +46,15 @@ class Asked:
 
     @property
     def view(self) -> View:
-        """What the model is shown of an image."""
+        """Test-time augmentation of images."""
         return named(self.tta)
 
 
 def views_of(tta: str | None, config: Config) -> str | None:
-    """Return the name of the views; None: of the image alone.
+    """Resolve the name of the test-time augmentation; None for plain images.
 
     Args:
-      tta: Name as the user gives it, or `plain`. None means as the run did.
+      tta: Name given by the user, or `plain`. Defaults to the run's.
       config: Config of the run.
     """
     if tta is None:
@@ -69,17 +69,17 @@ def evaluate(
     asked: Asked,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Evaluate a model; nothing is written.
+    """Evaluate a model, without writing files.
 
     Args:
       data: Config of the images, the run's or others.
-      tell: Function that takes lines on what takes long.
+      tell: Function that prints progress lines.
 
     Returns:
-      What docs/evaluating.md describes.
+      The result as documented in docs/evaluating.md.
 
     Raises:
-      UserError: the images do not fit the model, or it has not what is asked for.
+      UserError: The images do not fit the model, or it does not support an option.
       BadNumbersError: Outputs of the model are not finite.
     """
     subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
@@ -122,7 +122,7 @@ def evaluate(
 
 
 def _check(asked: Asked, subject: Subject) -> None:
-    """Refuse what the task has not, and what does not go together."""
+    """Refuse options that the task does not support, and conflicting ones."""
     if asked.tta is not None:
         check_classes(f"--tta {asked.tta}", subject)
     if asked.calibrate:
@@ -139,7 +139,7 @@ def _check(asked: Asked, subject: Subject) -> None:
 def _describe(
     subject: Subject, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
-    """Return all keys; None stands for what was not asked for, or has no meaning."""
+    """All keys of the result; None for keys not requested or not applicable."""
     return {
         "schema": SCHEMA,
         "run_id": subject.model.origin["run"],
@@ -160,7 +160,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            # Of metrics that look at all examples at once.
+            # Metrics over all examples at once.
             "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,
@@ -172,7 +172,7 @@ def _describe(
 
 
 def _describe_classes(subject: Subject) -> Iterator[str]:
-    """Yield lines on the classes of a set that are not those of the model."""
+    """Yield messages on classes that differ between data set and model."""
     classes, source = subject.classes, subject.data.source
     if classes is None:
         return
@@ -193,9 +193,9 @@ def _keep(
     fitted: dict[str, Any] | None,
     parts: Mapping[str, EvaluationPart],
 ) -> Keep:
-    """Return what keeps the scores of each example, and what parts need.
+    """Make the function that keeps scores of each example, and arrays for parts.
 
-    What no part of the result is made of would be traced and compiled all the same.
+    Unused arrays would be traced and compiled nevertheless.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _keep(
 
 
 def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
-    """Fit a temperature on the validation split that the run itself had."""
+    """Fit a temperature on the run's own validation split."""
     split = "validation"
     subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
 

@@ -1,4 +1,4 @@
-"""Opens what is evaluated: a trained model, its task, and the images it is shown."""
+"""Opening of a trained model, its task and a split to evaluate."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from jaxtrain.tools.evaluation.class_mapping import are_by_number, map_classes
 from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.training.views import CROPS
 
-# Fields of `data` that an evaluation may have otherwise than the run had.
+# Fields of `data` in which an evaluation may differ from the run.
 FREE = with_metadata(DataConfig, "free_in_evaluation")
-# Those that choose, of the run's own images, the ones that it was not trained on.
+# Fields that select the held-out images of the run's own data set.
 HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
 ALL = "all"
-# What training does to images, and evaluations do not; windows are cut by the model.
+# Fields of training augmentation; sliding windows are cut by the model.
 AS_EVALUATED: dict[str, Any] = {
     "augment": AugmentConfig(),
     "train_image_size": None,
@@ -34,7 +34,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 def as_evaluated(data: DataConfig) -> DataConfig:
-    """Return the config whose images the host gives the size that evaluations show."""
+    """Config with evaluation resizing on the host."""
     return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
 
 
@@ -52,11 +52,11 @@ def open_subject(
     Args:
       data: Config of the images.
       split: Name of the split, or `all`.
-      tta: Views whose outputs are averaged.
+      tta: Name of the test-time augmentation.
       on_host: Whether images are resized on the host instead of the device.
 
     Raises:
-      UserError: there is no such split, or it is of other images or classes.
+      UserError: Unknown split, or other images or classes than the model's.
     """
     _check_fields(config.data, data)
     if data.source != config.data.source:
@@ -78,14 +78,14 @@ def open_subject(
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
-    """Return what stands for the config of a model without a run, and its images.
+    """Config of a model without a run, and of its images.
 
     Args:
-      model: Model that says how images are prepared.
-      data: Config of the images, which says only where they are.
+      model: Model, which defines the preprocessing.
+      data: Config of the images, with only the fields that locate them.
 
     Raises:
-      UserError: it says more.
+      UserError: `data` sets other fields.
     """
     about = model.description
     fixed = {**_of_images(model), "mean": about.mean, "std": about.std}
@@ -109,7 +109,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 
 
 def _of_images(model: TrainedModel) -> dict[str, Any]:
-    """Return the fields of `data` that give images the shape that a model takes."""
+    """Fields of `data` for the model's image shape."""
     if not model.description.input.are_pictures:
         fields = {field.name for field in dataclasses.fields(DataConfig)}
         about = vars(model.description.input)
@@ -120,7 +120,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
 
 
 def _check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Refuse other values than the run's that are not read, or are the model's."""
+    """Refuse values that differ from the run's in fields that cannot be overridden."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
@@ -139,9 +139,9 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
 
 
 def _for_crops(data: DataConfig, tta: str) -> DataConfig:
-    """Return the config of larger images, of which a crop is what the model takes.
+    """Config of larger images, for models evaluated on crops.
 
-    The whole centred square has `image_size / crop_pct` pixels: 256 for 224.
+    The full centred square has `image_size / crop_pct` pixels: 256 for 224.
     """
     crop_pct, _, crop_mode = data.fit
     if data.image_size is None or crop_mode != "center" or crop_pct == 1:
@@ -160,10 +160,10 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
 def task_of_model(
     config: Config, model: TrainedModel, facts: Mapping[str, Any], data: DataConfig
 ) -> Task:
-    """Return the task of a run, for a set of which there are such facts.
+    """Create the task of a run for a data set with these facts.
 
     Raises:
-      UserError: it has other classes than the model.
+      UserError: The data set has other classes than the model.
     """
     about = model.description
     task = build_task(config, about.image_shape, facts).with_chosen(about.chosen)
@@ -186,7 +186,7 @@ def task_of_model(
 def _check_names(
     names: tuple[str, ...], known: tuple[str, ...], data: DataConfig
 ) -> None:
-    """Refuse classes of other names, or the same in another order (`map_classes`)."""
+    """Refuse classes with other names or in another order (see `map_classes`)."""
     if are_by_number(names, known):
         return
     for i, (found, wanted) in enumerate(zip(names, known, strict=True)):
@@ -198,15 +198,15 @@ def _check_names(
 
 
 def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
-    """Open images of something else: the test split of a set, or all of it.
+    """Open out-of-distribution images: the test split of a data set, or all of it.
 
     Args:
-      name: Name of the set, as in `data.source`.
-      model: Model that is shown the images.
-      own: Config of the images of the task.
+      name: Name of the data set, as in `data.source`.
+      model: Model to evaluate on the images.
+      own: Config of the in-distribution images.
 
     Raises:
-      UserError: it cannot be opened, or has images of another shape.
+      UserError: The data set cannot be opened, or has images of another shape.
     """
     same = ("crop_pct", "interpolation", "crop_mode", "batch_size", "eval_batch_size")
     same += ("max_bad_fraction", "max_pixels", "white_level")
@@ -224,14 +224,14 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
 
 
 def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any]:
-    """Return images whose labels mean nothing to the task."""
+    """Remove the labels of a batch."""
     return {**batch, "target": np.zeros(len(indices), np.int32)}
 
 
 def _open_split(
     data: DataConfig, seed: int, split: str
 ) -> tuple[Source, int | None, Fit]:
-    """Return a split, the size that the device gives to its images, and how."""
+    """Open a split; return it with size and mode of resizing on the device."""
     if split == ALL:
         data = as_evaluated(data)
         store, named = opening.open_store(data, to_train=False)
