@@ -38,7 +38,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
         apart.
     """
     alike: dict[Any, list[jax.Array]] = {}
-    specs = jax.tree.leaves(layout.specs_of_grads(tree))
+    specs = jax.tree.leaves(layout.grad_specs(tree))
     for x, spec in zip(jax.tree.leaves(widen(tree)), specs, strict=True):
         if layout.mesh.size > 1:
             key = x.shape, x.dtype, spec
@@ -70,7 +70,7 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     update then read.
 
     Args:
-      grads: Gradients of trained parameters, as `Layout.summed_grads` leaves them.
+      grads: Gradients of trained parameters, as `Layout.reduce_grads` leaves them.
       layout: Layout of the run: XLA takes a constraint on the memory for one on the
         sharding, too, and so each device has it on its own share.
     """
@@ -82,7 +82,7 @@ def in_rows(grads: Any, layout: Layout) -> Any:
         rows = jax.tree.map(lambda x: MemoryLayout(tuple(range(x.ndim))), grads)
         return with_layout_constraint(grads, rows)
 
-    specs = layout.specs_of_grads(grads)
+    specs = layout.grad_specs(grads)
     constrain = jax.shard_map(
         in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
     )
