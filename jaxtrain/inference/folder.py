@@ -1,6 +1,7 @@
-"""Export of a model into one folder: `model.safetensors` and `config.json`, as timm.
+"""Export to timm's format: a directory with `model.safetensors` and `config.json`.
 
-Weights have the names and layouts of timm where it has the model, and otherwise ours.
+Names and layouts of weights are timm's if timm has the architecture, and ours
+otherwise.
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,10 @@ from jaxtrain.weights.stored import ours
 
 
 def write(model: TrainedModel, folder: Path) -> None:
-    """Write a model into a new folder, whole or not at all.
+    """Write a model into a new directory, atomically.
 
     Raises:
-      UserError: something is there already, or it cannot be written.
+      UserError: The path exists, or cannot be written.
     """
     weights = to_named(model)
     with whole("--out", folder, folder=True) as partial, reported("--out", folder):
@@ -35,13 +36,13 @@ def write(model: TrainedModel, folder: Path) -> None:
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
-    """Return the weights by their names in the file, in the layouts that it has."""
+    """Return the weights by name in the file, in the file's layouts."""
     theirs = timm_source(model.description)
     names, found = theirs.names if theirs else OWN, {}
     arrays = by_path((model.params, model.model_state))
     for path, x in arrays.items():
         array = names.layout(ours(path)).to_torch(np.asarray(x))
-        # `ascontiguousarray` would give a scalar a dim.
+        # `ascontiguousarray` would turn a scalar into an array of rank 1.
         found[names.name(ours(path))] = np.asarray(array, order="C")
     assert len(found) == len(arrays)
     return found

@@ -1,6 +1,6 @@
-"""Files of predictions, written batch by batch, each whole or not at all.
+"""Prediction files, written batch by batch, each atomically.
 
-They get their names when `renames` ends, which all of them share.
+They are renamed when the shared `renames` closes.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ Sink = Callable[[ImageBatch], None]
 
 
 class PredictionFile(NamedTuple):
-    """A file, or a folder, that a part of `predict` writes.
+    """An output file or directory of a part of `predict`.
 
     Attributes:
-      open: Function of `renames` that opens it: a context manager of its sink.
-      remark: Sentence that is printed after the file is written; None: nothing is.
+      open: Function of `renames` that returns a context manager of the sink.
+      remark: Message to print after the file is written. None prints nothing.
     """
 
     open: Callable[[ExitStack], AbstractContextManager[Sink]]
@@ -56,7 +56,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Write features into the file of `--features`; NaN where there is no image."""
+    """Write features into the file of `--features`; NaN for unreadable images."""
     with opened(
         "--features",
         path,
@@ -76,14 +76,15 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 def overlays(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write pictures into the folder of `--explain`, with class and probability."""
+    """Write Grad-CAM overlays into the directory of `--explain`."""
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         found = prediction(model, batch, i)
         assert found is not None
         heat = batch.found["map"][i]
         picture = gradcam.draw(batch.pixels[i], heat, found.caption())
-        # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
+        # Pillow's default level of 6 takes 11 ms instead of 3, for files a sixth
+        # smaller.
         picture.save(f"{place}.png", compress_level=1)
 
     yield of_each("--explain", path, names, write, renames)
@@ -91,7 +92,7 @@ def overlays(
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Write arrays into the folder of `--outputs`: a file of each image."""
+    """Write one array file per image into the directory of `--outputs`."""
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         found = batch.found["outputs"]
@@ -108,7 +109,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
 def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write images with their predictions into the folder of `--pictures`."""
+    """Write images with drawn predictions into the directory of `--pictures`."""
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
@@ -117,7 +118,7 @@ def pictures(
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError:  # It was another file a moment ago.
+        except UnreadableError:  # It has changed since it was predicted.
             return
         size = file.height, file.width
         found = model.decoder.prediction(batch.found["decoded"], i, size)
@@ -135,7 +136,7 @@ def of_each(
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Return a sink: a file for each image, at its path below the common folder."""
+    """Return a sink for one file per image, at its path below the common directory."""
     partial = renames.enter_context(whole(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
@@ -157,9 +158,9 @@ def opened(
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
     renames: ExitStack,
 ) -> Iterator[Callable[[Any], None]]:
-    """Open a file under another name until `renames` ends; errors name the option.
+    """Open a temporary file that `renames` renames; errors name the option.
 
-    So all files are closed, which a full disk may forbid, before the first is renamed.
+    All files are closed, which can fail on a full disk, before the first is renamed.
     """
     file = ExitStack()
     partial = renames.enter_context(whole(option, path))

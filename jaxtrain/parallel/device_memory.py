@@ -34,7 +34,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
     Memory in use is not counted: some of it is freed before the program runs.
 
     Args:
-      program: Compiled program.
+      program: Program that XLA has compiled.
       purpose: Purpose of the program, such as `a training step`.
       fix: Imperative advice to save memory.
 
