@@ -117,7 +117,7 @@ def _export(
     calibrate = precision == "int8" and not was_rounded
     num = images.CALIBRATION if calibrate else 0
     places = arguments.workdir, arguments.images
-    pixels = images.of(model, *places, calibration=num)
+    pixels = images.load(model, *places, calibration=num)
     preprocessing = arguments.include_preprocessing
     checked, calibration = (
         x if preprocessing or x is None else _prepared(model, x) for x in pixels

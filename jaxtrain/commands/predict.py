@@ -82,7 +82,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     with collector.held_back():
         from jaxtrain.data import formats
         from jaxtrain.inference import predict, temperature
-        from jaxtrain.inference.found import find
+        from jaxtrain.inference.image_paths import expand_paths
         from jaxtrain.inference.load import load_model
         from jaxtrain.parallel import devices
         from jaxtrain.weights.trust import trust
@@ -92,7 +92,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     unread = list[bytes]()
-    found = find(arguments.images, kind=model.kind, unread=unread)
+    found = expand_paths(arguments.images, kind=model.kind, unread=unread)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read_for(model, arguments.workdir)

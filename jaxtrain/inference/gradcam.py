@@ -58,7 +58,7 @@ def last_piece(model: TrainedModel) -> int:
     )
 
 
-def maps(
+def heat_maps(
     model: TrainedModel,
     last: int,
     params: Any,
@@ -92,7 +92,7 @@ def maps(
     return jax.nn.relu((weights * widen(activations)).sum(-1))
 
 
-def draw(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:
+def overlay(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:
     """Overlay a heat map on an image: transparent at 0, red at the maximum.
 
     Args:
@@ -104,12 +104,12 @@ def draw(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image
     factor = max(1, -(-SIDE // min(picture.size)))
     size = picture.width * factor, picture.height * factor
     largest = float(heat.max())
-    part = np.asarray(heat / largest if largest > 0 else heat, np.float32)
-    smooth = Image.fromarray(part).resize(size, Image.Resampling.BILINEAR)
-    part = np.asarray(smooth)[..., None]
-    colours = _colours()[(255 * part[..., 0]).astype(np.uint8)]
+    opacity = np.asarray(heat / largest if largest > 0 else heat, np.float32)
+    smooth = Image.fromarray(opacity).resize(size, Image.Resampling.BILINEAR)
+    opacity = np.asarray(smooth)[..., None]
+    colours = _colour_map()[(255 * opacity[..., 0]).astype(np.uint8)]
     image = np.asarray(picture.resize(size, Image.Resampling.NEAREST), np.float32)
-    coloured = (image + STRENGTH * part * (colours - image)).astype("u1")
+    coloured = (image + STRENGTH * opacity * (colours - image)).astype("u1")
     return _with_caption(Image.fromarray(coloured), caption)
 
 
@@ -126,6 +126,6 @@ def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
 
 
 @functools.cache
-def _colours() -> np.ndarray:
+def _colour_map() -> np.ndarray:
     """Return the colour map from blue to red, float32 (256, 3), in 0..255."""
     return 255 * np.asarray(colormaps["turbo"](np.arange(256))[:, :3], np.float32)

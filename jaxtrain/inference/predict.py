@@ -123,7 +123,9 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         if wanted.features:
             found["features"] = model.features_of(*arguments)
         if wanted.maps:
-            found["map"] = gradcam.maps(model, last, *arguments, decoded["index"][:, 0])
+            found["map"] = gradcam.heat_maps(
+                model, last, *arguments, decoded["index"][:, 0]
+            )
         return Checked(found, finite_rows((outputs, decoded)))
 
     return model.compiled(function)

@@ -73,7 +73,7 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
     model = load_model(arguments.workdir, arguments.checkpoint)
     check(model)
     places, num = (arguments.workdir, arguments.images), arguments.num_images
-    others, chosen = images.of(model, *places, calibration=num)
+    others, chosen = images.load(model, *places, calibration=num)
     assert chosen is not None
     found = quantize(model, chosen, others, arguments.calibration)
     loss = rounding_loss(model, found, labelled_run(*places), num)

@@ -15,7 +15,7 @@ from jaxtrain.errors import UserError
 STDIN = "-"
 
 
-def find(
+def expand_paths(
     words: Sequence[str],
     stdin: BinaryIO | None = None,
     kind: FileKind = IMAGES,
@@ -44,26 +44,26 @@ def find(
         raise UserError("- is given twice: standard input is read once")
     found, unread = list[bytes](), [] if unread is None else unread
     for word in words:
-        found += _of_stdin(stdin) if word == STDIN else _of_word(word, kind, unread)
+        found += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
     _check_distinct(found)
     return FileNames.join(found)
 
 
-def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
+def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
     # Python has no `sys.stdin` if the shell has closed it.
-    own = sys.stdin.buffer if sys.stdin else io.BytesIO()
-    text = (stdin or own).read()
+    default = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    text = (stdin or default).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
         raise UserError("- : standard input has no names of images, one a line")
     return names
 
 
-def _of_word(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
+def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     # The name of a file may look like a pattern.
     if os.path.lexists(word):
         path = os.fsencode(word)
-        return _of_folder(path, kind, unread) if os.path.isdir(path) else [path]
+        return _files_of_folder(path, kind, unread) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
             f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
@@ -83,29 +83,29 @@ def _of_word(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     if not found:
         raise UserError(
             f"{shown(word)} matches folders without {kind.noun}s alone"
-            f"{_instead(kind, unread)}"
+            f"{_describe_unread(kind, unread)}"
         )
     return found
 
 
-def _of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
+def _files_of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     found = _files_below(path, kind, unread)
     if not found:
         known = " ".join(kind.endings())
         raise UserError(
             f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
-            f"{_instead(kind, unread)}"
+            f"{_describe_unread(kind, unread)}"
         )
     return found
 
 
-def _instead(kind: FileKind, unread: list[bytes]) -> str:
+def _describe_unread(kind: FileKind, unread: list[bytes]) -> str:
     return "".join(f"; {r.title}: {r.text}" for r in kind.passed_over(unread))
 
 
 def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     found = []
-    for folder, folders, names in os.walk(path, onerror=_refuse):
+    for folder, folders, names in os.walk(path, onerror=_raise_unreadable):
         folders[:] = [name for name in folders if not name.startswith(b".")]
         files = [name for name in names if not name.startswith(b".")]
         found += [os.path.join(folder, name) for name in files if kind.is_read(name)]
@@ -113,7 +113,7 @@ def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes
     return sorted(found)
 
 
-def _refuse(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise UserError(f"cannot read {shown(error.filename)}: {error.strerror}")
 
 
