@@ -1,7 +1,7 @@
-"""`arrays:FILE.npz`: images and labels as NumPy saves them.
+"""`arrays:FILE.npz`: images and labels saved by NumPy.
 
-The file is read whole. Mapped into memory it could be larger than that, but would end
-the process (SIGBUS) if somebody cut it off meanwhile.
+The file is read into memory. A memory-mapped file could be larger than memory, but
+would kill the process (SIGBUS) if it were truncated during a run.
 """
 
 import math
@@ -18,7 +18,7 @@ from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.target_images import of_dims
 
-# What is added to `image` and `label` for each split.
+# Split -> suffix of `image` and `label`.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
@@ -34,12 +34,12 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image`, `label` and those of other splits."""
+    """Open a file of `np.savez` with `image` and `label`, and those of other splits."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
                 return _read_all(config, packed)
-        # A file that wants a password is a RuntimeError.
+        # zipfile raises RuntimeError for an encrypted file.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise ValueError(f"it is no .npz file, or damaged ({error})") from None
 
@@ -72,7 +72,7 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    """Read what an array is; none of its bytes is read."""
+    """Read the header of an array, and none of its data."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
         raise ValueError(f"{name} is packed in another way than NumPy does")
@@ -82,7 +82,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"its shape is {shape}")
-        except Exception as error:  # A header is Python source, and may be any.
+        except Exception as error:  # A header is a Python literal, and may be anything.
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{name}: its header cannot be read ({reason})") from None
         start = stream.tell()
@@ -103,10 +103,12 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
 
 
 def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
-    """Raise ValueError unless these are images and a label, or columns, for each.
+    """Raise ValueError unless images and labels match, one label per image.
 
     Args:
-      named: whether labels are columns of numbers, even if there is one only.
+      image: Array of images.
+      label: Array of labels.
+      named: Whether labels are columns of numbers, even if there is only one.
     """
     if image.dtype != np.uint8:
         raise ValueError(
@@ -116,7 +118,7 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if of_pixels and of_dims(len(label.shape)) is not None and not named:
         return
     columns = named or len(label.shape) == 2
-    # Labels are floats where some are NaN.
+    # Labels are floats if some are NaN.
     if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
         raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")

@@ -1,4 +1,4 @@
-"""Remarks on what images lose when they get the size and the 8 bits of a run."""
+"""Remarks on information that conversion to the run's size and 8 bits discards."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,21 +14,21 @@ from jaxtrain.data.sampled import evenly, stored_images
 from jaxtrain.data.stores import Remark, Store
 from jaxtrain.errors import UserError
 
-# Images that are looked at.
+# Number of images in the sample.
 NUM_LOOKED = 64
-# Part of the area that is much to cut away: more than of photographs of 3:2, a third.
+# Cropped share of the area that is remarkable: more than 1/3, as of 3:2 photographs.
 MUCH = 0.4
 
 
 class Converted(NamedTuple):
-    """Images as they are stored, some of many.
+    """Properties of a sample of stored images.
 
     Attributes:
       sizes: Height and width of each, (n, 2).
-      largest: Largest value of those of 16 bits; None: there are none.
-      num_deep: Number of those of 16 bits.
-      bands: Number of bands of those that have more than are used.
-      unused: Number of bands of each of these that are not used.
+      largest: Largest value of the 16-bit images, or None without any.
+      num_deep: Number of 16-bit images.
+      bands: Number of bands of each image with unused bands.
+      unused: Number of unused bands of each of these images.
     """
 
     sizes: np.ndarray
@@ -39,12 +39,12 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """White level that fits the values; None: that of 16 bits."""
+        """Best white level for the values, or None for the full 16-bit range."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
 def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Look at some of the images of a store."""
+    """Inspect a sample of the images of a store."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_pictures = input_of(store.facts).are_pictures
     examples = evenly(examples, NUM_LOOKED if are_pictures else 0)
@@ -63,7 +63,7 @@ def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
                 bands += [(num, unused)] if unused else []
         except UnreadableError:
             continue
-        except Exception:  # A damaged file, which is counted when it is read.
+        except Exception:  # A damaged file, reported when it is read.
             continue
     return Converted(
         sizes=np.array(sizes).reshape(-1, 2),
@@ -75,7 +75,7 @@ def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
 
 
 def remarks(seen: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return remarks on losses of images by the options of a run, with the remedy.
+    """Return remarks on information that a config discards, with the remedy.
 
     Raises:
       UserError: `data.white_level` has no effect.
@@ -89,7 +89,7 @@ def lost_detail(train: Source, config: DataConfig) -> tuple[Remark, ...]:
 
 
 def cut_away(sizes: np.ndarray) -> float:
-    """Return the part of the images' area beyond the centred square, on average."""
+    """Return the mean share of the images' area outside the centred square."""
     return float(np.mean(1 - sizes.min(axis=1) / sizes.max(axis=1)))
 
 

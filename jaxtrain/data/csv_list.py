@@ -1,7 +1,7 @@
-"""`csv:FILE`: image files that a table lists, with their targets and splits.
+"""`csv:FILE`: image files listed in a table, with targets and splits.
 
-Targets are classes, lists of labels (`data.label_separator`), columns of numbers
-(`data.targets`), or masks: files in a column `mask`, where there is no `label`.
+Targets are classes, lists of labels (`data.label_separator`), numeric columns
+(`data.targets`), or masks: files in a column `mask`, if there is no `label`.
 """
 
 import os
@@ -36,14 +36,14 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
 def open_csv(name: str, config: DataConfig) -> Opened:
-    """Open images that a table lists: the columns path, label and, if wanted, split.
+    """Open images listed in a table with the columns path, label and optionally split.
 
-    With `data.targets` there are columns of these names in place of `label`; a table
-    without any of both may have a column `mask`.
+    With `data.targets` columns of these names replace `label`; a table without either
+    may have a column `mask`.
 
     Raises:
-      UserError: the table cannot be read, or lists what cannot be used; one message has
-        all of it.
+      UserError: The table is unreadable, or lists unusable files; one message has all
+        problems.
     """
     source = config.source
     path = os.path.expanduser(name)
@@ -97,7 +97,7 @@ def _with_images(
     whole: str,
     remarks: Sequence[Remark],
 ) -> Opened:
-    """Return images with targets that are images, and look for all files first."""
+    """Return images with image targets, after checking that all files exist."""
     problems = Problems(config.source)
     for row in rows:
         problems.attempt(folder.size, row.target_file, where=f"line {row.line}")
@@ -113,9 +113,9 @@ def _with_images(
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the labels of the rows, and the names of classes or of labels.
+    """Return the targets of the rows and the names of classes or labels.
 
-    Classes are numbers, int32 (N,); lists of labels float32 (N, labels).
+    Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """
     if config.label_separator is not None:
         texts = [row.texts[0].split(config.label_separator) for row in rows]
@@ -146,6 +146,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 def _in_order(labels: set[str]) -> list[str]:
     if all(map(_NUMBER.fullmatch, labels)):
-        # A longer number is a larger one; Python converts only so many digits.
+        # Compared by length first: Python limits the digits of conversions to int.
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)

@@ -1,4 +1,4 @@
-"""The rows of a table of images: paths, targets as texts or numbers, splits."""
+"""Rows of tables of images: paths, targets and splits."""
 
 import csv
 import io
@@ -17,17 +17,17 @@ from jaxtrain.data.text import UserText, nfc
 
 
 class CsvRow(NamedTuple):
-    """A row of the table.
+    """Row of the table.
 
     Attributes:
-      line: Number of its line.
-      path: Place of the image below the folder of the table.
-      texts: What the columns of the targets hold.
-      values: The numbers there; () if they are labels.
-      split: Name of its split.
-      target_images: Kind of the targets if they are images; else None.
-      target_file: Place of its target below the folder of the table; empty if it is no
-        image.
+      line: Line number of the row.
+      path: Path of the image, relative to the directory of the table.
+      texts: Contents of the target columns.
+      values: Numeric targets; () for labels.
+      split: Name of the split.
+      target_images: Kind of the target images, or None for other targets.
+      target_file: Path of the target image, relative to the directory of the table;
+        empty for other targets.
     """
 
     line: int
@@ -42,7 +42,7 @@ class CsvRow(NamedTuple):
 def read_rows(
     folder: Folder, text: UserText, config: DataConfig, problems: Problems
 ) -> Iterator[CsvRow]:
-    """Yield the rows of a table that can be used; what is wrong goes to `problems`."""
+    """Yield the usable rows of a table; other rows are reported to `problems`."""
     header = read_header(config, text.content)
     problems.remarks += header.remarks()
     table = io.StringIO(header.table, newline="")
@@ -52,7 +52,7 @@ def read_rows(
         for fields in reader:
             line = header.line - 1 + reader.line_num
             if not any(map(str.strip, fields)):
-                continue  # Spreadsheets end with rows of separators alone.
+                continue  # Spreadsheets append rows of separators only.
             where = f"line {line}"
             if len(fields) != len(header.names):
                 told = f"{len(fields)} fields, but {len(header.names)} columns"
@@ -99,12 +99,12 @@ def _row(
 
 
 def _place(folder: Folder, text: UserText, path: str) -> bytes:
-    """Return the place of a file below the folder of the table.
+    """Return a file's path relative to the directory of the table.
 
-    Of several spellings that the path may have on disk it is the first that is there.
+    Of several spellings that the path may have on disk the first existing one is used.
 
     Raises:
-      UnusableError: It lies elsewhere, or is none.
+      UnusableError: The path leads out of the directory, or is not a file path.
     """
     paths = [path, path.replace("\\", "/")] if "\\" in path else [path]
     spelled = [name for one in paths for name in text.spellings(one)]

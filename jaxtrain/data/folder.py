@@ -1,4 +1,4 @@
-"""`folder:DIR`: image files, in one folder for each class."""
+"""`folder:DIR`: image files, one directory per class."""
 
 import os
 from collections.abc import Iterable
@@ -27,24 +27,25 @@ from jaxtrain.errors import UserError
 
 
 def open_folder(name: str, config: DataConfig) -> Opened:
-    """Open images that lie in one folder a class, or so in train/, val/ and test/.
+    """Open images in one directory per class, optionally below train/, val/ and test/.
 
     Raises:
-      UserError: it is no such folder, or holds what cannot be used; one message has all
-        of it.
+      UserError: It is not a directory, or holds unusable files; one message has all
+        problems.
     """
     return open_files(name, config, IMAGES)
 
 
 def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
-    """Open files of a kind as `open_folder` does images."""
+    """Open files of a kind; see `open_folder`."""
     source = config.source
     folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
     scan = FolderScan(folder, include, problems, kind)
     places = _places(scan, problems)
     found = {split: scan.classes(place) for split, place in places.items()}
-    # Images of a split without folders of classes have no labels, as Kaggle's to test.
+    # Images of a split without class directories are unlabelled, as in Kaggle's test
+    # sets.
     found = {split: of for split, of in found.items() if of or split == "train"}
     if not problems:
         include.check_all_met()
@@ -52,11 +53,11 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
         _check_classes(source, folder.root, found.values())
     _check_train(source, found["train"], places["train"], scan, problems)
     used = sorted({c for of in found.values() for c, files in of.items() if files})
-    # macOS and other systems may write one name in different bytes.
+    # macOS may write a name in other Unicode bytes than other systems.
     folders = sorted({*map(nfc_bytes, used)})
     first = os.path.join(places["train"], *used[:1])
     if len(folders) == 1 and scan.nested_in(first):
-        # They are the classes, more likely.
+        # The nested directories are more likely the classes.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed to "
             f"tell apart; its {kind.noun}s lie in folders: if these are the classes, "
@@ -72,8 +73,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
             files += some
             number = numbers.get(nfc_bytes(class_folder), -1)
             labels.append(np.full(len(some), number, np.int32))
-        # A slice of a split, such as train[:90%], then has files of all classes, as it
-        # has of TFDS's sets, which are mixed when they are prepared.
+        # Examples are shuffled by name, so that a slice such as train[:90%] has all
+        # classes, as in TFDS, which shuffles at preparation.
         draws = draws_of_names(name for name, _ in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
@@ -84,10 +85,10 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return the folders of the classes of each split.
+    """Return the directory of the classes of each split.
 
-    A folder `train` that holds folders makes the others splits, too. One that holds
-    images besides is a class, unless there is another folder with the name of a split.
+    A directory `train` with subdirectories makes its siblings splits, too. One that
+    also holds images is a class, unless a sibling has the name of a split.
     """
     found, _ = scan.listing(b"")
     named = {name: SPLITS.get(shown(name).lower()) for name in found}
@@ -121,7 +122,7 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all folders of files are called like splits, or parts."""
+    """Raise UserError if all class directories have names of splits or set parts."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))
