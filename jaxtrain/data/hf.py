@@ -1,7 +1,6 @@
-"""`hf:NAME_OR_DIR`: data sets of the library `datasets` that lie on this machine.
+"""`hf:NAME_OR_DIR`: local data sets of the library `datasets`.
 
-Nothing is downloaded, no code of a data set is run, and no image is decoded by the
-library.
+Nothing is downloaded, no code of a data set is run, and the library decodes no image.
 """
 
 import contextlib
@@ -24,17 +23,17 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Keeps the libraries of Hugging Face off the network: a variable, and its value there.
+# Variable that keeps Hugging Face's libraries offline, and its name in their configs.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
-    """Open a set that was saved to disk, or that the library has in its cache.
+    """Open a set that was saved to disk, or is in the library's cache.
 
     Raises:
-      UserError: it is not there, or holds no encoded images with labels.
+      UserError: It is missing, or holds no encoded images with labels.
     """
     source = config.source
     told = f"{source} needs the library datasets"
@@ -84,7 +83,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each split that has any, by its name here."""
+    """Return the rows of each non-empty split by its canonical name."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -105,10 +104,9 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the library off the network, and silent; the process goes on as before.
+    """Keep the library offline and silent in this context.
 
-    The library has read the variable when it was imported; its own processes read it
-    again.
+    The library reads the variable at import, and its own processes read it again.
     """
     import datasets
     from datasets import config
@@ -135,7 +133,7 @@ def _load(library: Any, source: str, name: str) -> Any:
         if any(os.path.isfile(os.path.join(folder, file)) for file in SAVED):
             return library.load_from_disk(folder)
         if os.path.isdir(folder):
-            # It would read pickles, too, if it chose the format by itself.
+            # Without a format the library would also read pickles.
             return library.load_dataset("parquet", data_dir=folder)
         repository, _, part = name.partition(":")
         return library.load_dataset(repository, part or None)
@@ -154,7 +152,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 def _target_images(
     library: Any, features: Any
 ) -> tuple[TargetImages, str] | tuple[None, None]:
-    """Return the kind of targets that are images, and their column."""
+    """Return the kind of target images of a set and their column, or two Nones."""
     for row in TARGET_IMAGES.values():
         kind = row()
         if (column := kind.find_column(library, features)) is not None:
@@ -180,7 +178,7 @@ def _label_column(library: Any, source: str, features: Any) -> str:
 
 
 def _only(source: str, features: Any, what: str, names: list[str]) -> str:
-    """Return the one column of a kind, or of several that which is called so."""
+    """Return the only column of a kind, or the one with the default name."""
     if what in names:
         return what
     if len(names) != 1:
@@ -196,9 +194,9 @@ def _only(source: str, features: Any, what: str, names: list[str]) -> str:
 def _labels(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return the number of the class of each example, the names of the classes, ().
+    """Return the class index of each example, the names of the classes, ().
 
-    Of lists of classes: columns of 0 and 1, their names, ().
+    For lists of classes: multi-hot rows, the names of the labels, ().
     """
     (label,) = wanted
     inner = getattr(whole.features[label], "feature", None)

@@ -1,4 +1,4 @@
-"""From a source to batches on the devices: order, share, cache or stream."""
+"""Batches on the devices from a source: order, process share, cache or stream."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 HostBatch = dict[str, Any]
 
-# Of a batch on the host: those of its images that could not be read.
+# Key of the unreadable images of a host batch.
 UNREADABLE = "unreadable"
 PUT_AHEAD = 2
 
 
 def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
-    """Return the order in which a training split is gone through.
+    """Return the order of the examples of a training split.
 
     Raises:
-      UserError: there are no classes to balance.
+      UserError: Balanced sampling without classes to balance.
     """
     groups = check_sampling(config, source)
     size, repeats = config.batch_size, config.repeats
@@ -45,7 +45,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the groups that are sampled alike, (N,); None: there are none."""
+    """Return the groups of balanced sampling, (N,), or None without it."""
     if config.sampling != "balanced":
         return None
     groups = source.strata()
@@ -70,10 +70,16 @@ def train_batches(
     stop: int,
     rows: slice | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches of steps `start` to `stop`.
+    """Yield the batches of the steps from `start` to `stop`.
 
     Args:
-      rows: Rows of each batch; defaults to those of this process.
+      config: Section of the config.
+      dataset: Training split.
+      mesh: Mesh of the devices.
+      order: Order of the examples.
+      start: First step of the range.
+      stop: End of the range, exclusive.
+      rows: Rows of each batch to read. Defaults to the rows of this process.
     """
     if rows is None:
         rows = data_sharding.local_rows(mesh, config.batch_size)
@@ -87,7 +93,7 @@ def train_batches(
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of a pass over the split, the last batch padded."""
+    """Yield this process's rows of an epoch of a split, the last batch padded."""
     rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
@@ -98,9 +104,9 @@ def eval_batches(
 def all_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of all training examples, each as training sees it.
+    """Yield this process's rows of an epoch of training examples, in order.
 
-    The last batch is filled up with the first examples.
+    The last batch is filled with the first examples.
     """
     num = len(dataset.source)
     order = np.arange(-(-num // batch_size) * batch_size).reshape(-1, batch_size) % num
@@ -110,10 +116,13 @@ def all_batches(
 def chosen_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, chosen: np.ndarray
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of batches of the training split.
+    """Yield this process's rows of given batches of the training split.
 
     Args:
-      chosen: Numbers of the examples, (batches, batch size).
+      config: Section of the config.
+      dataset: Training split.
+      mesh: Mesh of the devices.
+      chosen: Indices of the examples, (batches, batch size).
     """
     rows = data_sharding.local_rows(mesh, chosen.shape[1])
     numbers = functools.partial(_chosen_rows, chosen, rows)
@@ -123,10 +132,13 @@ def chosen_batches(
 def feed(
     batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Stack the batches of each call, and keep the next calls' on the device.
+    """Stack the batches of each call, and prefetch the next calls' to the devices.
 
     Args:
-      call_sizes: Number of steps that each call runs.
+      batches: Host batches, one per step.
+      call_sizes: Number of steps of each call.
+      mesh: Mesh of the devices.
+      batch_size: Global batch size.
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:
@@ -169,7 +181,7 @@ def _run(
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches whose numbers, `index` among them, a function has."""
+    """Yield the batches with the int32 arrays, `index` among them, of a function."""
     if dataset.on_device:
         yield from map(numbers, positions)
         return
@@ -197,11 +209,11 @@ def _read(
     crop_seed: int | None,
     position: int,
 ) -> HostBatch:
-    """Return the batch at a position; evaluations mask what is unreadable."""
+    """Read the batch at a position; in evaluations unreadable images are masked."""
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
     if crop_seed is not None:
-        # What each image's window is a function of.
+        # The random window of an image is a function of these numbers.
         first = (np.full(len(index), x) for x in (crop_seed, position))
         others = [batch[name] for name in ("index", "repeat") if name in batch]
         seeds = np.column_stack([*first, *others])

@@ -1,4 +1,4 @@
-"""Open the store that `data.source` names."""
+"""Opening of the store of `data.source`."""
 
 import os
 
@@ -15,13 +15,14 @@ from jaxtrain.registry import call_own, check_no_options
 
 
 def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
-    """Open the store of `data.source`, with the examples of each of its splits.
+    """Open the store of `data.source` and return it with its splits.
 
     Args:
-      to_train: Whether a model is to learn its classes, which takes two.
+      config: Data section of the config.
+      to_train: Whether a model will be trained, which takes at least two classes.
 
     Raises:
-      UserError: there is no such source, or it cannot be opened.
+      UserError: The source is unknown, or cannot be opened.
     """
     if own.is_own(config.source):
         return _open_own(config)
@@ -34,7 +35,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             )
         raise _unknown(config.source, kind)
     form = known[kind]
-    # Those two say themselves what a name is like.
+    # These two sources check the name themselves.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
@@ -58,7 +59,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Return a source in full: a path alone stands for a folder or a file of images."""
+    """Return a source with its kind, which is guessed for a bare path."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 

@@ -1,20 +1,20 @@
-"""The data order: which examples a step takes, a function of the seed and the step."""
+"""Data order: the examples of a step as a function of the seed and the step."""
 
 import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-# Second half of the key of a balanced order; the rest is the class and the cycle.
+# Second half of the Philox key of a balanced order, plus the group.
 BALANCE_STREAM = 2**34
 
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
-    """Return the permutation of one epoch, int64 (num_examples,).
+    """Return the permutation of an epoch, int64 (num_examples,).
 
-    It sorts raw draws of a counter-based generator, which NumPy keeps the same from
-    version to version (NEP 19), as it does not for `permutation`.
+    It sorts raw draws of a counter-based generator, which NumPy guarantees to be stable
+    between versions (NEP 19), unlike `permutation`.
     """
     draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
     return np.argsort(draws, kind="stable")
@@ -22,16 +22,16 @@ def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class DataOrder:
-    """The order of the examples of a training split.
+    """Order of the examples of a training split.
 
     Attributes:
       seed: Seed of the order.
       num_examples: Number of examples in the split.
       batch_size: Size of the global batch.
-      groups: Group of each example, (num_examples,) numbers, to take as many from each;
-        those of none, below 0, are left out. None: every example once an epoch.
-      repeats: Times that an example is in its batch, each time augmented otherwise
-        (Hoffer et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
+      groups: Group of each example, (num_examples,), for balanced sampling; examples
+        with a group below 0 are left out. None means every example once per epoch.
+      repeats: Number of differently augmented copies of an example in its batch (Hoffer
+        et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
     """
 
     seed: int
@@ -43,7 +43,7 @@ class DataOrder:
     def indices(self, step: int) -> np.ndarray:
         """Return the examples of the global batch of a step, int64 (batch_size,).
 
-        The last `num_examples % batch_size` of each epoch's order are left out.
+        The last `num_examples % batch_size` of each epoch are dropped.
         """
         epoch, place = divmod(step, self._steps)
         size = self.batch_size // self.repeats
@@ -51,7 +51,7 @@ class DataOrder:
         return np.repeat(found, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Count how often each example of a batch came before in it."""
+        """Count the earlier copies of each example in a batch."""
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -61,7 +61,7 @@ class DataOrder:
         return before
 
     def epoch(self, step: int) -> int:
-        """Return the number of the epoch of the order that a step is in, from 0."""
+        """Return the epoch of a step, from 0."""
         return step // self._steps
 
     @property
@@ -69,7 +69,7 @@ class DataOrder:
         return self.num_examples // self.batch_size
 
     def make_epoch(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch, int64; each repeated later."""
+        """Return the examples of an epoch, int64, before they are repeated."""
         if self.groups is None:
             return epoch_order(self.seed, epoch, self.num_examples)
         if self.repeats == 1:
@@ -87,12 +87,12 @@ class DataOrder:
         return np.split(ordered, np.cumsum(counts)[:-1])
 
     def make_balanced(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch, as many of each group (within one).
+        """Return the examples of an epoch, equally many of each group (within one).
 
-        Those of a group come in cycles: each once before any comes again.
+        The examples of a group come in cycles: all of them before any is repeated.
         """
         places, num_groups = np.arange(self.num_examples), len(self._of_groups)
-        # The places of a group are anywhere in the epoch.
+        # The positions of a group are random in the epoch.
         shuffled = epoch_order(self.seed, epoch, self.num_examples)
         order = np.empty_like(shuffled)
         for group, members in enumerate(self._of_groups):
@@ -105,12 +105,12 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced examples of an epoch, each of which is then repeated.
+        """Return the balanced examples of an epoch, before they are repeated.
 
-        Only these are drawn: of a longer order, cut off, groups and examples would be
-        left out at random. The draws of all epochs are numbered; the groups take turns,
-        and so do the examples of a group, in one order. So any number of draws in a row
-        has every group, and of a group every example, equally often (within one).
+        Only these are drawn: truncating a longer order would drop groups and examples
+        at random. The draws of all epochs are numbered; groups alternate, and so do the
+        examples of a group, in a fixed order. Any number of consecutive draws thus has
+        every group, and every example of a group, equally often (within one).
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._of_groups))

@@ -1,4 +1,4 @@
-"""Preprocessing of a batch of stored images inside the step."""
+"""Preprocessing of stored images inside the step."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Make the preprocessing of a batch: gather, fit, augment, mix, normalise.
+    """Make the preprocessing of a batch: gather, resize, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
-      dtype: Dtype of the prepared images.
-      config: The augmentations; None: none.
-      follow: How the targets go along with them.
-      join: What becomes of the targets of examples that are mixed.
-      paste: The same of targets that have pixels, with cutmix alone.
-      join_tiles: What becomes of the targets of the images of a mosaic.
-      repeats: Times in a row that an example is in a batch.
-      size: Height and width of the prepared images; None: those of the stored ones.
-      fit: How they get this size.
-      input: How stored examples become images.
+      dtype: Dtype of the preprocessed images.
+      config: Augmentations. None disables them.
+      follow: Transform of targets whose images move.
+      join: Combination of the targets of mixed examples.
+      paste: Combination of dense targets, for cutmix alone.
+      join_tiles: Combination of the targets of a mosaic's images.
+      repeats: Number of consecutive copies of an example in a batch.
+      size: Height and width of the preprocessed images. None means as stored.
+      fit: Resizing to this size.
+      input: Conversion of stored examples to images.
     """
 
     @scopes.part(scopes.PREPROCESS)
@@ -92,7 +92,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Return normalised images, (..., C), as uint8, on the host."""
+    """Denormalise images, (..., C), to uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 
@@ -104,6 +104,9 @@ def normalize(
 
     Args:
       images: Images in 0..255, (..., C), of any dtype.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      dtype: Dtype of the result.
     """
     channel = (1,) * (images.ndim - 1) + (-1,)
     scale = jnp.asarray(1 / (255 * np.array(std)), wide(dtype)).reshape(channel)

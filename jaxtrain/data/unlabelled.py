@@ -1,6 +1,6 @@
-"""Examples of a set of classes that have no label: empty, NaN or -1.
+"""Unlabelled examples of a classification set: empty, NaN or -1.
 
-Sources give them the class -1; `set_aside` takes them out of the splits of a set.
+Sources give them the class -1; `set_aside` moves them to a split of their own.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import Opened, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 
-# Number of the class of an example without a label.
+# Class index of unlabelled examples.
 NO_LABEL = -1
 _INTEGER = re.compile(r"-?\d+")
 
 
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
-    """Return whether each number stands for no label, bool (N,).
+    """Return whether each number means a missing label, bool (N,).
 
-    -1 does, but among smaller numbers, and beside 1 alone, where both are classes.
+    -1 does, unless there are smaller numbers, or -1 and 1 are the only classes.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         missing = np.isnan(labels)
@@ -39,13 +39,13 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
 
 
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
-    """Return whether each text stands for no label, bool (N,).
+    """Return whether each text means a missing label, bool (N,).
 
-    Empty ones do, NaN as pandas writes it, and -1 among integers.
+    Empty texts, pandas's NaN, and -1 among integers do.
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]
-    # Longer ones, which are no -1, may not fit into an integer.
+    # Longer texts are not -1, and may not fit into int64.
     if all(map(_INTEGER.fullmatch, known)):
         short = [int(label) if len(label) < 10 else 10**9 for label in known]
         missing[~missing] = missing_numbers(np.array(short, np.int64))
@@ -53,17 +53,18 @@ def missing_texts(labels: Sequence[str]) -> np.ndarray:
 
 
 def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
-    """Take the examples without a label out of the splits, into one of their own.
+    """Move unlabelled examples from the splits to the split `unlabelled`.
 
-    A split without any label stays as it is: tasks that need labels refuse it.
+    Splits without any labels are left unchanged: tasks that need labels refuse them.
 
     Args:
-      store: The set. Stores that do not tell their targets without images are left as
-        they are.
+      config: Data section of the config.
+      store: The set. Stores that need images to read targets are left unchanged.
+      splits: Indices of the examples of each split.
 
     Raises:
-      UserError: more than `data.max_bad_fraction` of a split have no label, and no
-        split of the run takes them.
+      UserError: More than `data.max_bad_fraction` of a split are unlabelled, and no
+        split of the run uses them.
     """
     if "num_classes" not in store.facts:
         return store, splits
