@@ -105,7 +105,7 @@ def by_workers(
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
         positions = grain.MapDataset.range(start, stop)
-        positions = positions.map(functools.partial(_read, read))
+        positions = positions.map(functools.partial(_read_in_worker, read))
         batches = iter(with_workers(positions.to_iter_dataset(options), num_workers))
         try:
             for batch in batches:
@@ -135,7 +135,7 @@ def by_workers(
             batches.close()
 
 
-def _read(read: Read, position: int) -> Any:
+def _read_in_worker(read: Read, position: int) -> Any:
     """Read in a worker, which must not call `sys.exit`: the trainer would hang."""
     with own.no_exit():
         return read(position)
@@ -173,14 +173,14 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
     # as that of a checkpoint being written.
     SharedMemoryArray.enable_async_del = _close_at_once
     options = grain.MultiprocessingOptions(num_workers=num_workers)
-    return dataset.mp_prefetch(options, worker_init_fn=_start)
+    return dataset.mp_prefetch(options, worker_init_fn=_init_worker)
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
     """Replace grain's asynchronous deletion: arrays are closed when collected."""
 
 
-def _start(worker: int, num_workers: int) -> None:
+def _init_worker(worker: int, num_workers: int) -> None:
     signals.ignore()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -100,7 +100,7 @@ def read_set(
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
-        if (kind := target_images.of_dims(stored.ndim)) is not None:
+        if (kind := target_images.kind_by_dims(stored.ndim)) is not None:
             labels.append(kind.checked(label.name, stored))
         elif are_classes(stored) and not targets:
             stored = stored.reshape(-1)
@@ -125,7 +125,7 @@ def read_set(
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
     whole = whole.reshape(*whole.shape[:3], -1)
-    if (kind := target_images.of_dims(everything.ndim)) is not None:
+    if (kind := target_images.kind_by_dims(everything.ndim)) is not None:
         images = ArrayStore(whole, np.zeros(len(whole), np.int32), {})
         return kind.of_arrays(images, everything, digest.hexdigest()), splits
     if everything.ndim == 1:
@@ -144,14 +144,14 @@ def read_set(
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     for split, shape in shapes.items():
-        told = f"{source}: the images of the {split} split have the shape {shape}"
+        start = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:
             raise UserError(
-                f"{told}: expected (N, H, W) or (N, H, W, C), and none of them 0"
+                f"{start}: expected (N, H, W) or (N, H, W, C), and none of them 0"
             )
         if len(shape) == 4 and shape[3] > MAX_CHANNELS:
             raise UserError(
-                f"{told}: expected (N, H, W, C), the channels last and at most "
+                f"{start}: expected (N, H, W, C), the channels last and at most "
                 f"{MAX_CHANNELS}"
             )
     if len({shape[1:] for shape in shapes.values()}) > 1:

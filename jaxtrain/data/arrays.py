@@ -16,7 +16,7 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
-from jaxtrain.data.target_images import of_dims
+from jaxtrain.data.target_images import kind_by_dims
 
 # Split -> suffix of `image` and `label`.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
@@ -114,8 +114,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
         raise ValueError(
             f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
         )
-    of_pixels = label.dtype.kind in "iu" and label.shape == image.shape[:3]
-    if of_pixels and of_dims(len(label.shape)) is not None and not named:
+    may_be_mask = label.dtype.kind in "iu" and label.shape == image.shape[:3]
+    if may_be_mask and kind_by_dims(len(label.shape)) is not None and not named:
         return
     columns = named or len(label.shape) == 2
     # Labels are floats if some are NaN.

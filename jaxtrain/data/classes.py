@@ -105,9 +105,9 @@ def facts(
     for split, found in present.items():
         lacking = np.setdiff1d(found[found >= 0], present["train"])
         if len(lacking):
-            told = listed(class_names[int(i)] for i in lacking)
+            missing = listed(class_names[int(i)] for i in lacking)
             problems.add(
-                f"the {split} split has classes that the training split lacks: {told}",
+                f"the {split} split has classes that the training split lacks: {missing}",
                 "a model cannot learn them: add training images, or take them out",
             )
     problems.check()

@@ -117,7 +117,7 @@ def facts(
     return {NAMES: tuple(map(shown, names)), "digest": whole.hexdigest(), **moved}
 
 
-def of_labels(
+def multi_hot(
     labels: Sequence[Sequence[Any] | None], names: Sequence[Any]
 ) -> np.ndarray:
     """Encode label lists as multi-hot rows, float32 (N, names).

@@ -61,7 +61,7 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     problems.check()
     include.check_all_met()
     if not rows:
-        raise UserError(f"{source} lists no image{include.told}")
+        raise UserError(f"{source} lists no image{include.hint}")
     split_of = np.array([row.split for row in rows])
     splits = {
         split: [np.flatnonzero(split_of == split)]
@@ -121,7 +121,7 @@ def _labels(
         texts = [row.texts[0].split(config.label_separator) for row in rows]
         labels = [[text.strip() for text in some if text.strip()] for some in texts]
         names = _in_order({label for some in labels for label in some})
-        return columns.of_labels(labels, names), tuple(map(shown, names))
+        return columns.multi_hot(labels, names), tuple(map(shown, names))
     texts = [row.texts[0] for row in rows]
     missing = missing_texts(texts).tolist()
     known = [text for text, none in zip(texts, missing, strict=True) if not none]

@@ -55,8 +55,8 @@ def read_rows(
                 continue  # Spreadsheets append rows of separators only.
             where = f"line {line}"
             if len(fields) != len(header.names):
-                told = f"{len(fields)} fields, but {len(header.names)} columns"
-                problems.add(told, "give each row a field a column", where)
+                problem = f"{len(fields)} fields, but {len(header.names)} columns"
+                problems.add(problem, "give each row a field a column", where)
                 continue
             values = dict(zip(header.names, fields, strict=True))
             row = problems.attempt(
@@ -88,8 +88,8 @@ def _row(
         comma = header.has_decimal_comma
         pairs = zip(texts, header.targets, strict=True)
         numbers = tuple(columns.number(*pair, comma=comma) for pair in pairs)
-    target = _place(folder, text, values[header.targets[0]]) if kind else b""
-    place = _place(folder, text, path)
+    target = _relative_path(folder, text, values[header.targets[0]]) if kind else b""
+    place = _relative_path(folder, text, path)
     named = "train" if header.split is None else values[header.split].strip()
     split = SPLITS.get(named.lower())
     if split is None:
@@ -98,7 +98,7 @@ def _row(
     return CsvRow(line, place, texts, numbers, split, kind, target)
 
 
-def _place(folder: Folder, text: UserText, path: str) -> bytes:
+def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
     Of several spellings that the path may have on disk the first existing one is used.

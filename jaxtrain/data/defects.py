@@ -28,7 +28,7 @@ class Unreadable:
         return f"{self.name} is unreadable: {self.reason}"
 
     @classmethod
-    def of(cls, stored: Any, index: int, error: Exception) -> Unreadable:
+    def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
         """Create it for a stored file; stored pixels are always readable."""
         return cls(index, stored.name, str(error))
 

@@ -32,14 +32,18 @@ def metadata_first(data: bytes) -> BinaryIO:
     """
     if not data.startswith(PNG_START):
         return io.BytesIO(data)
-    late, place, seen = b"", len(PNG_START), False
+    moved, place, after_pixels = b"", len(PNG_START), False
     while place + PNG_CHUNK <= len(data):
         size = int.from_bytes(data[place : place + 4]) + PNG_CHUNK
         kind = data[place + 4 : place + 8]
-        seen |= kind == b"IDAT"
-        tells = kind == b"eXIf" or data.startswith(PNG_TEXTS, place + 8)
-        if seen and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt") and tells:
-            late += data[place : place + size]
+        after_pixels |= kind == b"IDAT"
+        has_orientation = kind == b"eXIf" or data.startswith(PNG_TEXTS, place + 8)
+        if (
+            after_pixels
+            and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt")
+            and has_orientation
+        ):
+            moved += data[place : place + size]
         place += size
     after = len(PNG_START) + PNG_HEADER
-    return io.BytesIO(data[:after] + late + data[after:] if late else data)
+    return io.BytesIO(data[:after] + moved + data[after:] if moved else data)

@@ -42,7 +42,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
     scan = FolderScan(folder, include, problems, kind)
-    places = _places(scan, problems)
+    places = _split_folders(scan, problems)
     found = {split: scan.classes(place) for split, place in places.items()}
     # Images of a split without class directories are unlabelled, as in Kaggle's test
     # sets.
@@ -84,7 +84,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     return ImageFileStore(folder.root, names, label, facts, scan.remarks()), splits
 
 
-def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
+def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     """Return the directory of the classes of each split.
 
     A directory `train` with subdirectories makes its siblings splits, too. One that
@@ -131,13 +131,13 @@ def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
 def _check_train(
     source: str, train: Classes, place: bytes, scan: FolderScan, problems: Problems
 ) -> None:
-    told, ignored = scan.include.told, scan.ignored
+    hint, ignored = scan.include.hint, scan.ignored
     if not problems and not any(train.values()):
         endings, noun = " ".join(scan.kind.endings()), scan.kind.noun
         other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
         passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
-            f"{source} holds no {noun} to train on{told}: expected "
+            f"{source} holds no {noun} to train on{hint}: expected "
             f"{scan.kind.layout}, with the endings {endings}"
             f"{other + passed if ignored else ''}"
         )
@@ -147,7 +147,7 @@ def _check_train(
         counts = formats.count_endings(n for n in ignored if n.startswith(starts))
         instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
         problems.add(
-            f"{len(empty)} folders of classes hold no {scan.kind.noun}{told}: "
+            f"{len(empty)} folders of classes hold no {scan.kind.noun}{hint}: "
             f"{listed(empty)}{instead}",
             f"add {scan.kind.noun}s, or remove the folders",
         )

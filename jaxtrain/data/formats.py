@@ -123,8 +123,8 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     """Return counts by extension as text, `80 .heic, 2 .txt`, and missing libraries."""
     text = ", ".join(f"{number:,} {what}" for what, number in counts.items())
     missing = {ENDINGS[what] for what in counts if what in ENDINGS}
-    told = [_reader_of(name) for name in sorted(missing) if not is_read(name)]
-    return text + (f" ({'; '.join(told)})" if told else "")
+    readers = [_reader_of(name) for name in sorted(missing) if not is_read(name)]
+    return text + (f" ({'; '.join(readers)})" if readers else "")
 
 
 def are_images(counts: Mapping[str, int]) -> int:

@@ -36,13 +36,13 @@ def open_hf(name: str, config: DataConfig) -> Opened:
       UserError: It is missing, or holds no encoded images with labels.
     """
     source = config.source
-    told = f"{source} needs the library datasets"
+    message = f"{source} needs the library datasets"
     if extras.missing("datasets"):
-        raise UserError(f"{told}: {extras.install('hf')}")
+        raise UserError(f"{message}: {extras.install('hf')}")
     try:
         import datasets as library
     except ImportError as error:
-        raise UserError(f"{told} ({error}): {extras.install('hf')}") from None
+        raise UserError(f"{message} ({error}): {extras.install('hf')}") from None
     with _offline():
         found = _load(library, source, name)
     found = found if isinstance(found, dict) else {"train": found}
@@ -163,7 +163,7 @@ def _target_images(
 def _image_column(library: Any, source: str, features: Any, target: str | None) -> str:
     names = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     names = [name for name in names if name != target]
-    return _only(source, features, "image", names)
+    return _pick_column(source, features, "image", names)
 
 
 def _label_column(library: Any, source: str, features: Any) -> str:
@@ -174,10 +174,10 @@ def _label_column(library: Any, source: str, features: Any) -> str:
     if not names and "label" in features:
         names = ["label"]
     lists = {n: getattr(kind, "feature", None) for n, kind in features.items()}
-    return _only(source, features, "label", names or of_classes(lists))
+    return _pick_column(source, features, "label", names or of_classes(lists))
 
 
-def _only(source: str, features: Any, what: str, names: list[str]) -> str:
+def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str:
     """Return the only column of a kind, or the one with the default name."""
     if what in names:
         return what
@@ -211,7 +211,7 @@ def _labels(
                 f"{source}: its column {label} holds {wrong[0]}, which is none of its "
                 f"{len(names)} labels"
             )
-        return columns.of_labels(lists, numbers), names, ()
+        return columns.multi_hot(lists, numbers), names, ()
     names = getattr(whole.features[label], "names", None)
     # Null becomes NaN.
     values = np.asarray(whole.select_columns([label]).with_format("arrow")[:][label])

@@ -72,7 +72,7 @@ class Source:
         return self.input.dtype
 
     @property
-    def shape_seen(self) -> tuple[int, int, int]:
+    def model_input_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of the images that the results of `read` become."""
         return self.input.image_shape(self.image_shape)
 
@@ -221,7 +221,7 @@ class Source:
                     raise one
                 boxes[i] = canvas.cut(*one, size, self.fit, pixels[i])
             except UnreadableError as error:
-                unreadable.append(Unreadable.of(image, int(indices[i]), error))
+                unreadable.append(Unreadable.from_error(image, int(indices[i]), error))
                 boxes[i] = canvas.black(size, pixels[i])
         return {"image": pixels, BOX: boxes}
 
@@ -255,7 +255,7 @@ class Source:
                 try:
                     fitted.append(self._fit_one(image, seed))
                 except UnreadableError as error:
-                    unreadable.append(Unreadable.of(image, index, error))
+                    unreadable.append(Unreadable.from_error(image, index, error))
                     fitted.append(np.zeros(self.image_shape, self.dtype))
             stored = np.asarray(fitted)
         return images.to_channels(stored, self.image_shape[-1])

@@ -18,7 +18,7 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BI
 
 # Maximum size of decoded images in the reused buffer of a thread.
 MAX_SCRATCH_BYTES = 2**24
-_of_thread = threading.local()
+_thread_local = threading.local()
 
 
 def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> bool:
@@ -107,10 +107,10 @@ def _scratch(size: int) -> np.ndarray | None:
     """
     if size > MAX_SCRATCH_BYTES:
         return None
-    kept: np.ndarray | None = getattr(_of_thread, "scratch", None)
-    if kept is None or kept.size < size:
-        kept = _of_thread.scratch = np.empty(size, np.uint8)
-    return kept
+    scratch: np.ndarray | None = getattr(_thread_local, "scratch", None)
+    if scratch is None or scratch.size < size:
+        scratch = _thread_local.scratch = np.empty(size, np.uint8)
+    return scratch
 
 
 def resize(

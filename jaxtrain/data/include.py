@@ -20,7 +20,7 @@ class Include:
 
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
-        self._path, self._met = path, set[str]()
+        self._path, self._used = path, set[str]()
         # Possible bytes of a file name on disk -> line of the list.
         self._lines: dict[bytes, str] = {}
         if path is None:
@@ -42,12 +42,12 @@ class Include:
             return True
         line = self._lines.get(name)
         if line is not None:
-            self._met.add(line)
+            self._used.add(line)
         return line is not None
 
     def check_all_met(self) -> None:
         """Raise UserError if the list names files that the set lacks."""
-        unknown = sorted({*self._lines.values()} - self._met)
+        unknown = sorted({*self._lines.values()} - self._used)
         if unknown:
             raise UserError(
                 f"data.include = {self._path!r} names {len(unknown)} files that "
@@ -56,7 +56,7 @@ class Include:
             )
 
     @property
-    def told(self) -> str:
+    def hint(self) -> str:
         """Part of messages about files that may be missing because of the list."""
         return (
             "" if self._path is None else f" that data.include = {self._path!r} keeps"

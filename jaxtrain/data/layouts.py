@@ -150,12 +150,12 @@ def guess(path: str) -> str | None:
 def find_annotations(path: str) -> Annotations | None:
     """Return the annotations of a directory, or None if it has class directories."""
     place = os.path.expanduser(path)
-    found = _known(place, path)
+    found = _find_by_layout(place, path)
     if found is not None:
         return found
     folders = {n for part in ("", *_splits(place)) for n in _folders(place, part)}
     is_set = sum(not is_no_class(name) for name in folders) > 1
-    return None if is_set else _listed(place, path) or _unread(place)
+    return None if is_set else _find_list(place, path) or _find_unsupported(place)
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
@@ -171,8 +171,8 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     start += " is no class" if len(names) == 1 else " are no classes"
     found = find_annotations(given)
     if found is not None and found.source is not None:
-        told = shown(found.file)
-        return f"{start}, and {told} has annotations: give {found.source}"
+        annotations_file = shown(found.file)
+        return f"{start}, and {annotations_file} has annotations: give {found.source}"
     if found is not None:
         return (
             f"{start}, and the annotations are of a format that is not read "
@@ -194,7 +194,7 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     )
 
 
-def _known(place: str, path: str) -> Annotations | None:
+def _find_by_layout(place: str, path: str) -> Annotations | None:
     names = _names(place)
     layouts = {kind: layout() for kind, layout in LAYOUTS.items()}
     for name, kind in INDEX_FILES.references.items():
@@ -219,21 +219,21 @@ def _known(place: str, path: str) -> Annotations | None:
     return None
 
 
-def _listed(place: str, path: str) -> Annotations | None:
+def _find_list(place: str, path: str) -> Annotations | None:
     """Return a table or another list next to the images, or None."""
     for name in _names(place):
-        file, own = os.path.join(place, name), os.path.join(path, name)
+        file, file_path = os.path.join(place, name), os.path.join(path, name)
         ending = os.path.splitext(name)[1].lower()
         if ending == ".csv" and _lists_images(file):
             kind = _kind_of_table(kind_of_files(place))
-            return Annotations(name, f"{kind}:{own}", "a table")
+            return Annotations(name, f"{kind}:{file_path}", "a table")
         for kind, layout in LAYOUTS.items():
             if layout().is_list(file):
-                return Annotations(name, f"{kind}:{own}", layout.format)
+                return Annotations(name, f"{kind}:{file_path}", layout.format)
     return None
 
 
-def _unread(place: str) -> Annotations | None:
+def _find_unsupported(place: str) -> Annotations | None:
     """Return annotations in an unsupported format, or None."""
     parts = [name for name in PARTS if name in _folders(place)]
     for part in (*_splits(place), *parts, ""):

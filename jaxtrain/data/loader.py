@@ -86,7 +86,9 @@ def train_batches(
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
     crop_seed = order.seed if dataset.source.canvas_shape else None
     steps = range(start, stop)
-    with contextlib.closing(_run(config, dataset, numbers, steps, crop_seed)) as read:
+    with contextlib.closing(
+        _stream(config, dataset, numbers, steps, crop_seed)
+    ) as read:
         yield from read
 
 
@@ -98,7 +100,7 @@ def eval_batches(
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
     )
-    return _run(config, dataset, numbers, range(-(-num // batch_size)))
+    return _stream(config, dataset, numbers, range(-(-num // batch_size)))
 
 
 def all_batches(
@@ -126,7 +128,7 @@ def chosen_batches(
     """
     rows = data_sharding.local_rows(mesh, chosen.shape[1])
     numbers = functools.partial(_chosen_rows, chosen, rows)
-    return _run(config, dataset, numbers, range(len(chosen)))
+    return _stream(config, dataset, numbers, range(len(chosen)))
 
 
 def feed(
@@ -174,7 +176,7 @@ def _eval_rows(
     return {"index": index.astype(np.int32), "mask": mask.astype(np.int32)}
 
 
-def _run(
+def _stream(
     config: DataConfig,
     dataset: Dataset,
     numbers: Callable[[int], HostBatch],
@@ -190,7 +192,7 @@ def _run(
         workers = ahead.choose_workers(source.has_files, len(source))
     read = functools.partial(_read, numbers, source, crop_seed)
     if workers:
-        packed = functools.partial(_read_flat, read)
+        packed = functools.partial(_read_packed, read)
         stream = ahead.by_workers(packed, positions.start, positions.stop, workers)
     else:
         copied = source.in_memory and crop_seed is None
@@ -228,6 +230,6 @@ def _read(
     return {**batch, **read, UNREADABLE: unreadable}
 
 
-def _read_flat(read: Callable[[int], HostBatch], position: int) -> HostBatch:
+def _read_packed(read: Callable[[int], HostBatch], position: int) -> HostBatch:
     batch = read(position)
     return flatten(batch) if BOX in batch else batch

@@ -25,7 +25,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
       UserError: The source is unknown, or cannot be opened.
     """
     if own.is_own(config.source):
-        return _open_own(config)
+        return _open_custom(config)
     kind, _, name = config.source.partition(":")
     known = forms()
     if kind not in known:
@@ -83,7 +83,7 @@ def _unknown(source: str, kind: str) -> UserError:
     )
 
 
-def _open_own(config: DataConfig) -> Opened:
+def _open_custom(config: DataConfig) -> Opened:
     function = own.load("data.source", config.source)
     opened = call_own("data.source", config.source, function, **config.options)
     if not (isinstance(opened, tuple) and len(opened) == 2):

@@ -77,7 +77,7 @@ class DataOrder:
         return self.make_repeated(epoch)
 
     @functools.cached_property
-    def _of_groups(self) -> list[np.ndarray]:
+    def _group_members(self) -> list[np.ndarray]:
         assert self.groups is not None
         examples = np.flatnonzero(self.groups >= 0)
         _, numbers, counts = np.unique(
@@ -91,11 +91,11 @@ class DataOrder:
 
         The examples of a group come in cycles: all of them before any is repeated.
         """
-        places, num_groups = np.arange(self.num_examples), len(self._of_groups)
+        places, num_groups = np.arange(self.num_examples), len(self._group_members)
         # The positions of a group are random in the epoch.
         shuffled = epoch_order(self.seed, epoch, self.num_examples)
         order = np.empty_like(shuffled)
-        for group, members in enumerate(self._of_groups):
+        for group, members in enumerate(self._group_members):
             taken = shuffled[places % num_groups == group]
             first = epoch * len(taken)
             cycle, place = np.divmod(first + np.arange(len(taken)), len(members))
@@ -113,17 +113,17 @@ class DataOrder:
         every group, and every example of a group, equally often (within one).
         """
         num = self._steps * (self.batch_size // self.repeats)
-        turn, group = np.divmod(epoch * num + np.arange(num), len(self._of_groups))
+        turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))
         places = epoch_order(self.seed, epoch, num)
         order = np.empty_like(places)
-        for number, members in enumerate(self._of_groups):
+        for number, members in enumerate(self._group_members):
             mine = group == number
             some = self._shuffled(number, 0)[turn[mine] % len(members)]
             order[places[mine]] = some
         return order
 
     def _shuffled(self, group: int, cycle: int) -> np.ndarray:
-        key, members = [self.seed, BALANCE_STREAM + group], self._of_groups[group]
+        key, members = [self.seed, BALANCE_STREAM + group], self._group_members[group]
         draws = np.random.Philox(key=key, counter=[0, 0, 0, cycle])
         return members[np.argsort(draws.random_raw(len(members)))]
 

@@ -37,7 +37,7 @@ def read_placed(
         try:
             pixels[i], followed = _read_one(source, image, target, seed, shape)
         except UnreadableError as error:
-            unreadable.append(Unreadable.of(image, int(indices[i]), error))
+            unreadable.append(Unreadable.from_error(image, int(indices[i]), error))
             pixels[i], size = 0, shape[:2]
             followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
         placed.append(followed)

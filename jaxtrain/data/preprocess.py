@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, batch_change, windows
-from jaxtrain.data.augment.apply import Follow, make_keys, stay
+from jaxtrain.data.augment.apply import Follow, keep_target, make_keys
 from jaxtrain.data.batch import BOX, Batch, Preprocess
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
@@ -27,7 +27,7 @@ def make_preprocess(
     std: tuple[float, ...],
     dtype: Any,
     config: AugmentConfig | None = None,
-    follow: Follow = stay,
+    follow: Follow = keep_target,
     *,
     join: Join | None = None,
     paste: Paste | None = None,
@@ -72,7 +72,7 @@ def make_preprocess(
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
             if size is not None:
-                batch = windows.whole(batch, size, fit, follow)
+                batch = windows.full_images(batch, size, fit, follow)
             if config.mosaic:
                 assert join_tiles is not None
                 change = batch_change("mosaic")
@@ -83,7 +83,7 @@ def make_preprocess(
                 change = batch_change("mixes_pairs")
                 batch = change(batch, key, config, join, repeats, paste)
         elif size is not None:
-            batch = windows.centres(batch, size, fit, follow)
+            batch = windows.centre_crops(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 
     return preprocess

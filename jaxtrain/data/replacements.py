@@ -51,20 +51,20 @@ def fill_in(
     reasons = {bad.index: bad for bad in unreadable}
     for i in np.flatnonzero(np.isin(indices, list(reasons))):
         seeds = None if crop_seeds is None else crop_seeds[[i]]
-        other = _another(source, reasons[int(indices[i])], seeds)
+        other = _draw_replacement(source, reasons[int(indices[i])], seeds)
         for array, one in zip(*map(jax.tree.leaves, (filled, other)), strict=True):
             array[i] = one[0]
     return filled
 
 
-def _another(
+def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
     """Return a batch of one readable example, of the same group if possible."""
     generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
     draws = (generator.random_raw(MAX_DRAWS) % len(source)).astype(np.int64)
     group = source.subset(np.array([bad.index])).strata()
-    for index in _of_group(source, group, draws):
+    for index in _candidates(source, group, draws):
         unreadable: list[Unreadable] = []
         other = source.read(np.array([index]), crop_seeds, unreadable)
         if not unreadable:
@@ -75,7 +75,7 @@ def _another(
     )
 
 
-def _of_group(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
+def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
     """Yield examples of a group: first among the draws, then among all.
 
     Reading the groups of all examples can be slow, if they are in the files. For

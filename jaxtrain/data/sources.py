@@ -77,7 +77,7 @@ class Splits:
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """Shape (H, W, C) of the model's input."""
-        height, width, channels = self.train.shape_seen
+        height, width, channels = self.train.model_input_shape
         return self.size or height, self.size or width, channels
 
 

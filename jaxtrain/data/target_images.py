@@ -96,7 +96,7 @@ class TargetImages:
 TARGET_IMAGES: Table[type[TargetImages]] = Table("target_images", {})
 
 
-def of_dims(num_dims: int) -> TargetImages | None:
+def kind_by_dims(num_dims: int) -> TargetImages | None:
     """Return the kind of targets with this number of dimensions, or None."""
     rows = TARGET_IMAGES.values()
     return next((row() for row in rows if row.num_dims == num_dims), None)

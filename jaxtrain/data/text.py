@@ -61,8 +61,8 @@ class UserText:
         if not self.is_guess:
             return ()
         name = shown(os.path.basename(os.fsencode(path)))
-        told = f"{self.encoding}, a guess: if names look wrong, save it as UTF-8"
-        return (Remark(f"encoding of {name}", told, serious=True),)
+        reason = f"{self.encoding}, a guess: if names look wrong, save it as UTF-8"
+        return (Remark(f"encoding of {name}", reason, serious=True),)
 
     def spellings(self, name: str) -> list[bytes]:
         """Return the possible bytes of a file name on disk, most likely first.
@@ -149,8 +149,8 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     except UserError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{where} is no YAML: {told}") from None
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{where} is no YAML: {reason}") from None
     finally:
         loader.dispose()
 
@@ -159,8 +159,8 @@ def _decoded(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        told = f"byte {error.start} is no {encoding} ({error.reason})"
-        raise ValueError(told) from None
+        reason = f"byte {error.start} is no {encoding} ({error.reason})"
+        raise ValueError(reason) from None
 
 
 def _unmarked(data: bytes) -> str:

@@ -68,8 +68,8 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
     """
     if "num_classes" not in store.facts:
         return store, splits
-    kept: dict[str, Any] = {}
-    aside: list[np.ndarray] = []
+    labelled: dict[str, Any] = {}
+    unlabelled: list[np.ndarray] = []
     for split, shards in splits.items():
         every = join(shards)
         labels = targets_of(store, every)
@@ -77,22 +77,22 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
         if isinstance(labels, np.ndarray) and labels.ndim == 1:
             known = labels != NO_LABEL
         if known.all() or not known.any():
-            kept[split] = shards
+            labelled[split] = shards
             continue
         bad = np.flatnonzero(~known)
         _check_number(config, store, split, every, bad)
         ends = np.cumsum([len(shard) for shard in shards])[:-1]
         parts = zip(shards, np.split(known, ends), strict=True)
-        kept[split] = [shard[mask] for shard, mask in parts]
-        aside.append(every[bad])
+        labelled[split] = [shard[mask] for shard, mask in parts]
+        unlabelled.append(every[bad])
         names = listed(_name(store, split, every, i) for i in bad.tolist())
-        told = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
-        remark = Remark(f"without a label, {split}", told, serious=True)
+        text = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
+        remark = Remark(f"without a label, {split}", text, serious=True)
         remarks = (*remarks_of(store), remark)
         store = dataclasses.replace(store, remarks=remarks)  # type: ignore[type-var]
-    if not aside:
+    if not unlabelled:
         return store, splits
-    return store, {**kept, UNLABELLED: [*kept.get(UNLABELLED, ()), *aside]}
+    return store, {**labelled, UNLABELLED: [*labelled.get(UNLABELLED, ()), *unlabelled]}
 
 
 def _check_number(

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.apply import Follow, change_each, stay
+from jaxtrain.data.augment.apply import Follow, keep_target, map_examples
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
@@ -97,7 +97,7 @@ def augment(
     keys: jax.Array,
     config: AugmentConfig,
     fill: jax.Array,
-    follow: Follow = stay,
+    follow: Follow = keep_target,
 ) -> dict[str, Any]:
     """Apply the augmentations that the config enables.
 
@@ -148,7 +148,7 @@ def _apply(
         assert change.paint is not None
         return change.paint(key, image), target
 
-    return change_each(batch, one, keys)
+    return map_examples(batch, one, keys)
 
 
 def _own_change(number: int, name: str, colour: jax.Array) -> Change:

@@ -11,7 +11,7 @@ from jaxtrain.data.augment.geometry import Geometry
 Follow = Callable[[Any, Geometry], Any]
 
 
-def stay(target: Any, geometry: Geometry) -> Any:
+def keep_target(target: Any, geometry: Geometry) -> Any:
     """Return a target unchanged."""
     del geometry
     return target
@@ -40,7 +40,7 @@ def fold_each(key: jax.Array, indices: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
 
 
-def change_each(
+def map_examples(
     batch: dict[str, Any],
     change: Callable[..., tuple[jax.Array, Any]],
     *numbers: jax.Array,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.colour import happens
+from jaxtrain.data.augment.colour import bernoulli
 
 # Kernel size relative to the image side (Chen et al. 2020, arXiv:2002.05709).
 KERNEL = 0.1
@@ -18,7 +18,7 @@ def blur(
     least, most = config.blur_sigma
     sigma = jax.random.uniform(sigma_key, (), jnp.float32, least, most)
     blurred = jnp.round(gaussian(image, sigma)).astype(image.dtype)
-    return jnp.where(happens(whether_key, config.blur), blurred, image)
+    return jnp.where(bernoulli(whether_key, config.blur), blurred, image)
 
 
 def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:

@@ -50,7 +50,7 @@ def colour_jitter(
     changed = jax.lax.scan(apply, image, order)[0]
     if config.jitter_probability == 1:
         return changed
-    chosen = happens(jax.random.fold_in(key, 0), config.jitter_probability)
+    chosen = bernoulli(jax.random.fold_in(key, 0), config.jitter_probability)
     return jnp.where(chosen, changed, image)
 
 
@@ -59,11 +59,11 @@ def grayscale(
 ) -> jax.Array:
     """Convert to luminance with a probability (torchvision's RandomGrayscale)."""
     return jnp.where(
-        happens(key, config.grayscale), to_grey(image).astype(image.dtype), image
+        bernoulli(key, config.grayscale), to_grey(image).astype(image.dtype), image
     )
 
 
-def happens(key: jax.Array, probability: float) -> jax.Array:
+def bernoulli(key: jax.Array, probability: float) -> jax.Array:
     """Draw a Bernoulli variable, bool ()."""
     # The dtype is fixed: JAX_ENABLE_X64 must not change the draw.
     return jax.random.bernoulli(key, np.float32(probability))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
-from jaxtrain.data.augment.apply import Follow, change_each, fold_each
+from jaxtrain.data.augment.apply import Follow, fold_each, map_examples
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 
 # Height and width of an image in pixels.
@@ -72,7 +72,7 @@ def alternating_flip(
 
     each = fold_each(keys.stream(root, keys.EXAMPLE), batch["index"])
     turn = batch["epoch"] + batch.get("repeat", 0)
-    return change_each(batch, one, each, turn)
+    return map_examples(batch, one, each, turn)
 
 
 def cutout(

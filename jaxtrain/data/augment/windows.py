@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data.augment.apply import Follow, change_each
+from jaxtrain.data.augment.apply import Follow, map_examples
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.batch import BOX
@@ -30,7 +30,7 @@ def random_windows(
         small = resize(image, box, size, fit.interpolation, within=True)
         return small, follow(target, ResizedBox(box, size, within=True))
 
-    return change_each(batch, one, keys)
+    return map_examples(batch, one, keys)
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
@@ -48,19 +48,19 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
     return {**rest, "image": jax.vmap(one)(batch["image"], batch[BOX])}
 
 
-def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+def centre_crops(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
     """Resize the centre crop of each image to (size, size), as on the host."""
     height, width = batch["image"].shape[1:3]
-    return _same(batch, fit.centre_box(height, width, size), size, fit, follow)
+    return _resize_box(batch, fit.centre_box(height, width, size), size, fit, follow)
 
 
-def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+def full_images(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
     """Resize each image to (size, size) without cropping."""
     height, width = batch["image"].shape[1:3]
-    return _same(batch, (0, 0, width, height), size, fit, follow)
+    return _resize_box(batch, (0, 0, width, height), size, fit, follow)
 
 
-def _same(
+def _resize_box(
     batch: dict[str, Any], sides: tuple[float, ...], size: int, fit: Fit, follow: Follow
 ) -> dict[str, Any]:
     if batch["image"].shape[1:3] == (size, size):
@@ -71,7 +71,7 @@ def _same(
         small = resize(image, box, size, fit.interpolation)
         return small, follow(target, ResizedBox(box, size))
 
-    return change_each(batch, one)
+    return map_examples(batch, one)
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
