@@ -107,7 +107,8 @@ def facts(
         if len(lacking):
             missing = listed(class_names[int(i)] for i in lacking)
             problems.add(
-                f"the {split} split has classes that the training split lacks: {missing}",
+                f"the {split} split has classes that the training split lacks: "
+                f"{missing}",
                 "a model cannot learn them: add training images, or take them out",
             )
     problems.check()

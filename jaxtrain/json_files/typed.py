@@ -1,4 +1,4 @@
-"""Values read from JSON, checked against the types that the code expects."""
+"""Conversion of JSON values to expected types."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -9,24 +9,26 @@ from jaxtrain.errors import UserError, hint
 
 T = TypeVar("T")
 
-# Longest part of a message that is about a value.
+# Maximum length of a conversion error in a message.
 MAX_LETTERS = 600
 _ROWS = list, tuple
 _UNCHANGED = frozenset((bool, int, str, type(None)))
 
 
 def convert(value: Any, kind: type[T], where: str) -> T:
-    """Return a value of JSON as a value of a type.
+    """Convert a JSON value to a type.
 
-    Dataclasses take no other fields; TypedDicts keep further keys. An integer stays one
-    where a float is expected.
+    Dataclasses reject unknown fields; TypedDicts keep further keys. Integers are kept
+    where floats are expected.
 
     Args:
-      where: Path of the file or name of the place that it was read from.
+      value: Parsed JSON value.
+      kind: Type to convert to.
+      where: Path of the file, or name of the origin.
 
     Raises:
-      UserError: It is something else: the message names the field as `$.a.b[3]`, what
-        was expected and what was found.
+      UserError: The value has another type; the message names the field as `$.a.b[3]`,
+        the expected type and the actual one.
     """
     try:
         found = msgspec.convert(value, kind)
@@ -38,7 +40,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
 
 def fitting(value: Any, kind: type[T]) -> T | None:
-    """Return a value as `convert` does, or None if it is something else."""
+    """Return the converted value, or None if it has another type."""
     try:
         return convert(value, kind, "")
     except UserError:
@@ -46,13 +48,13 @@ def fitting(value: Any, kind: type[T]) -> T | None:
 
 
 def _as_written(value: Any, found: Any, where: str, place: str) -> Any:
-    """Return `found` with what msgspec drops: integers of floats, further keys.
+    """Restore in `found` what msgspec drops: integers for floats, further keys.
 
     Raises:
-      UserError: A dataclass does not have a field: msgspec leaves it out, too.
+      UserError: A dataclass lacks a field, which msgspec also drops.
     """
     if isinstance(found, _ROWS):
-        # There may be a million names of classes.
+        # Fast path: there may be a million class names.
         if _UNCHANGED.issuperset(map(type, found)):
             return found
         place += "[...]"
@@ -74,5 +76,5 @@ def _as_written(value: Any, found: Any, where: str, place: str) -> Any:
                 raise UserError(f"{where}: {told}")
             x = _as_written(x, getattr(found, name), where, f"{place}.{name}")
             object.__setattr__(found, name, x)
-    # A config is compared with what it was, and written anew.
+    # A config is compared with the original, and rewritten.
     return value if isinstance(found, float) else found

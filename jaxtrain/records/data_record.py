@@ -1,22 +1,22 @@
-"""Record of a run's data in its folder, to see whether they are the same."""
+"""Record of a run's data, to detect changes when it resumes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from jaxtrain.errors import UserError, first_of
 
-# Names of classes that a message gives.
+# Number of class names in a message.
 NUM_NAMED = 5
 
 
 class DataRecord(TypedDict):
-    """Content of `data.json`.
+    """Contents of `data.json`.
 
     Attributes:
       num_examples: Number of examples by split.
-      num_classes: Number of classes, or None if the targets are no classes.
-      class_names: Names by number, or None if there are none.
-      digest: Digest of the files' names or contents, or None if it is not known.
+      num_classes: Number of classes, or None for other targets.
+      class_names: Names by class index, or None if there are none.
+      digest: Digest of the file names or contents, or None if unknown.
     """
 
     num_examples: dict[str, int]
@@ -26,7 +26,7 @@ class DataRecord(TypedDict):
 
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """List what is other in the data of a run than when it began."""
+    """Return the differences between recorded and current data."""
     told = [
         f"examples of the {split} split: {before} -> {after}"
         for split, before in old["num_examples"].items()
@@ -43,12 +43,12 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the data are known to be the same, wherever they are stored."""
+    """Whether the data are known to be equal, wherever they are stored."""
     return _both_known(old, new) and not describe_changes(old, new)
 
 
 def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
-    """Check that all processes of a run see the same data."""
+    """Check that all processes of a run have the same data."""
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(

@@ -1,7 +1,7 @@
-"""Files with the arrays of a model: safetensors, and those of `torch.save`.
+"""Weight files: safetensors, and PyTorch's `torch.save`.
 
-A safetensors file is mapped into memory: an array is a view of it, read when it is
-used. Format: https://github.com/huggingface/safetensors.
+A safetensors file is memory-mapped, and its arrays are views. Format:
+https://github.com/huggingface/safetensors.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from jaxtrain.weights import pth
 from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
-# The length of the header, before it; and what the header may take.
+# Bytes of the header's length, and maximum size of the header.
 LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
 MAX_DIMS = 8
 DTYPES = {
@@ -38,10 +38,10 @@ DTYPES = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names.
+    """Read the arrays of a file by name.
 
     Raises:
-      UserError: it is none of the known formats, or damaged; or PyTorch is needed and
+      UserError: The format is unknown, the file is damaged, or PyTorch is required and
         not installed.
     """
     if path.suffix not in (*SAFETENSORS, *TORCH):
@@ -69,7 +69,7 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-      UserError: it cannot be read.
+      UserError: The file is unreadable.
     """
     try:
         with open_regular(path) as file:

@@ -1,4 +1,4 @@
-"""Spec of trained weights: a run, a model's folder, a file, or a name on the hub."""
+"""Specs of trained weights: a run, an exported model, a file, or a hub name."""
 
 import itertools
 import os
@@ -17,9 +17,9 @@ from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
-# Of `export --format saved`.
+# Program of `export --format saved`.
 PROGRAM = "program.stablehlo"
-# Entries of a folder that are looked at, and of each folder in it.
+# Maximum number of entries to inspect in a directory and its subdirectories.
 MAX_ENTRIES = 1000
 
 RUN = "give the folder of a run"
@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A file whose architecture, such as `resnet50.a1_in1k`, the user names."""
+    """A weight file with an architecture, such as `resnet50.a1_in1k`, by the user."""
 
     library: Library
     architecture: str
@@ -36,12 +36,13 @@ class Reference(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Place of trained weights, which is there.
+    """Location of existing trained weights.
 
     Attributes:
-      path: Folder of a run or of a model, or a file of weights.
-      names: Files of weights in the folder of a model; the first that is there counts.
-      reference: Architecture of the file, where the user names it.
+      path: Directory of a run or of a model, or a weight file.
+      names: Names of weight files in a model's directory; the first existing one is
+        used.
+      reference: Architecture of the file, if the user gives it.
     """
 
     path: Path
@@ -54,22 +55,22 @@ class Spec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file without a config.json that counts."""
+        """Whether it is a weight file without a relevant config.json."""
         return not self.path.is_dir()
 
 
 class Mistaken(NamedTuple):
-    """Another kind of path than a run, a model or a file of weights, and the fix."""
+    """Diagnosis of a path that is not a run, a model or a weight file, and the fix."""
 
     what: str
     fix: str
 
 
 def parse_reference(text: str) -> Reference | None:
-    """Return the parts of LIBRARY:ARCHITECTURE=FILE; None: it is something else.
+    """Parse LIBRARY:ARCHITECTURE=FILE; return None for other forms.
 
     Raises:
-      UserError: It begins with a library, and has no architecture or no file.
+      UserError: A library without an architecture or a file.
     """
     library, colon, rest = text.partition(":")
     if not colon or library not in get_args(Library):
@@ -84,13 +85,13 @@ def parse_reference(text: str) -> Reference | None:
 
 
 def path_of(text: str) -> Path:
-    """Return the path in a spec, which may be that of nothing."""
+    """Return the path of a spec, which need not exist."""
     reference = parse_reference(text)
     return Path(text) if reference is None else reference.file
 
 
 def named_by(config: Config) -> dict[str, str]:
-    """Return the specs of weights that a config names, by their fields."""
+    """Return the specs of weights in a config, by field."""
     options = config.train.method_options
     found = {"model.pretrained": config.model.pretrained}
     found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
@@ -98,10 +99,10 @@ def named_by(config: Config) -> dict[str, str]:
 
 
 def check_kept(config: Config, workdir: Path) -> None:
-    """Refuse to move aside the run whose weights another is to begin with, or asks.
+    """Check that --fresh does not move the weights that a run needs.
 
     Raises:
-      UserError: They lie in the folder.
+      UserError: They are inside the workdir.
     """
     for field, path in named_by(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):
@@ -112,16 +113,16 @@ def check_kept(config: Config, workdir: Path) -> None:
 
 
 def find(text: str) -> Spec:
-    """Find a run, a model or a file of weights; fetch those of the hub.
+    """Resolve a spec to existing weights; download from the hub.
 
     Raises:
-      UserError: Nothing is there, or something else.
+      UserError: The path does not exist, or is something else.
     """
     check_is_model(text)
     if text.startswith(hub.PREFIX):
         return Spec(hub.fetch(text, WEIGHTS))
     reference, path = parse_reference(text), path_of(text)
-    # Its config.json tells more than the file alone.
+    # Its config.json has more information than the file.
     beside = reference is None and path.name in WEIGHTS and not path.is_dir()
     if beside and (path.parent / CONFIG).is_file():
         return Spec(path.parent, (path.name,))
@@ -129,10 +130,10 @@ def find(text: str) -> Spec:
 
 
 def check_is_model(text: str) -> None:
-    """Check that a spec may be of a run, a model or a file of weights.
+    """Check that a spec may be a run, a model or a weight file.
 
     Raises:
-      UserError: Nothing is there, or something else.
+      UserError: The path does not exist, or is something else.
     """
     if text.startswith(hub.PREFIX):
         return
@@ -154,7 +155,7 @@ def check_is_model(text: str) -> None:
 
 
 def what_is(path: Path) -> Mistaken | None:
-    """Return what a path is; None if it may be a run or a model, or is not there."""
+    """Diagnose a path that is not a run, a model or a weight file; else return None."""
     if path.is_dir():
         return _of_folder(path)
     if path.suffix in FILES or not path.exists():
@@ -206,7 +207,7 @@ def _of_folder(path: Path) -> Mistaken | None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return the first entries of a folder in the order of their names."""
+    """Return the first entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

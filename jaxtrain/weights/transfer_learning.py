@@ -1,4 +1,4 @@
-"""Transfer of trained weights into a model of other outputs, channels or layers."""
+"""Transfer of weights to a model with other outputs, channels or layers."""
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
@@ -21,12 +21,12 @@ from jaxtrain.weights.stored import Transfer, Weights, ours, shapes_of
 def transfer(
     weights: Weights, blueprint: Blueprint, seed: int = 0
 ) -> tuple[tuple[Any, Any], Transfer]:
-    """Begin a model with trained weights.
+    """Initialise a model with trained weights.
 
     Args:
-      weights: Weights that `load` has found.
-      blueprint: Model; `weights.about.blueprint()` builds the one that they are of.
-      seed: Seed of the arrays that the weights do not have.
+      weights: Weights from `load`.
+      blueprint: Model; `weights.about.blueprint()` builds the original one.
+      seed: Seed of the arrays that the weights lack.
 
     Returns:
       Parameters and other state of the model, and the report.
@@ -42,7 +42,7 @@ def transfer(
     def new() -> dict[str, jax.Array]:
         return {p: x for p, x in by_path(build()).items() if ours(p) in report.kept}
 
-    # The weights replace all others, which need no time then.
+    # The weights replace the other arrays, which are not initialised.
     kept = jax.jit(new)()
     values = jax.tree_util.tree_map_with_path(
         lambda path, x: kept.get(path_name(path), x), jax.eval_shape(build)
@@ -63,18 +63,18 @@ def compare(
     column_names: tuple[str, ...] | None = None,
     settled: Mapping[str, Any] | None = None,
 ) -> Transfer:
-    """Compare trained weights with a model, without reading them.
+    """Compare trained weights with a model, without reading the arrays.
 
     Args:
-      weights: Weights that were found.
-      blueprint: Model that begins with them.
-      values: Its parameters and other state, abstract; None: those of the blueprint.
-      class_names: Its classes, if they have names.
-      column_names: Names of the numbers that it predicts, likewise.
-      settled: Options that its task has taken from the training targets.
+      weights: Trained weights.
+      blueprint: Model to initialise.
+      values: Its abstract parameters and other state. Defaults to the blueprint's.
+      class_names: Names of its classes, if any.
+      column_names: Names of its predicted numbers, if any.
+      settled: Task options resolved from the training targets.
 
     Raises:
-      UserError: They do not fit.
+      UserError: The weights do not fit.
     """
     about, config = weights.about, blueprint.config
     named = weights.where
@@ -95,9 +95,9 @@ def compare(
             f"the model and the options that it was trained with, {_shown(about.model)}"
         )
     behind = _outside(own.keys() - added, backbone_layers)
-    # Such as the centres of classes, of weights that were trained without.
+    # For example class centres that the weights lack.
     behind |= own.keys() - added - shapes.keys()
-    # Without the dim of the groups of batch norm.
+    # Without the dim of batch-norm groups.
     own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
     own = {p: x for p, x in own.items() if p not in behind}
     # Kernels (rows, columns, in, out) that differ in their input channels.
@@ -107,7 +107,7 @@ def compare(
     renamed = _are_others(
         class_names or column_names, about.class_names or about.column_names
     )
-    # Outputs are in units of what the task has taken from the training targets.
+    # The outputs have units that the task takes from the training targets.
     given = (settled or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
@@ -138,11 +138,11 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return a model, or its backbone, with the inputs and outputs of its weights."""
+    """Return a model, or its backbone, with the inputs and outputs of the weights."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # The backbone has none of the auxiliary heads that the weights may have, and
-        # the channels that the whole model is left with.
+        # The backbone lacks auxiliary heads that the weights may have, and has the
+        # pruned channels of the full model.
         theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
         size = about.image_shape[:2]
@@ -160,10 +160,10 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return a model without its new transforms, and the paths that these add.
+    """Return a model without transforms new to the weights, and the paths they add.
 
     Raises:
-      UserError: A transform that the weights have not seen changes their arrays.
+      UserError: A new transform changes existing arrays.
     """
     config = blueprint.config
     changes = ("transform", "quantize")
@@ -186,7 +186,7 @@ def _without_changes(
 
 
 def _with_more_features(blueprint: Blueprint) -> Blueprint:
-    """Return a model with one feature more in each of its outputs."""
+    """Return a model with one more feature in each output."""
 
     def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
         if isinstance(spec, dict):
@@ -205,7 +205,7 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
 
 
 def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
-    """Return the paths of arrays in other layers; None stands for all layers."""
+    """Return the paths of arrays outside some layers; None stands for all layers."""
     if layers is None:
         return set()
     return {path for path in paths if path.partition("/")[0] not in layers}
@@ -216,7 +216,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether the classes are known to differ; unnamed ones never are."""
+    """Whether class names are known to differ; missing names never do."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

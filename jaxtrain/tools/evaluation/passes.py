@@ -91,7 +91,7 @@ class Subject:
         """Return a batch as a split has it, in the size that evaluations show."""
         if self.size is None:
             return batch
-        return windows.centres(batch, self.size, self.fit, self.task.follow)
+        return windows.centre_crops(batch, self.size, self.fit, self.task.follow)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
