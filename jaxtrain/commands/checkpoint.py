@@ -21,21 +21,20 @@ UNKNOWN = "has no digest: changed by hand"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointArguments:
-    """Show the checkpoints of a run, or read all of them and compare the digests."""
+    """Show the checkpoints of a run, or read all of them and verify the digests."""
 
-    # Folder of the run; with --verify also that of an exported model.
+    # Directory of the run; with --verify also of an exported model.
     workdir: Path
     # Show steps, sizes and metrics.
     list: bool = False
-    # Show whether they, and the files beside them, hold what was saved.
+    # Verify the checkpoints and JSON files against their digests.
     verify: bool = False
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
-    """Print a line for each checkpoint: step, size, time, metrics, and if it is good.
+    """Print a line for each checkpoint: step, size, time, metrics, and its state.
 
-    With --verify there is one for each JSON file, too. Nothing is changed, so that this
-    may be done while the run goes on.
+    With --verify also for each JSON file. Nothing is changed, so the run may be active.
 
     Raises:
       OtherRunError: A checkpoint or a file belongs to another run.
@@ -63,7 +62,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print the lines of the checkpoints; return the damaged ones, and their folder."""
+    """Print the lines of the checkpoints; return damaged steps and the directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
@@ -89,7 +88,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the damage of each file that others depend on."""
+    """Return `GOOD`, `UNKNOWN` or the damage of each JSON file of a run."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
@@ -107,7 +106,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Return the same of the files of a model in a folder, weights included."""
+    """Return `GOOD`, `UNKNOWN` or the damage of each file of a model."""
     from jaxtrain import weights as weights_lib
 
     found = {CONFIG: _verify_file(folder / CONFIG)}

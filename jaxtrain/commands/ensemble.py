@@ -1,4 +1,4 @@
-"""`main.py ensemble`: one model that is the mean of what several put out."""
+"""`main.py ensemble`: one model that averages the predictions of several."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,13 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 class EnsembleArguments:
     """Join finished runs of one recipe into one model (deep ensembles)."""
 
-    # Folders of finished runs; the images and the recipe are those of the first.
+    # Directories of finished runs; data and recipe are taken from the first.
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # New folder for the ensemble, like that of a run.
+    # New directory of the ensemble, with the layout of a run.
     out: Path
     # Weights of the runs: best, by their validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Load the parts of your own (code) that the folders name: their files are shown,
+    # Load the custom modules (code) that the directories name: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
@@ -36,7 +36,7 @@ class EnsembleArguments:
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
-    """Join, evaluate and write."""
+    """Join the runs, evaluate and save the ensemble."""
     check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
@@ -71,7 +71,7 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
 
 
 def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
-    """Return the rows of a table: the members, the metrics, where it is."""
+    """Return the rows of a table: members, metrics and output directory."""
     from jaxtrain.tasks import kind
     from jaxtrain.tasks.metrics import formatted
 
