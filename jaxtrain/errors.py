@@ -69,8 +69,8 @@ def nearest(
     """Return a hint at similar names for messages about an unknown name.
 
     Args:
-      name: Unknown name.
-      known: Known names.
+      name: Name that is unknown.
+      known: Names that are known.
       text: Template of the hint; {} stands for the names.
       num: Maximum number of names.
 
@@ -102,5 +102,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether JAX or Python raised an error for lack of memory."""
     # By class name: importing JAX takes a second, which this module avoids.
     is_of_jax = any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__)
-    told = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)
-    return told or isinstance(error, MemoryError)
+    is_exhausted = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)
+    return is_exhausted or isinstance(error, MemoryError)

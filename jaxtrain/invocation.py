@@ -7,7 +7,7 @@ import shutil
 NAME = "jaxtrain"
 
 # Script and interpreter; None if a user's script or notebook imports the package.
-_called: tuple[str, str] | None = None
+_program: tuple[str, str] | None = None
 
 
 def note(script: str, interpreter: str) -> None:
@@ -17,15 +17,15 @@ def note(script: str, interpreter: str) -> None:
       script: Path of the started script (`sys.argv[0]`).
       interpreter: Python as it was called (`sys.orig_argv[0]`).
     """
-    global _called
-    _called = script, interpreter
+    global _program
+    _program = script, interpreter
 
 
 def program() -> str:
     """Return `jaxtrain`, `python main.py` or `python -m jaxtrain`, shell-quoted."""
-    if _called is None:
+    if _program is None:
         return NAME
-    script, interpreter = _called
+    script, interpreter = _program
     name, python = os.path.basename(script), _on_path(interpreter)
     if name == "__main__.py":
         return f"{python} -m {NAME}"

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 
-def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
+def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> int:
     """Open a regular file for in-place changes; return its descriptor.
 
     Args:
@@ -30,10 +30,10 @@ def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
         descriptor = os.open(path, flags, 0o666)
     except OSError:
         if path.is_symlink():
-            _check(path, path.lstat(), only_name)
+            _check(path, path.lstat(), refuse_hard_links)
         raise
     try:
-        _check(path, os.fstat(descriptor), only_name)
+        _check(path, os.fstat(descriptor), refuse_hard_links)
     except BaseException:
         os.close(descriptor)
         raise
@@ -49,18 +49,18 @@ def check_in_place(path: Path) -> None:
       OSError: It is a link, has several hard links, or is not a regular file.
     """
     if os.path.lexists(path):
-        _check(path, path.lstat(), only_name=True)
+        _check(path, path.lstat(), refuse_hard_links=True)
 
 
-def _check(path: Path, status: os.stat_result, only_name: bool) -> None:
+def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
-        told = f"{path.name} is a link, which is not followed: remove it"
-        raise OSError(errno.ELOOP, told, path) from None
+        message = f"{path.name} is a link, which is not followed: remove it"
+        raise OSError(errno.ELOOP, message, path) from None
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
-    if only_name and status.st_nlink > 1:
-        told = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
-        raise OSError(errno.EMLINK, f"{told}in its place", path)
+    if refuse_hard_links and status.st_nlink > 1:
+        message = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
+        raise OSError(errno.EMLINK, f"{message}in its place", path)
 
 
 def check_inside(path: Path, root: Path) -> None:

@@ -247,7 +247,7 @@ def installed() -> tuple[Plugin, ...]:
     Raises:
       UserError: Two have the same name, or a required one is missing.
     """
-    plugins = _ours() + _of_entry_points()
+    plugins = _built_in() + _from_entry_points()
     names = [plugin.name for plugin in plugins]
     for plugin in plugins:
         if names.count(plugin.name) > 1:
@@ -262,14 +262,14 @@ def installed() -> tuple[Plugin, ...]:
     return tuple(plugins)
 
 
-def _ours() -> list[Plugin]:
+def _built_in() -> list[Plugin]:
     if importlib.util.find_spec(GROUP) is None:
         return []
     names = getattr(importlib.import_module(GROUP), "NAMES", ())
     return [resolve(f"{GROUP}.{name}:PLUGIN") for name in names]
 
 
-def _of_entry_points() -> list[Plugin]:
+def _from_entry_points() -> list[Plugin]:
     plugins = []
     for point in importlib.metadata.entry_points(group=GROUP):
         try:

@@ -39,8 +39,8 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", path)
         if max_bytes is not None and status.st_size > max_bytes:
-            told = f"its {status.st_size} bytes are more than {max_bytes}"
-            raise OSError(errno.EFBIG, told, path)
+            message = f"its {status.st_size} bytes are more than {max_bytes}"
+            raise OSError(errno.EFBIG, message, path)
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

@@ -43,8 +43,8 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     """Print the suggested learning rate; write the losses and their plot."""
     from jaxtrain.json_files.write import write_json
     from jaxtrain.parallel import devices
+    from jaxtrain.records.atomic_output import atomic_output, reported
     from jaxtrain.records.run_log import show_table
-    from jaxtrain.records.whole import reported, whole
     from jaxtrain.tools import find_lr
     from jaxtrain.weights.trust import trust_recipe
 
@@ -66,8 +66,8 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     )
     # Opened first, so that unwritable paths are reported before the test.
     with (
-        whole("--out", out / VALUES) as values_file,
-        whole("--out", out / PICTURE) as picture,
+        atomic_output("--out", out / VALUES) as values_file,
+        atomic_output("--out", out / PICTURE) as picture,
     ):
         test = find_lr.range_test(
             arguments.overrides,

@@ -107,11 +107,11 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
-    from jaxtrain.records.workdir import follow
+    from jaxtrain.records.workdir import resolve_link
     from jaxtrain.trainer.callback import make_callbacks
     from jaxtrain.weights.trust import trust_recipe
 
-    workdir = follow(arguments.workdir or default_folder(arguments.config))
+    workdir = resolve_link(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
     parallel = arguments.overrides.parallel

@@ -65,7 +65,7 @@ class Fit:
         Args:
           height: Height of the image.
           width: Width of the image.
-          seed: Non-negative integers.
+          seed: Non-negative integers of any number.
           size: Height and width to which the window is resized.
         """
         if isinstance(self.window, Jitter):

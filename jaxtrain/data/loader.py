@@ -74,7 +74,7 @@ def train_batches(
 
     Args:
       config: Section of the config.
-      dataset: Training split.
+      dataset: Training split to read.
       mesh: Mesh of the devices.
       order: Order of the examples.
       start: First step of the range.
@@ -122,7 +122,7 @@ def chosen_batches(
 
     Args:
       config: Section of the config.
-      dataset: Training split.
+      dataset: Training split to read.
       mesh: Mesh of the devices.
       chosen: Indices of the examples, (batches, batch size).
     """

@@ -72,7 +72,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
     train[1000:2000]+test, train[:3shard], all.
 
     Args:
-      text: Split expression.
+      text: Split expression to evaluate.
       splits: Indices of the examples of each split.
       source: Name of the set in messages.
 

@@ -83,7 +83,7 @@ class TargetImages:
         """Return the rows of a `datasets` data set with their targets.
 
         Args:
-          library: Module `datasets`.
+          library: The module `datasets`.
           config: Data section of the config.
           whole: Concatenated rows of all splits, with both columns.
           image: Name of the image column.

@@ -130,7 +130,7 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     """Parse YAML.
 
     Args:
-      text: YAML document.
+      text: YAML document to parse.
       where: Prefix of error messages.
       names: Top-level fields whose values, a list or a mapping, must be texts.
 

@@ -10,7 +10,7 @@ from jaxtrain.export import Precision
 from jaxtrain.export.check import Check, check
 from jaxtrain.export.exporter import Exporter, check_precision, find_exporter
 from jaxtrain.export.request import Request
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 
 # Images of a check in a runtime that is too slow to be timed.
 SLOW_IMAGES = 8
@@ -56,8 +56,8 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     check_precision(format, request.precision)
     check_out(out)  # Again: loading the model took a while.
     timed = exporter.is_timed(request)
-    whole_out = whole("--out", out, folder=exporter.is_folder)
-    with whole_out as partial, reported("--out", out):
+    output = atomic_output("--out", out, folder=exporter.is_folder)
+    with output as partial, reported("--out", out):
         exporter.write(request, partial)
         run = exporter.load(partial, request)
         return check(

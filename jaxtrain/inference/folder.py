@@ -16,11 +16,11 @@ from jaxtrain.config import own_references
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.write import write_digested
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.trees import by_path
 from jaxtrain.weights.folder import OURS, OWN_PARTS, WEIGHTS, digest, timm_source
 from jaxtrain.weights.names import OWN
-from jaxtrain.weights.stored import ours
+from jaxtrain.weights.stored import path_in_weights
 
 
 def write(model: TrainedModel, folder: Path) -> None:
@@ -30,7 +30,10 @@ def write(model: TrainedModel, folder: Path) -> None:
       UserError: The path exists, or cannot be written.
     """
     weights = to_named(model)
-    with whole("--out", folder, folder=True) as partial, reported("--out", folder):
+    with (
+        atomic_output("--out", folder, folder=True) as partial,
+        reported("--out", folder),
+    ):
         (partial / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
         write_digested(partial / CONFIG, _config(model, weights))
 
@@ -41,9 +44,9 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     names, found = theirs.names if theirs else OWN, {}
     arrays = by_path((model.params, model.model_state))
     for path, x in arrays.items():
-        array = names.layout(ours(path)).to_torch(np.asarray(x))
+        array = names.layout(path_in_weights(path)).to_torch(np.asarray(x))
         # `ascontiguousarray` would turn a scalar into an array of rank 1.
-        found[names.name(ours(path))] = np.asarray(array, order="C")
+        found[names.name(path_in_weights(path))] = np.asarray(array, order="C")
     assert len(found) == len(arrays)
     return found
 

@@ -23,7 +23,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.inference.predict import prediction, rows, table_columns
 from jaxtrain.inference.stream import ImageBatch
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.trees import by_path
 
 Sink = Callable[[ImageBatch], None]
@@ -137,7 +137,7 @@ def per_image_sink(
     renames: ExitStack,
 ) -> Sink:
     """Return a sink for one file per image, at its path below the common directory."""
-    partial = renames.enter_context(whole(option, path, folder=True))
+    partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
     def write_all(batch: ImageBatch) -> None:
@@ -163,7 +163,7 @@ def opened(
     All files are closed, which can fail on a full disk, before the first is renamed.
     """
     file = ExitStack()
-    partial = renames.enter_context(whole(option, path))
+    partial = renames.enter_context(atomic_output(option, path))
     with reported(option, path):
         write_rows = file.enter_context(make(partial))
 

@@ -22,7 +22,7 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
     """Parse a JSON text in UTF-8.
 
     Args:
-      content: JSON text.
+      content: JSON text, or its bytes.
       nan: Whether to allow NaN, Infinity, -Infinity and integers of any size.
 
     Raises:

@@ -31,12 +31,14 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         the expected type and the actual one.
     """
     try:
-        found = msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        told = str(error)  # It may hold a text of any length, and ends with the path.
-        told = told if len(told) < MAX_LETTERS else f"{told[:300]}...{told[-300:]}"
-        raise UserError(f"{where}: {told}") from None
-    return _as_written(value, found, where, "$")
+        # The message may quote a long text, and ends with the path.
+        message = str(error)
+        if len(message) >= MAX_LETTERS:
+            message = f"{message[:300]}...{message[-300:]}"
+        raise UserError(f"{where}: {message}") from None
+    return _as_written(value, converted, where, "$")
 
 
 def fitting(value: Any, kind: type[T]) -> T | None:
@@ -47,34 +49,35 @@ def fitting(value: Any, kind: type[T]) -> T | None:
         return None
 
 
-def _as_written(value: Any, found: Any, where: str, place: str) -> Any:
-    """Restore in `found` what msgspec drops: integers for floats, further keys.
+def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
+    """Restore in `converted` what msgspec drops: integers for floats, further keys.
 
     Raises:
       UserError: A dataclass lacks a field, which msgspec also drops.
     """
-    if isinstance(found, _ROWS):
+    if isinstance(converted, _ROWS):
         # Fast path: there may be a million class names.
-        if _UNCHANGED.issuperset(map(type, found)):
-            return found
+        if _UNCHANGED.issuperset(map(type, converted)):
+            return converted
         place += "[...]"
-        pairs = zip(value, found, strict=True)
-        return type(found)(_as_written(x, y, where, place) for x, y in pairs)
-    if isinstance(found, dict):
+        pairs = zip(value, converted, strict=True)
+        return type(converted)(_as_written(x, y, where, place) for x, y in pairs)
+    if isinstance(converted, dict):
         return {
-            key: _as_written(x, found[key], where, f"{place}.{key}")
-            if key in found
+            key: _as_written(x, converted[key], where, f"{place}.{key}")
+            if key in converted
             else x
             for key, x in value.items()
         }
-    if dataclasses.is_dataclass(found):
-        names = [f.name for f in dataclasses.fields(found)]
+    if dataclasses.is_dataclass(converted):
+        names = [f.name for f in dataclasses.fields(converted)]
         for name, x in value.items():
             if name not in names:
-                told = f"{name[:60]!r} is unknown to this version of jaxtrain and its "
-                told += f"plug-ins; {hint(name, names)} - at `{place}`"
-                raise UserError(f"{where}: {told}")
-            x = _as_written(x, getattr(found, name), where, f"{place}.{name}")
-            object.__setattr__(found, name, x)
+                raise UserError(
+                    f"{where}: {name[:60]!r} is unknown to this version of jaxtrain "
+                    f"and its plug-ins; {hint(name, names)} - at `{place}`"
+                )
+            x = _as_written(x, getattr(converted, name), where, f"{place}.{name}")
+            object.__setattr__(converted, name, x)
     # A config is compared with the original, and rewritten.
-    return value if isinstance(found, float) else found
+    return value if isinstance(converted, float) else converted

@@ -27,22 +27,22 @@ class DataRecord(TypedDict):
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the differences between recorded and current data."""
-    told = [
+    changes = [
         f"examples of the {split} split: {before} -> {after}"
         for split, before in old["num_examples"].items()
         if before != (after := new["num_examples"].get(split))
     ]
     before, after = old["class_names"], new["class_names"]
     if old["num_classes"] != new["num_classes"]:
-        told.append(f"classes: {old['num_classes']} -> {new['num_classes']}")
+        changes.append(f"classes: {old['num_classes']} -> {new['num_classes']}")
     if before is not None and after is not None and before != after:
-        told.append(_describe_names(before, after))
+        changes.append(_describe_names(before, after))
     if _both_known(old, new) and old["digest"] != new["digest"]:
-        told.append("the names or the contents of its files, by their digest")
-    return told
+        changes.append("the names or the contents of its files, by their digest")
+    return changes
 
 
-def may_have_moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def are_known_equal(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether the data are known to be equal, wherever they are stored."""
     return _both_known(old, new) and not describe_changes(old, new)
 
@@ -64,5 +64,5 @@ def _both_known(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 def _describe_names(before: Sequence[str], after: Sequence[str]) -> str:
     old, new = set(before), set(after)
     parts = {"gone": sorted(old - new), "new": sorted(new - old)}
-    told = [f"{what}: {first_of(x, NUM_NAMED)}" for what, x in parts.items() if x]
-    return f"names of classes, {'; '.join(told) or 'their order'}"
+    changes = [f"{what}: {first_of(x, NUM_NAMED)}" for what, x in parts.items() if x]
+    return f"names of classes, {'; '.join(changes) or 'their order'}"

@@ -13,7 +13,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
 from jaxtrain.json_files.write import finite
 from jaxtrain.records.workdir import METRICS
-from jaxtrain.records.writer import APPEND, Appended, ConfiguredWriter, LoggedRun
+from jaxtrain.records.writer import APPEND, AppendedFile, ConfiguredWriter, LoggedRun
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
@@ -40,8 +40,8 @@ class JsonLinesWriter(ConfiguredWriter):
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS
         if path.exists():
-            keep_until(path, run.step)
-        self._file = Appended(path)
+            truncate_after(path, run.step)
+        self._file = AppendedFile(path)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         values = scalars(values) if kind == "eval" else values
@@ -57,7 +57,7 @@ def parse_line(line: str | bytes, where: str) -> MetricsLine:
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
-def keep_until(path: Path, step: int) -> None:
+def truncate_after(path: Path, step: int) -> None:
     """Remove the lines after a step, which the run will write again.
 
     Damaged and truncated lines are moved to a file next to it, with a warning: the run
@@ -70,16 +70,16 @@ def keep_until(path: Path, step: int) -> None:
         lines = read_bytes(path, MAX_TABLE_BYTES).split(b"\n")
         if not lines[-1]:
             lines.pop()
-        kept, damaged = list[bytes](), dict[int, bytes]()
+        lines_to_keep, damaged = list[bytes](), dict[int, bytes]()
         for number, line in enumerate(lines, start=1):
             try:
                 if parse_line(line, path.name)["step"] <= step:
-                    kept.append(line)
+                    lines_to_keep.append(line)
             except UserError:
                 damaged[number] = line
         if damaged:
-            _set_aside(path, damaged)
-        atomic_file.write(path, b"".join(line + b"\n" for line in kept))
+            _move_damaged(path, damaged)
+        atomic_file.write(path, b"".join(line + b"\n" for line in lines_to_keep))
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
@@ -124,7 +124,7 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
     return {name: value for name, value in line.items() if isinstance(value, plain)}
 
 
-def _set_aside(path: Path, damaged: dict[int, bytes]) -> None:
+def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
     # Before the file is truncated, so that a kill in between loses no line.
     with open(links.open_in_place(aside, APPEND), "ab") as file:

@@ -31,8 +31,10 @@ class BarState(NamedTuple):
 class TerminalBar:
     """Progress bar in a terminal, drawn by a thread while the loop waits."""
 
-    def __init__(self, console: rich.console.Console, look: Callable[[], BarState]):
-        self._look = look
+    def __init__(
+        self, console: rich.console.Console, get_state: Callable[[], BarState]
+    ):
+        self._get_state = get_state
         self._live = Live(
             get_renderable=self._draw,
             console=console,
@@ -47,7 +49,7 @@ class TerminalBar:
         self._live.stop()
 
     def _draw(self) -> rich.console.Group:
-        state = self._look()
+        state = self._get_state()
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         row.add_column(ratio=1)
         row.add_column(no_wrap=True)
@@ -61,18 +63,18 @@ class TerminalBar:
 class NotebookBar:
     """Progress bar as an HTML element: rich's bar needs widgets that few install."""
 
-    def __init__(self, look: Callable[[], BarState]):
+    def __init__(self, get_state: Callable[[], BarState]):
         # IPython is installed wherever this runs.
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
-        self._look, self._at = look, time.monotonic()
+        self._get_state, self._completed_at = get_state, time.monotonic()
         self._handle = display(self._shown(), display_id=True)
 
     def refresh(self) -> None:
         """Redraw the bar, at most about every second."""
         now = time.monotonic()
-        if now - self._at >= EVERY_SECONDS:
-            self._at = now
+        if now - self._completed_at >= EVERY_SECONDS:
+            self._completed_at = now
             self._handle.update(self._shown())
 
     def close(self) -> None:
@@ -81,13 +83,13 @@ class NotebookBar:
     def _shown(self) -> Any:
         from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
-        step, total, text, times = self._look()
+        step, total, text, times = self._get_state()
         bar = f'<progress value="{step}" max="{total}"></progress>'
         return HTML(f"{bar} {step}/{total} {html.escape(f'{text}  {times}')}")
 
 
 def make_bar(
-    console: rich.console.Console, look: Callable[[], BarState]
+    console: rich.console.Console, get_state: Callable[[], BarState]
 ) -> TerminalBar | NotebookBar | None:
     """Return the progress bar for a console, or None if it is not interactive.
 
@@ -96,8 +98,8 @@ def make_bar(
       look: Function that returns the contents; also called from another thread.
     """
     if console.is_jupyter:
-        return NotebookBar(look)
-    return TerminalBar(console, look) if console.is_terminal else None
+        return NotebookBar(get_state)
+    return TerminalBar(console, get_state) if console.is_terminal else None
 
 
 class Remaining:
@@ -127,24 +129,24 @@ class Remaining:
         self._evaluated_after = evaluated_after
         # Seconds per batch of an evaluation; None if unknown.
         self._batch_seconds: float | None = None
-        self._at: float | None = None  # Time at which `step` was completed.
+        self._completed_at: float | None = None  # Time at which `step` was completed.
         self._num_steps = self._num_seconds = 0.0  # Weighted sums.
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether a step was completed since the start."""
-        return self._at is not None
+        return self._completed_at is not None
 
     def done(self, step: int) -> None:
         """Record that `step` steps are completed."""
         if step <= self.step:
             return
         now, num_new = self._seconds(), step - self.step
-        if self._at is not None:
+        if self._completed_at is not None:
             kept = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
             self._num_steps = self._num_steps * kept + num_new
-            self._num_seconds = self._num_seconds * kept + now - self._at
-        self.step, self._at = step, now
+            self._num_seconds = self._num_seconds * kept + now - self._completed_at
+        self.step, self._completed_at = step, now
 
     def evaluated(self, num_batches: float, seconds: float, pause: float) -> None:
         """Record an evaluation between two steps.
@@ -155,8 +157,8 @@ class Remaining:
           pause: Total time between the steps, in seconds.
         """
         self._batch_seconds = seconds / num_batches
-        if self._at is not None:
-            self._at += pause
+        if self._completed_at is not None:
+            self._completed_at += pause
 
     def step_seconds(self) -> float | None:
         """Return the seconds per step, or None before two steps were completed."""
@@ -165,15 +167,15 @@ class Remaining:
     def left(self) -> float | None:
         """Return the remaining seconds, or None before two steps were completed."""
         one = self.step_seconds()
-        if one is None or self._at is None:
+        if one is None or self._completed_at is None:
             return None
         # The current step counts for no more than one average step.
-        begun = min(self._seconds() - self._at, one)
+        started = min(self._seconds() - self._completed_at, one)
         batch = FORWARD_SHARE * one
         if self._batch_seconds is not None:
             batch = self._batch_seconds
         evaluations = batch * self._evaluated_after(self.step)
-        return max(0.0, one * (self._total_steps - self.step) - begun) + evaluations
+        return max(0.0, one * (self._total_steps - self.step) - started) + evaluations
 
 
 def duration(seconds: float | None) -> str:

@@ -31,7 +31,7 @@ MACHINE = {
     "gpu_temperature": "{:.0f} C",
 }
 LONG_WAIT = 0.05
-BEGINNING = "compiling, first step"
+FIRST_STEP = "compiling, first step"
 # Number of earlier evaluations to show when a run resumes.
 NUM_EARLIER = 10
 
@@ -65,17 +65,17 @@ class Screen:
         seconds: Callable[[], float] = time.perf_counter,
     ):
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
-        self._seconds, self._began = seconds, seconds() - earlier_seconds
+        self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
         # Latest metrics; current activity other than training, and its start.
         self._metrics = self._first_loss = ""
-        self._doing: str | None = BEGINNING
+        self._doing: str | None = FIRST_STEP
         self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None
         self._console = Console() if console is None else console
-        self._bar = make_bar(self._console, self._look)
+        self._bar = make_bar(self._console, self._state)
         if self._bar is None:
-            self._print(BEGINNING)
+            self._print(FIRST_STEP)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         """Show a record: events and evaluations as permanent lines."""
@@ -88,18 +88,18 @@ class Screen:
             if self._bar is None:
                 self._line(step, f"{self._metrics}  {self._left()}")
 
-    def show(self, table: Table, told: str) -> None:
+    def show(self, table: Table, text: str) -> None:
         """Print a table and a line below it."""
         self._console.print(table)
-        self._print(told)
+        self._print(text)
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
         """Print the last earlier evaluations again, if there is a bar."""
         if self._bar is None or not (evaluations := read()):
             return
-        told = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
+        text = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
         more = len(evaluations) > NUM_EARLIER
-        self._print(told + (f"; the last {NUM_EARLIER}:" if more else ":"))
+        self._print(text + (f"; the last {NUM_EARLIER}:" if more else ":"))
         for values in evaluations[-NUM_EARLIER:]:
             self.trained(values.get("train_loss"))
             self.write("eval", values["step"], values)
@@ -108,7 +108,7 @@ class Screen:
         """Record that the device has completed `step` steps."""
         if step <= self._remaining.step:
             return
-        first = not self._remaining.begun
+        first = not self._remaining.started
         self._remaining.done(step)
         if first:
             self._set_doing(None)
@@ -138,10 +138,10 @@ class Screen:
           seconds: Function that returns the total time of evaluations so far, without
             compilation, in seconds.
         """
-        began, before = self._seconds(), seconds()
+        start, before = self._seconds(), seconds()
         with self.doing(f"evaluating on the {split} split"):
             yield
-        pause = self._seconds() - began
+        pause = self._seconds() - start
         self._remaining.evaluated(num_batches, seconds() - before, pause)
 
     @contextlib.contextmanager
@@ -162,13 +162,13 @@ class Screen:
     def _set_doing(self, what: str | None) -> None:
         self._doing, self._doing_since = what, self._seconds()
 
-    def _look(self) -> BarState:
+    def _state(self) -> BarState:
         step, doing = self._remaining.step, self._doing
         metrics = self._metrics or self._first_loss
         text = f"epoch {self._epoch(step):.1f}  {metrics}"
         if doing is not None:
             text = f"{doing} {duration(self._seconds() - self._doing_since)}"
-        times = f"{duration(self._seconds() - self._began)} so far  {self._left()}"
+        times = f"{duration(self._seconds() - self._started_at)} so far  {self._left()}"
         return BarState(step, self._total_steps, text, times)
 
     def _describe_steps(self, values: Values) -> str:

@@ -17,9 +17,9 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.json_files.write import write_digested
-from jaxtrain.records import data_record, whole
+from jaxtrain.records import atomic_output, data_record
 from jaxtrain.records.data_record import DataRecord
-from jaxtrain.records.held_folder import LOCK, cannot_write
+from jaxtrain.records.folder_lock import LOCK, cannot_write
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
@@ -55,7 +55,7 @@ class RunEnd(TypedDict):
     evals_without_improvement: int
 
 
-def follow(workdir: Path) -> Path:
+def resolve_link(workdir: Path) -> Path:
     """Resolve a link once, because it may change during a run.
 
     Raises:
@@ -135,7 +135,7 @@ def write_start(
     # Checks that it is writable. It is replaced before lines are appended, so hard
     # links are allowed.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    os.close(links.open_in_place(workdir / METRICS, flags, only_name=False))
+    os.close(links.open_in_place(workdir / METRICS, flags, refuse_hard_links=False))
     atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
     write_digested(workdir / DATA, run.stamp(data))
     parts = config_lib.own_parts(config)
@@ -188,7 +188,7 @@ def folder_of_results(out: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(whole.made(out))
+            stack.enter_context(atomic_output.created(out))
             writable = os.access(out, os.W_OK)
         except OSError:
             writable = False
@@ -226,7 +226,7 @@ def _check_same(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
-    moved = saved is not None and data_record.may_have_moved(saved, data)
+    moved = saved is not None and data_record.are_known_equal(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
     changed, others, own = [], [], []
     if fields:

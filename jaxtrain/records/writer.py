@@ -100,14 +100,14 @@ class ConfiguredWriter(MetricWriter):
         """
 
 
-class Appended:
+class AppendedFile:
     """An unbuffered append-only file; failed writes are retried later."""
 
     def __init__(self, path: Path):
         self._path = path
         self._file = io.FileIO(links.open_in_place(path, APPEND), "ab")
         self._waiting = b""
-        self._told = False
+        self._warned = False
 
     def write(self, record: bytes) -> None:
         """Append a record, after pending ones."""
@@ -116,10 +116,10 @@ class Appended:
             while self._waiting:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as error:
-            if not self._told:
+            if not self._warned:
                 text = f"{self._path}: {error.strerror}; its lines wait in memory"
                 tell(f"warning: {text}")
-            self._told = True
+            self._warned = True
 
     def close(self) -> None:
         """Retry pending writes, warn about lost ones, and close the file."""

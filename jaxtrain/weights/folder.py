@@ -53,7 +53,7 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
 
     Args:
       folder: Path of the directory.
-      config: Parsed config.json.
+      config: Contents of config.json.
 
     Raises:
       UserError: It is of an incompatible version, or damaged.

@@ -26,7 +26,7 @@ from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
 # Arguments of timm's models that follow from the arrays, and a default argument.
-TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
+IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
 def open_folder(
@@ -36,7 +36,7 @@ def open_folder(
 
     Args:
       folder: Path of the directory.
-      config: Parsed config.json.
+      config: Contents of config.json.
       weights: Names of weight files; the first that exists is read.
 
     Raises:
@@ -64,7 +64,7 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
         raise UserError(f"{where}: model_args = {given!r}, expected an object")
     pool = {k: v for k, v in config.items() if k == POOL[0]}
     for name, value in {**pool, **given}.items():
-        if name not in TOLD and (name, value) != POOL:
+        if name not in IMPLIED and (name, value) != POOL:
             raise UserError(
                 f"{where}: {name} = {value!r} would make another model of "
                 f"{config['architecture']}, which jaxtrain does not have"

@@ -32,7 +32,7 @@ from jaxtrain.weights.stored import (
     abstract_members,
     check_task,
     fit_arrays,
-    ours,
+    path_in_weights,
     shapes_of,
 )
 
@@ -84,7 +84,7 @@ def load_named(
     named = f"{field} = {spec!r}"
 
     @contextlib.contextmanager
-    def told() -> Iterator[None]:
+    def user_errors() -> Iterator[None]:
         try:
             yield
         except CheckpointError as error:
@@ -92,7 +92,7 @@ def load_named(
                 f"{named}: {error}; restore it from a copy, or give other weights"
             ) from None
 
-    with told():
+    with user_errors():
         weights = load(spec, models)
     found = weights.digest()
     digests = cluster.current().gather(found)
@@ -108,7 +108,7 @@ def load_named(
             f"{field}_digest = {digest!r}, and that of {weights.where} is {found}: "
             "these are other weights than were meant"
         )
-    return dataclasses.replace(weights, read=told()(weights.read))
+    return dataclasses.replace(weights, read=user_errors()(weights.read))
 
 
 def with_checkpoint(
@@ -125,7 +125,7 @@ def with_checkpoint(
       UserError: No such checkpoint of a supported version.
       CheckpointError: The checkpoint is damaged.
     """
-    with _opened(workdir) as (about, saved):
+    with _open_run(workdir) as (about, saved):
         while True:
             steps = saved.listed()
             try:
@@ -137,7 +137,7 @@ def with_checkpoint(
 
 
 @contextlib.contextmanager
-def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
+def _open_run(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
     check_task(about, str(workdir))
     for field, name in own_references(about.model, "model."):
@@ -157,10 +157,10 @@ def _weights(about: Description, saved: Checkpoints, step: int) -> Weights:
     about = about.with_chosen(info["progress"]["chosen"], where)
 
     def read() -> Mapping[str, np.ndarray]:
-        with _opened(workdir) as (_, again):
+        with _open_run(workdir) as (_, again):
             state, _ = again.read(step)
         fitted = by_path(fit_arrays(about, *eval_weights(state), where))
-        return {OWN.name(ours(path)): x for path, x in fitted.items()}
+        return {OWN.name(path_in_weights(path)): x for path, x in fitted.items()}
 
     shapes = shapes_of(abstract_members(about))
     return Weights(

@@ -59,7 +59,7 @@ class Spec(NamedTuple):
         return not self.path.is_dir()
 
 
-class Mistaken(NamedTuple):
+class PathDiagnosis(NamedTuple):
     """Diagnosis of a path that is not a run, a model or a weight file, and the fix."""
 
     what: str
@@ -90,7 +90,7 @@ def path_of(text: str) -> Path:
     return Path(text) if reference is None else reference.file
 
 
-def named_by(config: Config) -> dict[str, str]:
+def weights_in(config: Config) -> dict[str, str]:
     """Return the specs of weights in a config, by field."""
     options = config.train.method_options
     found = {"model.pretrained": config.model.pretrained}
@@ -104,7 +104,7 @@ def check_kept(config: Config, workdir: Path) -> None:
     Raises:
       UserError: They are inside the workdir.
     """
-    for field, path in named_by(config).items():
+    for field, path in weights_in(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
                 f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
@@ -149,19 +149,19 @@ def check_is_model(text: str) -> None:
             f"{shown(text)} is a folder: give a file of weights of "
             f"{shown(reference.architecture)}, or the folder alone"
         )
-    found = what_is(path)
+    found = diagnose_path(path)
     if found is not None:
         raise UserError(f"{shown(text)} is {found.what}: {found.fix}")
 
 
-def what_is(path: Path) -> Mistaken | None:
+def diagnose_path(path: Path) -> PathDiagnosis | None:
     """Diagnose a path that is not a run, a model or a weight file; else return None."""
     if path.is_dir():
-        return _of_folder(path)
+        return _diagnose_folder(path)
     if path.suffix in FILES or not path.exists():
         return None
     if formats.may_be_image(bytes(path)):
-        return Mistaken("an image", f"{MODEL_OR_RUN}, and images to predict alone")
+        return PathDiagnosis("an image", f"{MODEL_OR_RUN}, and images to predict alone")
     kinds = {
         ".onnx": ("an ONNX file", f"ONNX Runtime runs it {_ELSEWHERE}"),
         ".stablehlo": ("a StableHLO program", f"jax.export runs it {_ELSEWHERE}"),
@@ -171,13 +171,13 @@ def what_is(path: Path) -> Mistaken | None:
         "no folder and no file of weights",
         f"expected a file of weights, {', '.join(FILES)}; or {MODEL_OR_RUN}",
     )
-    return Mistaken(*kinds.get(path.suffix, other))
+    return PathDiagnosis(*kinds.get(path.suffix, other))
 
 
-def _of_folder(path: Path) -> Mistaken | None:
+def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     name = shown(str(path))
     if (path / PROGRAM).is_file():
-        return Mistaken(
+        return PathDiagnosis(
             "a model exported with --format saved",
             f"its own script runs it, python {name}/run.py; {MODEL_OR_RUN}",
         )
@@ -185,25 +185,25 @@ def _of_folder(path: Path) -> Mistaken | None:
         return None
     for run in (path.parent, path.parent.parent):
         if (run / CONFIG).is_file() and (run / METRICS).is_file():
-            return Mistaken("a part of a run", f"give {shown(str(run))}")
+            return PathDiagnosis("a part of a run", f"give {shown(str(run))}")
     entries = _entries(path)
     runs = [str(p) for p in entries if (p / CONFIG).is_file()]
     if runs:
-        return Mistaken(
+        return PathDiagnosis(
             "a folder of runs or models", f"give one of them: {listed(runs)}"
         )
     weights = [str(p) for p in entries if p.suffix in FILES]
     if weights:
-        return Mistaken("no run", f"give the file of weights: {listed(weights)}")
+        return PathDiagnosis("no run", f"give the file of weights: {listed(weights)}")
     inside = (file for p in entries if p.is_dir() for file in _entries(p))
     if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
-        return Mistaken(
+        return PathDiagnosis(
             "a folder of images",
             f"{MODEL_OR_RUN}; images go to predict behind its options, and to evaluate "
             f"as --data.source folder:{name}",
         )
     what = "a folder without a run (config.json) or a model (model.safetensors)"
-    return Mistaken(what if entries else "an empty folder", MODEL_OR_RUN)
+    return PathDiagnosis(what if entries else "an empty folder", MODEL_OR_RUN)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -131,7 +131,7 @@ class Transfer:
         paths, tree = jax.tree_util.tree_flatten_with_path(values)
         stored, found = self.weights.read(), []
         for path, x in paths:
-            here = ours(path_name(path))
+            here = path_in_weights(path_name(path))
             if here not in self.kept:
                 array = self._take(stored, here, check_finite)
                 if here in self.converted:
@@ -222,9 +222,9 @@ def _fit_one(
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of parameters and other state, by our paths."""
-    return {ours(path): x.shape for path, x in by_path(weights).items()}
+    return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 
-def ours(path: str) -> str:
+def path_in_weights(path: str) -> str:
     """Remove the first part, parameters or other state, of an array's path."""
     return path.partition("/")[2]

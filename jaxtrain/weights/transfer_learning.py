@@ -15,7 +15,7 @@ from jaxtrain.tasks.outputs import is_shape
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights.description import Description
-from jaxtrain.weights.stored import Transfer, Weights, ours, shapes_of
+from jaxtrain.weights.stored import Transfer, Weights, path_in_weights, shapes_of
 
 
 def transfer(
@@ -40,7 +40,11 @@ def transfer(
         return split_model(blueprint.build(initial_rngs(jax.random.key(seed))))[1:]
 
     def new() -> dict[str, jax.Array]:
-        return {p: x for p, x in by_path(build()).items() if ours(p) in report.kept}
+        return {
+            p: x
+            for p, x in by_path(build()).items()
+            if path_in_weights(p) in report.kept
+        }
 
     # The weights replace the other arrays, which are not initialised.
     kept = jax.jit(new)()
@@ -66,7 +70,7 @@ def compare(
     """Compare trained weights with a model, without reading the arrays.
 
     Args:
-      weights: Trained weights.
+      weights: Trained weights, from `load`.
       blueprint: Model to initialise.
       values: Its abstract parameters and other state. Defaults to the blueprint's.
       class_names: Names of its classes, if any.

@@ -35,10 +35,10 @@ def trust(path: str | os.PathLike[str]) -> None:
       UserError: There is no run or model, or a file is unreadable.
     """
     text = os.fspath(path)
-    parts, digests, again = _named(spec.find(text))
-    if not parts:
+    modules, digests, again = _named(spec.find(text))
+    if not modules:
         tell(f"--trust: {text} names no parts of your own")
-    for field, name in parts:
+    for field, name in modules:
         recorded = digests.get(own.place_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)
 
@@ -53,7 +53,7 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     Raises:
       UserError: There are none.
     """
-    paths = [*spec.named_by(config).values()]
+    paths = [*spec.weights_in(config).values()]
     if recipe is not None and is_saved(recipe):
         paths.insert(0, str(recipe.parent))
     if not paths:
@@ -78,18 +78,18 @@ def _named(found: spec.Spec) -> Named:
     about = Description.from_dict(described.get("model"), str(path))
     digests = described.get(folder.OWN_PARTS)
     digests = digests if isinstance(digests, dict) else {}
-    return _of_description(about), digests, "export the model again"
+    return _modules_of(about), digests, "export the model again"
 
 
 def _named_by_run(workdir: Path) -> Named:
-    parts = own_references(read_run(workdir))
+    modules = own_references(read_run(workdir))
     if (workdir / description.MODEL).exists():
-        parts += _of_description(description.read(workdir))
+        modules += _modules_of(description.read(workdir))
     again = "run its training command again, which records the file as it is now"
-    return list(dict.fromkeys(parts)), read_own_parts(workdir), again
+    return list(dict.fromkeys(modules)), read_own_parts(workdir), again
 
 
-def _of_description(about: Description) -> list[tuple[str, str]]:
+def _modules_of(about: Description) -> list[tuple[str, str]]:
     task = [("task", about.task)] if own.is_own(about.task) else []
     return own_references(about.model, "model.") + task
 

@@ -19,10 +19,10 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records import held_folder
-from jaxtrain.records.held_folder import LOCK, locked
+from jaxtrain.records import folder_lock as held_folder
+from jaxtrain.records.folder_lock import LOCK, locked
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.workdir import follow, open_workdir
+from jaxtrain.records.workdir import open_workdir, resolve_link
 from jaxtrain.trainer import train
 from jaxtrain.trainer.trainer import Trainer
 from tests.helpers.recipes import recipe, write_recipe
@@ -421,9 +421,12 @@ def test_path_without_links_is_left_as_it_is(
 ):
     """In messages it is what the user wrote."""
     monkeypatch.chdir(os.path.realpath(tmp_path))
-    assert follow(Path("runs/digits")) == Path("runs/digits")
+    assert resolve_link(Path("runs/digits")) == Path("runs/digits")
     os.symlink("loop", "loop")
-    with pytest.raises(UserError, match="--workdir loop"), locked(follow(Path("loop"))):
+    with (
+        pytest.raises(UserError, match="--workdir loop"),
+        locked(resolve_link(Path("loop"))),
+    ):
         pass
 
 

@@ -27,7 +27,7 @@ def make_keys(
 
     Args:
       root_key: Root key of the stream.
-      step: Training step.
+      step: Number of the step.
       indices: Indices of the examples, (B,).
       repeat: Number of earlier copies in the batch, (B,); None if examples are unique.
     """

@@ -11,7 +11,7 @@ from jaxtrain.system_errors import LIMITS
 
 
 @contextlib.contextmanager
-def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
+def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` at the end.
 
     After an error or a signal it is removed. A file may exist and is replaced; a
@@ -25,7 +25,7 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         with reported(option, path):
             _check(option, path, folder)
-            stack.enter_context(made(path.parent))
+            stack.enter_context(created(path.parent))
             replacing = atomic_file.replacing(path, folder=folder)
             partial = stack.enter_context(replacing)
         yield partial
@@ -34,7 +34,7 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def made(folder: Path) -> Iterator[None]:
+def created(folder: Path) -> Iterator[None]:
     """Create a directory and its parents; remove empty ones if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ def _lock(path: Path) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT
-            descriptor = links.open_in_place(path, flags, only_name=False)
+            descriptor = links.open_in_place(path, flags, refuse_hard_links=False)
         except FileNotFoundError as error:
             gone = error  # A run that has ended removed the directory.
             continue
