@@ -19,7 +19,7 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records import folder_lock as held_folder
+from jaxtrain.records import folder_lock
 from jaxtrain.records.folder_lock import LOCK, locked
 from jaxtrain.records.run_log import RunLog
 from jaxtrain.records.workdir import open_workdir, resolve_link
@@ -225,7 +225,7 @@ def test_lock_that_an_ended_run_removes_is_taken_anew(
                 run.rmdir()
         flock(descriptor, how)
 
-    monkeypatch.setattr(held_folder.fcntl, "flock", remove_first)
+    monkeypatch.setattr(folder_lock.fcntl, "flock", remove_first)
     with locked(run), pytest.raises(UserError, match=REFUSED), locked(run):
         pass
     assert len(removed) == 3
@@ -292,7 +292,7 @@ def test_file_system_without_locks_is_told(
     def fail(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(held_folder.fcntl, "flock", fail)
+    monkeypatch.setattr(folder_lock.fcntl, "flock", fail)
     with locked(tmp_path):
         assert f"{tmp_path}: no file can be locked there" in capfd.readouterr().err
     assert not names(tmp_path)
