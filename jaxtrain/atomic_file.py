@@ -87,7 +87,7 @@ def _check_target(path: Path, folder: bool) -> None:
             return
         raise
     if not (folder or stat.S_ISREG(mode)):
-        raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
 
 
 def _temporary_path(path: Path) -> Path:

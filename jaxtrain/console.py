@@ -134,7 +134,7 @@ def _output_lost(error: OSError) -> None:
         raise OutputError(error.strerror) from None
     tell(
         f"warning: standard output cannot be written ({error.strerror}): the command "
-        "goes on without it"
+        "continues without it"
     )
 
 

@@ -57,7 +57,7 @@ def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
         message = f"{path.name} is a link, which is not followed: remove it"
         raise OSError(errno.ELOOP, message, path) from None
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
     if refuse_hard_links and status.st_nlink > 1:
         message = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
         raise OSError(errno.EMLINK, f"{message}in its place", path)

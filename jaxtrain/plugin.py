@@ -142,7 +142,7 @@ class Table(Mapping[str, T]):
             for name, reference in self._rows_of(plugin).items():
                 if name in rows:
                     raise UserError(
-                        f"{self.kinds[-1]}: {name!r} is brought by {owners[name]} and "
+                        f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
                         f"by the plug-in {plugin.name!r}: uninstall one of them"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"

@@ -113,7 +113,7 @@ def check_no_options(section: str, name: str, options: Mapping[str, Any]) -> Non
     """Raise UserError if `options` are set for a part that is not custom."""
     if options:
         raise UserError(
-            f"{section}.options = {dict(options)!r} is for parts of your own; {name} "
+            f"{section}.options = {dict(options)!r} is for custom parts; {name} "
             f"has fields of the section {section}"
         )
 
@@ -128,7 +128,7 @@ def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> An
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
     """Raise UserError if a custom part cannot be called with these arguments."""
     if not callable(part):
-        raise UserError(f"{field} = {name!r} is no class or function, but {part!r}")
+        raise UserError(f"{field} = {name!r} is not a class or function, but {part!r}")
     try:
         inspect.signature(part).bind(*args, **options)
     except TypeError as error:

@@ -37,7 +37,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
         if max_bytes is not None and status.st_size > max_bytes:
             message = f"its {status.st_size} bytes are more than {max_bytes}"
             raise OSError(errno.EFBIG, message, path)
@@ -95,7 +95,7 @@ def check_folder(
             elif entry.is_symlink() and not os.path.exists(entry.path):
                 continue  # A broken link is reported when it is opened.
             elif not entry.is_file():
-                raise OSError(errno.EINVAL, "it is no regular file", entry.path)
+                raise OSError(errno.EINVAL, "it is not a regular file", entry.path)
 
 
 def make_private(folder: str | os.PathLike[str]) -> bool:

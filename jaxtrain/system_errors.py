@@ -51,7 +51,7 @@ def as_user_error(error: BaseException) -> UserError | None:
         reason = next(iter(str(error).splitlines()), "").strip()
         reason = reason or type(error).__name__
         fix = MEMORY + hints_on("memory")
-        return UserError(f"the memory was used up ({reason}): {fix}")
+        return UserError(f"out of memory ({reason}): {fix}")
     messages = map(_describe, _causes(error))
     message = next(filter(None, messages), None)
     return None if message is None else UserError(message)

@@ -56,8 +56,8 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
-            f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on "
-            "from the newest good one"
+            f"({', '.join(map(str, damaged))}); resuming moves them aside and "
+            "continues from the newest good one"
         )
 
 

@@ -55,8 +55,8 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     for place in places:
         if not is_run(place):
             raise UserError(
-                f"{place} is no folder of a run: give those of finished runs, such as "
-                f"ensemble {EXAMPLE}"
+                f"{place} is not the folder of a run: give those of finished runs, "
+                f"such as ensemble {EXAMPLE}"
             )
         read_end(place)
         if arguments.trust:

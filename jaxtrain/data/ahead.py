@@ -127,10 +127,10 @@ def by_workers(
             if num_restarts == MAX_RESTARTS:
                 raise StartAgainError(
                     f"{message}, the {num_restarts + 1}th time. Was the memory full? "
-                    "Try a smaller data.workers. The same command goes on from the "
+                    "Try a smaller data.workers. The same command resumes from the "
                     "last checkpoint"
                 ) from None
-            _log.warning("warning: %s; the workers are started anew", message)
+            _log.warning("warning: %s; restarting the workers", message)
         finally:
             batches.close()
 

@@ -48,7 +48,7 @@ class StoredArray(NamedTuple):
                 view = view[len(data) :]
             # Reading to the end of a zip member verifies its checksum.
             if stream.read(1):
-                raise ValueError("it goes on after its last example")
+                raise ValueError("it has data after its last example")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def open_arrays(name: str, config: DataConfig) -> Opened:
                 return _read_all(config, packed)
         # zipfile raises RuntimeError for an encrypted file.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            raise ValueError(f"it is no .npz file, or damaged ({error})") from None
+            raise ValueError(f"it is not an .npz file, or damaged ({error})") from None
 
 
 def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
@@ -75,7 +75,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     """Read the header of an array, and none of its data."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
-        raise ValueError(f"{name} is packed in another way than NumPy does")
+        raise ValueError(f"{name} has a compression that NumPy does not use")
     with packed.open(info) as stream:
         try:
             version = np.lib.format.read_magic(stream)
@@ -92,12 +92,12 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             "is read: save numbers, and not a list of arrays that differ in shape"
         )
     if by_columns and len(shape) > 1:
-        raise ValueError(f"{name} lies by columns: save np.ascontiguousarray of it")
+        raise ValueError(f"{name} is in Fortran order: save np.ascontiguousarray of it")
     size = start + math.prod(shape) * dtype.itemsize
     if size != info.file_size or size > MAX_INFLATION * info.compress_size:
         raise ValueError(
-            f"{name} tells of {size:,} bytes, and {info.file_size:,} unpacked are "
-            f"there, {info.compress_size:,} packed"
+            f"{name} declares {size:,} bytes, but has {info.file_size:,} uncompressed "
+            f"and {info.compress_size:,} compressed"
         )
     return StoredArray(name, shape, dtype, start, partial(packed.open, info))
 

@@ -60,9 +60,7 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     known = ~missing_numbers(labels)
     whole = labels[known].astype(np.int64)
     if (odd := whole != labels[known]).any():
-        raise ValueError(
-            f"a label is {labels[known][odd][0]}, which is no whole number"
-        )
+        raise ValueError(f"a label is {labels[known][odd][0]}, which is not an integer")
     found, places = np.unique(whole, return_inverse=True)
     numbers = np.full(len(labels), NO_LABEL, np.int32)
     numbers[known] = places

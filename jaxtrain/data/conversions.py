@@ -109,7 +109,7 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
     if sample.largest is None:
         return
     counts = (
-        f"{sample.num_deep} of {num} images looked at have 16 bits and values up to "
+        f"{sample.num_deep} of {num} inspected images have 16 bits and values up to "
     )
     counts += f"{sample.largest:,}"
     fitting = sample.white_level
@@ -127,7 +127,7 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
 def _band_remarks(sample: Converted) -> Iterator[Remark]:
     if sample.bands:
         text = (
-            f"{len(sample.bands)} of {len(sample.sizes)} images looked at have "
+            f"{len(sample.bands)} of {len(sample.sizes)} inspected images have "
             f"{max(sample.bands)} bands, of which the last {max(sample.unused)} are "
             "not used: give arrays (arrays:FILE.npz) to train on all"
         )

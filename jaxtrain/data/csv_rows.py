@@ -56,7 +56,7 @@ def read_rows(
             where = f"line {line}"
             if len(fields) != len(header.names):
                 problem = f"{len(fields)} fields, but {len(header.names)} columns"
-                problems.add(problem, "give each row a field a column", where)
+                problems.add(problem, "give each row one field per column", where)
                 continue
             values = dict(zip(header.names, fields, strict=True))
             row = problems.attempt(
@@ -66,7 +66,7 @@ def read_rows(
                 yield row
     except csv.Error as error:
         where = f"line {header.line - 1 + reader.line_num}"
-        problems.add(str(error), "the table ends there: mend it", where)
+        problems.add(str(error), "the table ends there: repair it", where)
 
 
 def _row(
@@ -111,10 +111,10 @@ def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     places = [folder.relative(os.path.normpath(name)) for name in spelled]
     place = next(filter(folder.has, places[1:] and places), places[0])
     if place == b".":
-        raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
+        raise UnusableError(f"{shown(path)} is not a file", "name one")
     leaves = place.startswith((b"/", b"../")) or place == b".."
     if leaves and not folder.allow_outside:
         raise UnusableError(
-            f"{shown(path)} leads out of the folder of the table", OUTSIDE
+            f"{shown(path)} is outside the folder of the table", OUTSIDE
         )
     return place

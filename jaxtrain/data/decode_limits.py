@@ -65,7 +65,7 @@ def check_header(data: bytes, max_pixels: int) -> None:
     if num_parts > MAX_EXIF_PARTS:
         raise UnreadableError(
             f"it has {num_parts} parts of EXIF data, and may have {MAX_EXIF_PARTS}: "
-            "save it anew"
+            "save it again"
         )
 
 
@@ -83,7 +83,7 @@ def check_strips(file: BinaryIO) -> None:
         file.seek(before)
     if most > MAX_STRIPS:
         raise UnreadableError(
-            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it anew"
+            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it again"
         )
 
 
@@ -108,7 +108,7 @@ def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
     if num_scans > limit:
         raise UnreadableError(
             f"it has {num_scans} scans, which take long to decode: a JPEG of "
-            f"{width}x{height} pixels may have {limit}; save it anew"
+            f"{width}x{height} pixels may have {limit}; save it again"
         )
 
 

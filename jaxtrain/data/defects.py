@@ -102,7 +102,7 @@ class Defects:
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
                 f"{self.split} split are unreadable, more than data.max_bad_fraction "
-                f"= {self._max_fraction} allows: mend them, take them out, or allow "
+                f"= {self._max_fraction} allows: repair or remove them, or allow "
                 f"more\n  {first}"
             )
 

@@ -107,8 +107,8 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     for name, split in named.items():
         if split is None:
             problems.add(
-                f"beside {shown(train[0])} there is {shown(name)}, which is no split "
-                f"({', '.join(SPLITS)})",
+                f"next to {shown(train[0])} there is {shown(name)}, which is not a "
+                f"split ({', '.join(SPLITS)})",
                 "rename it, or move it away",
             )
         elif split in places:

@@ -203,13 +203,13 @@ def _labels(
     if inner is not None:
         names = tuple(map(shown, getattr(inner, "names", None) or ()))
         if not names:
-            raise UserError(f"{source}: its column {label} is no list of ClassLabel")
+            raise UserError(f"{source}: its column {label} is not a list of ClassLabel")
         lists = whole.select_columns([label])[:][label]
         numbers = range(len(names))
         if wrong := [i for some in lists for i in some or () if i not in numbers]:
             raise UserError(
-                f"{source}: its column {label} holds {wrong[0]}, which is none of its "
-                f"{len(names)} labels"
+                f"{source}: its column {label} holds {wrong[0]}, which is not one of "
+                f"its {len(names)} labels"
             )
         return columns.multi_hot(lists, numbers), names, ()
     names = getattr(whole.features[label], "names", None)
@@ -222,13 +222,13 @@ def _labels(
             return *classes.number(values), ()
     except ValueError as error:
         raise UserError(
-            f"{source}: its column {label} does not hold one integer a row: {error}"
+            f"{source}: its column {label} does not hold one integer per row: {error}"
         ) from None
     numbers = np.where(np.isnan(values), NO_LABEL, values).astype(np.int32)
     wrong = numbers[(numbers < NO_LABEL) | (numbers >= len(names))]
     if len(wrong):
         raise UserError(
-            f"{source}: its column {label} holds {wrong[0]}, which is none of its "
+            f"{source}: its column {label} holds {wrong[0]}, which is not one of its "
             f"{len(names)} classes"
         )
     return numbers, tuple(nfc(shown(name)) for name in names), ()
@@ -247,7 +247,7 @@ def _columns(
         if values.ndim != 1:
             raise UserError(
                 f"data.targets: the column {shown(name)} of {source} does not hold one "
-                "number a row, or nothing where it is missing"
+                "number per row, or nothing where it is missing"
             )
         found.append(values)
     target, origin = columns.centred(np.stack(found, axis=1))

@@ -75,7 +75,7 @@ def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"it cannot be unpacked ({error})") from None
+            raise ValueError(f"it cannot be decompressed ({error})") from None
 
 
 def _describe(source: str, path: str, kind: str) -> StoredArray:
@@ -89,11 +89,11 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
                 f"{expected.hex()}, {kind} of 8 bits"
             )
         if len(header) < num_bytes:
-            raise ValueError("its header is cut off")
+            raise ValueError("its header is truncated")
         shape = struct.unpack(f">{num_dims}I", header[4:])
         total = math.prod(shape)
         inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
-            raise ValueError(f"it tells of {total:,} bytes, which it cannot hold")
+            raise ValueError(f"it declares {total:,} bytes, which it cannot hold")
     read = partial(_content, source, path)
     return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)

@@ -168,9 +168,9 @@ class Folder:
             raise _missing(name, error) from None
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(
-                f"{shown(name)} is no regular file",
+                f"{shown(name)} is not a regular file",
                 "take it out of the set",
-                "that are no regular files",
+                "that are not regular files",
             )
         return status.st_size
 
@@ -238,5 +238,5 @@ class Folder:
 
 def _missing(name: bytes, error: Exception) -> UnusableError:
     reason = getattr(error, "strerror", None) or error
-    fix, cause = "mend it, or take it out", "that cannot be read"
+    fix, cause = "repair it, or remove it", "that cannot be read"
     return UnusableError(f"{shown(name)}: {reason}", fix, cause)

@@ -50,7 +50,9 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
         if bands := depth.unknown_bands(file):
             raise UnreadableError(bands) from None
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
-        raise UnreadableError(f"it is no image of a known format ({known})") from None
+        raise UnreadableError(
+            f"it is not an image of a known format ({known})"
+        ) from None
     except Exception as error:
         raise UnreadableError(reason_of(error)) from error
     decode_limits.check_pixels(size, max_pixels)

@@ -171,7 +171,7 @@ class Source:
         else:
             batch = {"image": self._fit(stored, indices, found), "target": targets}
         if found and unreadable is None:
-            raise UserError(f"{found[0]}; mend the file, or take it out of the set")
+            raise UserError(f"{found[0]}; repair the file, or remove it from the set")
         if unreadable is not None:
             unreadable += found
         return batch if self.change is None else self.change(batch, indices)

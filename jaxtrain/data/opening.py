@@ -70,7 +70,7 @@ def _unknown(source: str, kind: str) -> UserError:
     if named and os.path.exists(os.path.expanduser(source)):
         known = ", ".join(layouts.kinds_by_ending())
         return UserError(
-            f"data.source = {source!r} is a file of no kind that is read ({known}): "
+            f"data.source = {source!r} is not a file of a supported kind ({known}): "
             "give a folder of images, or unpack it"
         )
     ending = os.path.splitext(source)[1].lower()

@@ -104,7 +104,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
         return join([shard for shards in named.values() for shard in shards])
     match = _PART.fullmatch(part)
     if match is None:
-        raise ValueError(f"{part!r} is no split")
+        raise ValueError(f"{part!r} is not a split")
     name, sliced, first, first_unit, colon, last, last_unit = match.groups()
     if name not in splits:
         raise ValueError(f"there is no {name!r}")
@@ -114,7 +114,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     # As in TFDS, a unit applies to both bounds, and only a shard may be a single index.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
-        raise ValueError(f"{part!r} is no slice")
+        raise ValueError(f"{part!r} is not a slice")
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
@@ -127,7 +127,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
             for bound in (start, stop)
         )
     if max(abs(start or 0), abs(stop or 0)) > len(examples):
-        raise ValueError(f"{part!r} goes beyond its {len(examples)} examples")
+        raise ValueError(f"{part!r} exceeds its {len(examples)} examples")
     return examples[start:stop]
 
 
@@ -137,9 +137,9 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
     try:
         bound = float(value) if unit == "%" else int(value)
     except ValueError:
-        raise ValueError(f"{value!r} in {part!r} is no bound") from None
+        raise ValueError(f"{value!r} in {part!r} is not a bound") from None
     if unit == "%" and abs(bound) > 100:
-        raise ValueError(f"{part!r} goes beyond 100 %")
+        raise ValueError(f"{part!r} exceeds 100 %")
     return bound
 
 

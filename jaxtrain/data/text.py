@@ -150,7 +150,7 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{where} is no YAML: {reason}") from None
+        raise UserError(f"{where} is not valid YAML: {reason}") from None
     finally:
         loader.dispose()
 

@@ -53,7 +53,7 @@ def to_pixels(
     if isinstance(given, np.ndarray):
         return _of_array(given, shape, fit)
     raise UnreadableError(
-        f"a {type(image).__name__} is no image: give a path, bytes, a picture of "
+        f"a {type(image).__name__} is not an image: give a path, bytes, a picture of "
         "Pillow or a uint8 array"
     )
 
@@ -137,8 +137,8 @@ def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.nd
     array = _with_channels(array)
     if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(
-            f"an array {array.dtype.name}{list(array.shape)} is no image: give uint8 "
-            f"{_expected(shape)}"
+            f"an array {array.dtype.name}{list(array.shape)} is not an image: give "
+            f"uint8 {_expected(shape)}"
         )
     if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
         raise UnreadableError(

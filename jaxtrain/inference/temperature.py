@@ -123,9 +123,11 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     """
     path = workdir / TEMPERATURE
     fit = command("evaluate", "--workdir", workdir, "--calibrate")
-    anew = f"make it anew with {fit}"
+    anew = f"create it again with {fit}"
     if not workdir.is_dir():
-        raise UserError(f"--calibrated: {workdir} is no folder of a run: leave it out")
+        raise UserError(
+            f"--calibrated: {workdir} is not the folder of a run: leave it out"
+        )
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
         values = read_of_run(path, FittedTemperature, run, advice=anew)
@@ -151,7 +153,7 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), but one view is used here: make it anew with {fit} "
+            f"({views}), but one view is used here: create it again with {fit} "
             "--tta plain"
         )
     return temperature

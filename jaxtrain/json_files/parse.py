@@ -54,7 +54,7 @@ def _check_depth(value: Any) -> None:
 def _finite(text: str) -> float:
     if math.isfinite(value := float(text)):
         return value
-    raise ValueError(f"{text[:20]} is no finite number")
+    raise ValueError(f"{text[:20]} is not a finite number")
 
 
 def _integer(text: str) -> int:

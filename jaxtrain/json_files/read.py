@@ -68,7 +68,7 @@ def parse_object(
     except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where} cannot be read: it is no JSON object: {advice}")
+        raise UserError(f"{where} cannot be read: it is not a JSON object: {advice}")
     if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
             f"{where} is not what was written: its values do not have the digest in "

@@ -84,7 +84,7 @@ def _lock(path: Path) -> int:
                 raise cannot_write(path.parent, error) from None
             tell(
                 f"warning: {path.parent}: no file can be locked there "
-                f"({error.strerror}), so nothing keeps a second run out"
+                f"({error.strerror}), so a second run is not kept out"
             )
         if _leads_to(path, descriptor):
             return descriptor

@@ -62,7 +62,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         kind = (
             "file of torch.save with tensors alone" if is_torch else "safetensors file"
         )
-        raise UserError(f"{path} is no whole {kind}: {error}") from None
+        raise UserError(f"{path} is not a complete {kind}: {error}") from None
 
 
 def digest(path: Path) -> str:
@@ -81,11 +81,11 @@ def digest(path: Path) -> str:
 def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
     size = int.from_bytes(view[:LENGTH_BYTES], "little")
     if size > min(MAX_HEADER_BYTES, len(view) - LENGTH_BYTES):
-        raise ValueError("its header ends in the middle")
+        raise ValueError("its header is truncated")
     data = view[LENGTH_BYTES + size :]
     header = parse(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
     return {name: _array(name, about, data) for name, about in header.items()}
 
@@ -97,11 +97,11 @@ def _array(name: str, about: Any, data: memoryview) -> np.ndarray:
     dtype = np.dtype(DTYPES[about["dtype"]])
     shape, place = _counts(about.get("shape")), _counts(about.get("data_offsets"))
     if shape is None or place is None or len(shape) > MAX_DIMS or len(place) != 2:
-        raise ValueError(f"{shown(name)} has no shape or no place")
+        raise ValueError(f"{shown(name)} has no valid shape or offsets")
     if place[1] - place[0] != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{shown(name)} has another size than its shape")
+        raise ValueError(f"{shown(name)} does not have the size of its shape")
     if place[1] > len(data):
-        raise ValueError(f"{shown(name)} ends in the middle")
+        raise ValueError(f"{shown(name)} is truncated")
     return np.frombuffer(data[place[0] : place[1]], dtype).reshape(shape)
 
 

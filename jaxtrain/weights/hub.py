@@ -57,8 +57,8 @@ def _download(
             break
     reason = str(error).strip().partition("\n")[0]
     raise UserError(
-        f"{reference}: {' or '.join(names)} cannot be had ({type(error).__name__}: "
-        f"{reason}): look at the name; without a network, or with HF_HUB_OFFLINE=1, "
-        f"download it first where there is one (hf download {repo}), or give the "
-        "folder with its files"
+        f"{reference}: {' or '.join(names)} cannot be downloaded "
+        f"({type(error).__name__}: {reason}): check the name; without a network, or "
+        f"with HF_HUB_OFFLINE=1, download it elsewhere first (hf download {repo}), or "
+        "give the folder with its files"
     )

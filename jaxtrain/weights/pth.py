@@ -69,7 +69,7 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
         raise ValueError(f"there is no dict of tensors, nor one under {CONTAINERS}")
     for name, tensor in value.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{shown(str(name))} is no tensor")
+            raise ValueError(f"{shown(str(name))} is not a tensor")
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in value):
             value = {name.removeprefix(prefix): x for name, x in value.items()}
@@ -84,4 +84,6 @@ def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
     try:
         return tensor.numpy()
     except (TypeError, RuntimeError) as error:  # Sparse, quantised, 8-bit floats.
-        raise ValueError(f"{shown(name)} is no array of NumPy ({error})") from None
+        raise ValueError(
+            f"{shown(name)} cannot become a NumPy array ({error})"
+        ) from None

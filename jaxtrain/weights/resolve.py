@@ -106,7 +106,7 @@ def load_named(
     if not found.startswith(digest or ""):
         raise UserError(
             f"{field}_digest = {digest!r}, and that of {weights.where} is {found}: "
-            "these are other weights than were meant"
+            "these are not the intended weights"
         )
     return dataclasses.replace(weights, read=user_errors()(weights.read))
 

@@ -37,7 +37,7 @@ def trust(path: str | os.PathLike[str]) -> None:
     text = os.fspath(path)
     modules, digests, again = _named(spec.find(text))
     if not modules:
-        tell(f"--trust: {text} names no parts of your own")
+        tell(f"--trust: {text} names no custom modules")
     for field, name in modules:
         recorded = digests.get(own.place_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)

@@ -194,7 +194,7 @@ def test_a_bomb_does_not_fill_the_memory(tmp_path: Path):
     before = peak_bytes()
     with pytest.raises(UserError, match=r"and 268,\d+,\d+ unpacked"):
         load_images(source=f"arrays:{tmp_path}/set.npz")
-    with pytest.raises(UserError, match="it goes on after its last example"):
+    with pytest.raises(UserError, match="it has data after its last example"):
         load_images(source=f"idx:{tmp_path}")
     assert peak_bytes() - before < 2**26
 
@@ -339,10 +339,10 @@ def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
 HEADER = b"\0\0\x08\3" + struct.pack(">3I", 4, 3, 5)
 IDX: list[tuple[str, bytes | None, str]] = [
     ("images-idx3", None, "there is no train-images-idx3-ubyte, nor the same with .gz"),
-    ("images-idx3", HEADER[:9], "its header is cut off"),
+    ("images-idx3", HEADER[:9], "its header is truncated"),
     ("images-idx3", idx(random(4)), "begins with 00000801, expected 00000803"),
     ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
-    ("images-idx3", HEADER + bytes(61), "it goes on after its last example"),
+    ("images-idx3", HEADER + bytes(61), "it has data after its last example"),
     ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, which it cannot hold"),
     ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
 ]

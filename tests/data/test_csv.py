@@ -168,7 +168,7 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
         (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
         (GOOD + "a/\0.png,x\n", r"line 4: a/\\x00.png: .*embedded null"),
-        (GOOD + "b,x\n", "line 4: b is no regular file"),
+        (GOOD + "b,x\n", "line 4: b is not a regular file"),
         (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x leads out"),
         (GOOD + ".,x\n", r"line 4: \. leads out"),
         ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),

@@ -89,7 +89,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             png(deep_of(1)),
             {},
             "grey levels",
-            r"18 of 18 images looked at have 16 bits and values up to 4,0\d\d, of "
+            r"18 of 18 inspected images have 16 bits and values up to 4,0\d\d, of "
             "which 8 bits keep 16 levels: set data.white_level = 4095",
         ),
         (png(deep_of(1)), {"white_level": 4095}, None, ""),
@@ -98,7 +98,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             tiff(FIVE, 2),
             {},
             "bands",
-            "18 of 18 images looked at have 5 bands, of which the last 2 are not used",
+            "18 of 18 inspected images have 5 bands, of which the last 2 are not used",
         ),
         (
             WIDE,

@@ -127,7 +127,7 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
     origin = {"run": 32 * "a", "step": 7}
     for name, told in {
         "run": "temperature.json is not there: make it with python main.py evaluate",
-        "weights.pth": "weights.pth is no folder of a run: leave it out",
+        "weights.pth": "weights.pth is not the folder of a run: leave it out",
     }.items():
         with pytest.raises(UserError, match=told):
             temperature.read(tmp_path / name, origin)

@@ -244,7 +244,7 @@ def no_json(exported: Path) -> None:
 
 DAMAGED = {
     "is not what .* was written with": flip_a_bit,
-    "ends in the middle": cut_off,
+    "is truncated": cut_off,
     "does not fit resnet18 of timm": of_others,
     "cannot be read .*Expecting": no_json,
 }

@@ -93,7 +93,7 @@ def test_what_is_no_regular_file_is_not_replaced(workdir: Path):
     os.mkfifo(workdir / "pipe")
     (workdir / "null").symlink_to(os.devnull)
     for name in ("pipe", "null"):
-        with pytest.raises(OSError, match="is no regular file"):
+        with pytest.raises(OSError, match="is not a regular file"):
             atomic_file.write(workdir / name, "x")
         with pytest.raises(OSError, match="no regular file"):
             atomic_file.check_writable(workdir / name)

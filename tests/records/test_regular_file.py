@@ -1,4 +1,4 @@
-"""What is no regular file, or too large, is refused at once in a folder of a model."""
+"""Files that are not regular, or too large, are refused in a folder of a model."""
 
 import os
 import signal
@@ -167,8 +167,9 @@ def test_report_tells_of_pipes(run: Path):
     put_pipe(run / "metrics.jsonl")
     put_pipe(run / "summary.json")
     told = [
-        "metrics.jsonl cannot be read: it is no regular file",
-        "summary.json cannot be read (it is no regular file): restore it from a copy",
+        "metrics.jsonl cannot be read: it is not a regular file",
+        "summary.json cannot be read (it is not a regular file): restore it from a "
+        "copy",
     ]
     assert [text for text in read_history(run).missing if "json" in text] == told
 

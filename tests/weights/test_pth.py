@@ -67,8 +67,8 @@ def test_values_are_those_that_pytorch_loads(
 REFUSED = {
     "no dict": ([1], "there is no dict of tensors"),
     "no tensors": ({"model": {"a": 1}}, "there is no dict of tensors"),
-    "other value": ({**tensors(), "lr": 0.1}, "lr is no tensor"),
-    "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is no tensor"),
+    "other value": ({**tensors(), "lr": 0.1}, "lr is not a tensor"),
+    "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is not a tensor"),
     "code": (
         pickle.UnpicklingError("Weights only load failed.\nGLOBAL posix.system"),
         "PyTorch raises UnpicklingError: Weights only load failed",

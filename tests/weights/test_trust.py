@@ -231,7 +231,7 @@ def test_trust_without_a_folder_has_no_effect(capsys):
         assert "--trust has no effect with" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
-    assert "exported names no parts of your own" in capsys.readouterr().err
+    assert "exported names no custom modules" in capsys.readouterr().err
 
 
 @pytest.mark.plugins
