@@ -27,9 +27,9 @@ def install(extra: str) -> str:
     Paths are shortened in an activated environment and in the project's directory.
     """
     python = Path(sys.executable or "python")
-    found = shutil.which("pip")
+    pip_path = shutil.which("pip")
     pip = "pip"
-    if found is None or Path(found).parent != python.parent:
+    if pip_path is None or Path(pip_path).parent != python.parent:
         pip = f"{shlex.quote(_shown(python))} -m pip"
     project = "." if _is_here(PROJECT) else _shown(PROJECT)
     return f"{pip} install -e {shlex.quote(f'{project}[{extra}]')}"

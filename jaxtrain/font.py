@@ -18,9 +18,9 @@ SIZE = 11
 def font(size: int = SIZE) -> ImageFont.FreeTypeFont:
     """Return the font in a size in pixels."""
     # Located without importing matplotlib, which takes half a second.
-    found = importlib.util.find_spec("matplotlib")
-    assert found is not None and found.origin is not None
-    return ImageFont.truetype(Path(found.origin).parent / FILE, size)
+    spec = importlib.util.find_spec("matplotlib")
+    assert spec is not None and spec.origin is not None
+    return ImageFont.truetype(Path(spec.origin).parent / FILE, size)
 
 
 def fitted(text: str, width: int, size: int = SIZE) -> str:

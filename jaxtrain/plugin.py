@@ -171,10 +171,10 @@ class Table(Mapping[str, T]):
         for name in self.references.keys() - self.core.keys():
             module = self.references[name].partition(":")[0]
             try:
-                found = importlib.util.find_spec(module)
+                spec = importlib.util.find_spec(module)
             except ImportError:
-                found = None
-            if found is None:
+                spec = None
+            if spec is None:
                 raise self._refusal(name, f"no module {module}")
 
     def _refusal(self, name: str, reason: str) -> UserError:
@@ -186,8 +186,8 @@ class Table(Mapping[str, T]):
 
     def brought(self) -> list[tuple[Plugin, list[str]]]:
         """Return the names that each plug-in contributes, without empty ones."""
-        found = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
-        return [(plugin, names) for plugin, names in found if names]
+        contributions = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
+        return [(plugin, names) for plugin, names in contributions if names]
 
     def _rows_of(self, plugin: Plugin) -> dict[str, str]:
         rows: dict[str, str] = {}
@@ -230,12 +230,12 @@ def resolve(reference: str) -> Any:
       ImportError: The module or the attribute is missing.
     """
     module, _, name = reference.partition(":")
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
     if not name:
-        return found
-    if not hasattr(found, name):
+        return imported
+    if not hasattr(imported, name):
         raise ImportError(f"{module} has no {name}")
-    return getattr(found, name)
+    return getattr(imported, name)
 
 
 @functools.cache

@@ -95,10 +95,10 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
     names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
     names += (TEMPERATURE, files.EVALUATION)
-    found = [name for name in names if os.path.lexists(workdir / name)]
-    states = {name: _verify_file(workdir / name) for name in found}
+    present = [name for name in names if os.path.lexists(workdir / name)]
+    states = {name: _verify_file(workdir / name) for name in present}
     run = RunId.read(workdir)
-    for name in found:
+    for name in present:
         if states[name] in (GOOD, UNKNOWN):
             path = workdir / name
             run.check(read_object(path) or {}, str(path), RESTORE)
@@ -109,15 +109,15 @@ def _verify_model(folder: Path) -> dict[str, str]:
     """Return `GOOD`, `UNKNOWN` or the damage of each file of a model."""
     from jaxtrain import weights as weights_lib
 
-    found = {CONFIG: _verify_file(folder / CONFIG)}
+    states = {CONFIG: _verify_file(folder / CONFIG)}
     weights = next((name for name in WEIGHTS if (folder / name).is_file()), WEIGHTS[0])
     try:
         trained = weights_lib.load(str(folder))
         trained.read()
-        found[weights] = UNKNOWN if trained.origin is None else GOOD
+        states[weights] = UNKNOWN if trained.origin is None else GOOD
     except UserError as error:
-        found[weights] = str(error)
-    return found
+        states[weights] = str(error)
+    return states
 
 
 def _verify_file(path: Path) -> str:
@@ -129,9 +129,9 @@ def _verify_file(path: Path) -> str:
 
 def _show_files(folder: Path, states: dict[str, str]) -> None:
     """Print the line of each file; raise CheckpointError if some are damaged."""
-    damaged = [name for name, told in states.items() if told not in (GOOD, UNKNOWN)]
-    for name, told in states.items():
-        print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{told}"))
+    damaged = [name for name, state in states.items() if state not in (GOOD, UNKNOWN)]
+    for name, state in states.items():
+        print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{state}"))
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged file')} in {folder}: {', '.join(damaged)}"

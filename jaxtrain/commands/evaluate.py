@@ -176,16 +176,16 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     for name, value in metrics.items():
         if isinstance(value, float):
             rows[name] = with_interval(value, intervals.get(name))
-    name, told = task.lowest
+    name, title = task.lowest
     lowest = lowest_class(metrics, name)
     if names and lowest is not None:
         pairs = intervals.get(name)
         value = with_interval(metrics[name][lowest], pairs and pairs[lowest])
-        rows[told] = f"{value}  {names[lowest]}"
+        rows[title] = f"{value}  {names[lowest]}"
     rows |= _describe_calibration(result)
     for key, part in PARTS.items():
-        if found := result.get(key):
-            rows |= part.describe(found)
+        if part_result := result.get(key):
+            rows |= part.describe(part_result)
     return rows
 
 

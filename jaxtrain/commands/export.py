@@ -94,9 +94,9 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
     files = [arguments.out, *arguments.out.rglob("*")]
     size = sum(path.stat().st_size for path in files if path.is_file())
     rows = {"file": arguments.out, "size": f"{size / 1e6:.2f} MB", **rows}
-    found = sparsity_of(model.params)
-    if found is not None:
-        rows["sparsity"] = f"{found['sparsity']:.2%} of the weights of kernels are 0"
+    sparsity = sparsity_of(model.params)
+    if sparsity is not None:
+        rows["sparsity"] = f"{sparsity['sparsity']:.2%} of the weights of kernels are 0"
     show_table(f"exported, {arguments.format}", rows)
 
 

@@ -92,7 +92,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     unread = list[bytes]()
-    found = expand_paths(arguments.images, kind=model.kind, unread=unread)
+    images = expand_paths(arguments.images, kind=model.kind, unread=unread)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read_for(model, arguments.workdir)
@@ -108,7 +108,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     predict.check(model, wanted)
     # Without output files only the printed images are needed.
     every = arguments.strict or _written(arguments)
-    names = found if every else found.first(NUM_SHOWN)
+    names = images if every else images.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
     part_files = list(itertools.chain(*prepared))
     has_table = bool(model.decoder.columns())
@@ -132,7 +132,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     seconds = time.perf_counter() - start
     if has_table and arguments.out is None:
         _show(shown, model.decoder)
-    left = len(found) - len(shown) if has_table else 0
+    left = len(images) - len(shown) if has_table else 0
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
     _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
@@ -165,9 +165,9 @@ def _check(arguments: PredictArguments) -> None:
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
-    own = "out", "features", "explain", "outputs", "pictures"
+    options_of_predict = "out", "features", "explain", "outputs", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
-    options = itertools.chain(own, *of_parts)
+    options = itertools.chain(options_of_predict, *of_parts)
     paths = (getattr(arguments, option) for option in options)
     return [path for path in paths if path is not None]
 

@@ -89,14 +89,14 @@ def problems(arguments: TrainArguments) -> list[Problem]:
     from jaxtrain.processes import distributed
     from jaxtrain.trainer.setup import build_setup
 
-    found, config = ProblemList(), arguments.overrides
+    collected, config = ProblemList(), arguments.overrides
     ids = arguments.coordinator, arguments.num_processes, arguments.process_id
     if distributed.find(*ids) is None:
         parallel = config.parallel
         flags, cpus = parallel.xla_flags, parallel.cpu_devices
         devices.start(arguments.platform, flags=flags, profiles=False, cpus=cpus)
-        found.build(build_setup, config)
-    return found.found
+        collected.build(build_setup, config)
+    return collected.found
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":

@@ -61,10 +61,10 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     whole = labels[known].astype(np.int64)
     if (odd := whole != labels[known]).any():
         raise ValueError(f"a label is {labels[known][odd][0]}, which is not an integer")
-    found, places = np.unique(whole, return_inverse=True)
+    distinct, places = np.unique(whole, return_inverse=True)
     numbers = np.full(len(labels), NO_LABEL, np.int32)
     numbers[known] = places
-    return numbers, tuple(map(str, found.tolist()))
+    return numbers, tuple(map(str, distinct.tolist()))
 
 
 def facts(
@@ -100,8 +100,8 @@ def facts(
         for split, shards in splits.items()
     }
     problems = Problems(source)
-    for split, found in present.items():
-        lacking = np.setdiff1d(found[found >= 0], present["train"])
+    for split, classes in present.items():
+        lacking = np.setdiff1d(classes[classes >= 0], present["train"])
         if len(lacking):
             missing = listed(class_names[int(i)] for i in lacking)
             problems.add(

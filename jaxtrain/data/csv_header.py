@@ -79,9 +79,9 @@ def read_header(config: DataConfig, text: str) -> Header:
     line, separators = 1, SEPARATORS
     if match := _SEPARATOR_LINE.match(text):
         text, line, separators = text[match.end() :], 2, (match[1],)
-    found = [_parsed(config, text, line, separator) for separator in separators]
-    complete = [header for header in found if not _missing(header)]
-    header = (complete or sorted(found, key=lambda h: -len(h.names)))[0]
+    headers = [_parsed(config, text, line, separator) for separator in separators]
+    complete = [header for header in headers if not _missing(header)]
+    header = (complete or sorted(headers, key=lambda h: -len(h.names)))[0]
     _check(config, header)
     return header
 
@@ -140,18 +140,18 @@ def _check(config: DataConfig, header: Header) -> None:
 
 def _describe_numbers(header: Header) -> str:
     _, *rows = _first_rows(header.table, header.separator, 1 + NUM_LOOKED)
-    found = []
+    numeric = []
     for place, name in enumerate(header.names):
         cells = [row[place] for row in rows if place < len(row) and row[place].strip()]
         if name not in ("", header.path, header.split) and cells:
             with contextlib.suppress(UnusableError):
                 for cell in cells:
                     columns.number(cell, name, comma=header.has_decimal_comma)
-                found.append(name)
-    if not found:
+                numeric.append(name)
+    if not numeric:
         return ""
-    named = " ".join(shlex.quote(shown(name)) for name in found[:NUM_NAMED])
+    named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
         ". For task = 'multilabel' or 'regression' name the columns of the targets; "
-        f"{len(found)} of numbers are there: --data.targets {named} (--targets of new)"
+        f"{len(numeric)} are numeric: --data.targets {named} (--targets of new)"
     )

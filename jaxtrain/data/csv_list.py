@@ -128,8 +128,10 @@ def _labels(
     classes.refuse_measurements(config.source, known)
     names = _in_order(set(known))
     numbers = {label: i for i, label in enumerate(names)}
-    found = [NO_LABEL if n else numbers[t] for t, n in zip(texts, missing, strict=True)]
-    return np.array(found, np.int32), tuple(map(shown, names))
+    classes_of_rows = [
+        NO_LABEL if n else numbers[t] for t, n in zip(texts, missing, strict=True)
+    ]
+    return np.array(classes_of_rows, np.int32), tuple(map(shown, names))
 
 
 def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:

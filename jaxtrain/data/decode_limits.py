@@ -162,8 +162,8 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
 def _count_scans(data: bytes) -> int:
     """Count the scans of a JPEG up to its end, without an embedded thumbnail's."""
     position = num_scans = 0
-    while (found := MARKER.search(data, position)) is not None:
-        marker, position = found[1][0], found.end()
+    while (match := MARKER.search(data, position)) is not None:
+        marker, position = match[1][0], match.end()
         if marker == END_OF_IMAGE:
             break
         if marker in ALONE:

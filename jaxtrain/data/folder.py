@@ -43,16 +43,20 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     include, problems = Include(config), Problems(source)
     scan = FolderScan(folder, include, problems, kind)
     places = _split_folders(scan, problems)
-    found = {split: scan.classes(place) for split, place in places.items()}
+    by_split = {split: scan.classes(place) for split, place in places.items()}
     # Images of a split without class directories are unlabelled, as in Kaggle's test
     # sets.
-    found = {split: of for split, of in found.items() if of or split == "train"}
+    by_split = {
+        split: group for split, group in by_split.items() if group or split == "train"
+    }
     if not problems:
         include.check_all_met()
     if not problems:
-        _check_classes(source, folder.root, found.values())
-    _check_train(source, found["train"], places["train"], scan, problems)
-    used = sorted({c for of in found.values() for c, files in of.items() if files})
+        _check_classes(source, folder.root, by_split.values())
+    _check_train(source, by_split["train"], places["train"], scan, problems)
+    used = sorted(
+        {c for group in by_split.values() for c, files in group.items() if files}
+    )
     # macOS may write a name in other Unicode bytes than other systems.
     folders = sorted({*map(nfc_bytes, used)})
     first = os.path.join(places["train"], *used[:1])
@@ -67,7 +71,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     files: list[tuple[bytes, int]] = []
     labels: list[np.ndarray] = []
     splits = {}
-    for split, of_split in found.items():
+    for split, of_split in by_split.items():
         start = len(files)
         for class_folder, some in of_split.items():
             files += some
@@ -90,8 +94,8 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     A directory `train` with subdirectories makes its siblings splits, too. One that
     also holds images is a class, unless a sibling has the name of a split.
     """
-    found, _ = scan.listing(b"")
-    named = {name: SPLITS.get(shown(name).lower()) for name in found}
+    names, _ = scan.listing(b"")
+    named = {name: SPLITS.get(shown(name).lower()) for name in names}
     others = {*named.values()} - {"train", None}
 
     def holds_classes(name: bytes) -> bool:
@@ -99,7 +103,7 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
         wanted = any(scan.kind.is_read(file.name) for file in files)
         return bool(folders and (others or not wanted))
 
-    train = [name for name in found if named[name] == "train" and holds_classes(name)]
+    train = [name for name in names if named[name] == "train" and holds_classes(name)]
     if not train:
         return {"train": b""}
     scan.ignore_files(b"")

@@ -22,8 +22,8 @@ Entries = list["os.DirEntry[bytes]"]
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
     """Whether a directory has subdirectories of all these names, in any case."""
     with os.scandir(os.fsencode(place)) as entries:
-        found = {entry.name.lower() for entry in entries if entry.is_dir()}
-    return found >= {*names}
+        present = {entry.name.lower() for entry in entries if entry.is_dir()}
+    return present >= {*names}
 
 
 class FolderScan:
@@ -57,17 +57,17 @@ class FolderScan:
     def classes(self, place: bytes) -> Classes:
         """Return the files of each class directory in a directory."""
         self.ignore_files(place)
-        found: Classes = {}
+        classes: Classes = {}
         for name in self.listing(place)[0]:
-            found[name] = []
-            self._collect(os.path.join(place, name), found[name])
-        return found
+            classes[name] = []
+            self._collect(os.path.join(place, name), classes[name])
+        return classes
 
     def images(self, place: bytes) -> list[tuple[bytes, int]]:
         """Return all image files below a directory, recursively."""
-        found: list[tuple[bytes, int]] = []
-        self._collect(place, found)
-        return found
+        files: list[tuple[bytes, int]] = []
+        self._collect(place, files)
+        return files
 
     def nested_in(self, place: bytes) -> bool:
         """Whether a class directory has nested directories with images."""
@@ -80,7 +80,7 @@ class FolderScan:
 
     def remarks(self) -> tuple[Remark, ...]:
         """Return remarks on ignored files, and on nested directories."""
-        found = []
+        remarks = []
         is_read, noun = self.kind.is_read, self.kind.noun
         strays = [name for name in self.ignored if is_read(name)]
         counts = formats.count_endings(
@@ -100,7 +100,7 @@ class FolderScan:
             parts.append(f"{self._num_hidden:,} hidden")
         if parts:
             serious = bool(strays) or formats.are_images(counts) > 0
-            found.append(Remark("passed over", "; ".join(parts), serious))
+            remarks.append(Remark("passed over", "; ".join(parts), serious))
         if self._nested:
             number = sum(self._nested.values())
             text = (
@@ -110,8 +110,8 @@ class FolderScan:
             # Equal names in several classes suggest that the nested ones are the
             # classes.
             names = Counter(os.path.basename(place) for place in self._nested)
-            found.append(Remark("nested", text, max(names.values()) > 1))
-        return tuple(found)
+            remarks.append(Remark("nested", text, max(names.values()) > 1))
+        return tuple(remarks)
 
     def _collect(
         self, place: bytes, files: list[tuple[bytes, int]], *, inside: bool = False
@@ -173,9 +173,11 @@ class FolderScan:
                 others.append(entry)
             elif entry.name.lower() in LEFT_BEHIND:
                 self._left_behind.append(name)
-            elif (own := self._problems.attempt(self._folder.identity, name)) in above:
+            elif (
+                inode := self._problems.attempt(self._folder.identity, name)
+            ) in above:
                 self._loops.append(name)
-            elif own is not None:
+            elif inode is not None:
                 folders.append(entry.name)
         if keep:
             self._listings[place] = folders, others

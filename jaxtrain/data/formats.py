@@ -68,8 +68,8 @@ def ending(name: bytes) -> str:
 
 def is_image(name: bytes) -> bool:
     """Whether a file name has the extension of a supported image format."""
-    found = ENDINGS.get(ending(name))
-    return found is not None and is_read(found)
+    name_of_format = ENDINGS.get(ending(name))
+    return name_of_format is not None and is_read(name_of_format)
 
 
 def may_be_image(name: bytes) -> bool:
@@ -84,8 +84,8 @@ def is_unread(name: bytes) -> bool:
 
 def lacks_plugin(name: bytes) -> bool:
     """Whether a file could be read if an optional library were installed."""
-    found = ENDINGS.get(ending(name))
-    return found is not None and not is_read(found)
+    name_of_format = ENDINGS.get(ending(name))
+    return name_of_format is not None and not is_read(name_of_format)
 
 
 def readable_endings() -> list[str]:

@@ -44,20 +44,20 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     except ImportError as error:
         raise UserError(f"{message} ({error}): {extras.install('hf')}") from None
     with _offline():
-        found = _load(library, source, name)
-    found = found if isinstance(found, dict) else {"train": found}
-    found = _by_split(source, found)
-    if not found:
+        loaded = _load(library, source, name)
+    loaded = loaded if isinstance(loaded, dict) else {"train": loaded}
+    loaded = _by_split(source, loaded)
+    if not loaded:
         raise UserError(f"{source} holds no examples")
-    features = next(iter(found.values())).features
+    features = next(iter(loaded.values())).features
     kind, target = None, None
     if not config.targets:
         kind, target = _target_images(library, features)
     image = _image_column(library, source, features, target)
     if kind is not None and target is not None:
-        columns_of = [rows.select_columns([image, target]) for rows in found.values()]
+        columns_of = [rows.select_columns([image, target]) for rows in loaded.values()]
         whole = _joined(library, source, columns_of)
-        lengths = {split: [len(rows)] for split, rows in found.items()}
+        lengths = {split: [len(rows)] for split, rows in loaded.items()}
         return kind.of_rows(library, config, whole, image, target, lengths)
     read = _columns if config.targets else _labels
     wanted = list(config.targets) or [_label_column(library, source, features)]
@@ -67,9 +67,9 @@ def open_hf(name: str, config: DataConfig) -> Opened:
             f"{shown(missing[0])!r}, but {listed(features)}"
             f"{nearest(missing[0], features)}"
         )
-    columns_of = [rows.select_columns([image, *wanted]) for rows in found.values()]
+    columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]
     whole = _joined(library, source, columns_of)
-    lengths = {split: [len(rows)] for split, rows in found.items()}
+    lengths = {split: [len(rows)] for split, rows in loaded.items()}
     places, splits = number_examples(shown(source), lengths)
     target, names, origin = read(source, whole, wanted)
     encoded = library.Image(decode=False)
@@ -238,7 +238,7 @@ def _columns(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
     table = whole.select_columns(wanted)[:]
-    found = []
+    arrays = []
     for name in wanted:
         try:
             values = np.array(table[name], np.float64)
@@ -249,6 +249,6 @@ def _columns(
                 f"data.targets: the column {shown(name)} of {source} does not hold one "
                 "number per row, or nothing where it is missing"
             )
-        found.append(values)
-    target, origin = columns.centred(np.stack(found, axis=1))
+        arrays.append(values)
+    target, origin = columns.centred(np.stack(arrays, axis=1))
     return target, tuple(wanted), origin

@@ -49,12 +49,12 @@ def digest_of(images: Any, column: str, labels: np.ndarray) -> str:
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
-    found = hashlib.sha256(labels.tobytes())
+    sha256 = hashlib.sha256(labels.tobytes())
     for table in images.with_format("arrow").iter(ROWS):
         data = compute.struct_field(table[column], "bytes")
         sizes = compute.binary_length(data).fill_null(-1)
-        found.update(sizes.to_numpy().astype(np.int64).tobytes())
-    return found.hexdigest()
+        sha256.update(sizes.to_numpy().astype(np.int64).tobytes())
+    return sha256.hexdigest()
 
 
 def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:

@@ -101,14 +101,14 @@ class HoldOut:
         places = np.union1d(self._left, self._back)
         strata = self._strata[places]
         counts = strata.sum(axis=0)
-        found: list[int] = []
+        chosen: list[int] = []
         draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(places))
         for i in np.argsort(draws, kind="stable").tolist():
-            if len(found) < num and (counts[strata[i]] > 1).all():
-                found.append(i)
+            if len(chosen) < num and (counts[strata[i]] > 1).all():
+                chosen.append(i)
                 counts = counts - strata[i]
-        complete = len(found) == num
-        return np.sort(places[found]) if complete else np.arange(0)
+        complete = len(chosen) == num
+        return np.sort(places[chosen]) if complete else np.arange(0)
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:

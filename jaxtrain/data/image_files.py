@@ -53,8 +53,8 @@ def in_any_case(folder: str, name: str) -> str | None:
         there = sorted(os.listdir(folder))
     except OSError:
         there = [name] if os.path.lexists(os.path.join(folder, name)) else []
-    found = [one for one in there if one.lower() == name.lower()]
-    return os.path.join(folder, name if name in found else found[0]) if found else None
+    same = [one for one in there if one.lower() == name.lower()]
+    return os.path.join(folder, name if name in same else same[0]) if same else None
 
 
 def listed(names: Iterable[bytes | str]) -> str:
@@ -118,10 +118,10 @@ class ImageFileStore(WithTargets):
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:
     """Return the SHA-256 of the names and sizes of files, in order."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, size in files:
-        found.update(b"%b\0%d\0" % (name, size))
-    return found.hexdigest()
+        sha256.update(b"%b\0%d\0" % (name, size))
+    return sha256.hexdigest()
 
 
 class Folder:
@@ -149,8 +149,8 @@ class Folder:
         """Return the entries of a directory, sorted by name."""
         path = os.path.join(self._real, name) if name else self._real
         try:
-            with os.scandir(path) as found:
-                return sorted(found, key=lambda entry: entry.name)
+            with os.scandir(path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise UnusableError(
                 f"cannot read the folder {shown(path)} ({error.strerror})",
@@ -184,12 +184,12 @@ class Folder:
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
         """Whether a directory entry is a directory."""
         try:
-            found = entry.is_dir()
+            is_folder = entry.is_dir()
         except OSError as error:  # A link to itself.
             raise _missing(name, error) from None
-        if found and entry.is_symlink():
+        if is_folder and entry.is_symlink():
             self.check_inside(name)
-        return found
+        return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
         """Return the device and inode of a directory, whatever its path."""
@@ -201,11 +201,11 @@ class Folder:
 
     def identities(self, name: bytes) -> set[tuple[int, int]]:
         """Return the identities of a directory and of its parents in the set."""
-        found = {self.identity(b"")}
+        identities = {self.identity(b"")}
         while name:
-            found.add(self.identity(name))
+            identities.add(self.identity(name))
             name = os.path.dirname(name)
-        return found
+        return identities
 
     def relative(self, path: bytes) -> bytes:
         """Make an absolute path relative to the directory if it is inside."""

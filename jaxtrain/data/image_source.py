@@ -126,8 +126,8 @@ class Source:
         """Return the targets of some examples, any pytree of arrays (n, ...)."""
         if self.is_placed:
             return self.read(indices, unreadable=[])["target"]
-        found = targets_of(self.store, self.indices[indices])
-        return self.store.read(self.indices[indices])[1] if found is None else found
+        targets = targets_of(self.store, self.indices[indices])
+        return self.store.read(self.indices[indices])[1] if targets is None else targets
 
     def all_targets(self) -> Any | None:
         """Return all targets, or None if that would require reading images."""
@@ -159,21 +159,24 @@ class Source:
           UserError: An image is unreadable, and `unreadable` is None.
         """
         stored, targets = self.store.read(self.indices[indices])
-        found: list[Unreadable] = []
+        bad: list[Unreadable] = []
         if self.is_placed:
-            batch = read_placed(self, stored, targets, indices, crop_seeds, found)
+            batch = read_placed(self, stored, targets, indices, crop_seeds, bad)
         elif not self.input.are_pictures:
-            parts = self._fit(stored, indices, found, crop_seeds)
+            parts = self._fit(stored, indices, bad, crop_seeds)
             batch = {"image": parts, "target": targets}
         elif crop_seeds is not None:
-            batch = self._cut(stored, indices, crop_seeds, found)
+            batch = self._cut(stored, indices, crop_seeds, bad)
             batch["target"] = targets
         else:
-            batch = {"image": self._fit(stored, indices, found), "target": targets}
-        if found and unreadable is None:
-            raise UserError(f"{found[0]}; repair the file, or remove it from the set")
+            batch = {
+                "image": self._fit(stored, indices, bad),
+                "target": targets,
+            }
+        if bad and unreadable is None:
+            raise UserError(f"{bad[0]}; repair the file, or remove it from the set")
         if unreadable is not None:
-            unreadable += found
+            unreadable += bad
         return batch if self.change is None else self.change(batch, indices)
 
     def subset(self, indices: np.ndarray) -> "Source":

@@ -139,9 +139,9 @@ def guess(path: str) -> str | None:
     """Return the source for a path, or None if it is missing or unknown."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
-        found = find_annotations(path)
-        if found is not None and found.source is not None:
-            return found.source
+        annotations = find_annotations(path)
+        if annotations is not None and annotations.source is not None:
+            return annotations.source
         return f"{kind_of_files(place) or 'folder'}:{path}"
     kind = kinds_by_ending().get(os.path.splitext(place)[1].lower())
     return f"{kind}:{path}" if kind and os.path.isfile(place) else None
@@ -150,9 +150,9 @@ def guess(path: str) -> str | None:
 def find_annotations(path: str) -> Annotations | None:
     """Return the annotations of a directory, or None if it has class directories."""
     place = os.path.expanduser(path)
-    found = _find_by_layout(place, path)
-    if found is not None:
-        return found
+    annotations = _find_by_layout(place, path)
+    if annotations is not None:
+        return annotations
     folders = {n for part in ("", *_splits(place)) for n in _folders(place, part)}
     is_set = sum(not is_no_class(name) for name in folders) > 1
     return None if is_set else _find_list(place, path) or _find_unsupported(place)
@@ -169,14 +169,14 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     kind, _, given = source.partition(":")
     start = f"{source}: {listed(names)}"
     start += " is no class" if len(names) == 1 else " are no classes"
-    found = find_annotations(given)
-    if found is not None and found.source is not None:
-        annotations_file = shown(found.file)
-        return f"{start}, and {annotations_file} has annotations: give {found.source}"
-    if found is not None:
+    annotations = find_annotations(given)
+    if annotations is not None and annotations.source is not None:
+        file, source = shown(annotations.file), annotations.source
+        return f"{start}, and {file} has annotations: give {source}"
+    if annotations is not None:
         return (
             f"{start}, and the annotations are of a format that is not read "
-            f"({found.format}: {shown(found.file)}): {INSTEAD}"
+            f"({annotations.format}: {shown(annotations.file)}): {INSTEAD}"
         )
     nested = [name for name in names if _folders(root, os.fsdecode(name))]
     if nested:
@@ -205,14 +205,14 @@ def _find_by_layout(place: str, path: str) -> Annotations | None:
             return Annotations(file, f"{kind}:{path}", layout.format)
     for part in ("", *_splits(place)):
         within = {name.lower() for name in _names(place, part)}
-        found = []
+        candidates = []
         for kind, layout in layouts.items():
             if (annotated := layout.in_part(place, part, within)) is not None:
                 file, unread = annotated
                 source = None if unread else f"{kind}:{path}"
-                found.append(Annotations(file, source, unread or layout.format))
-        if found:
-            return min(found, key=lambda annotations: annotations.source is None)
+                candidates.append(Annotations(file, source, unread or layout.format))
+        if candidates:
+            return min(candidates, key=lambda annotations: annotations.source is None)
     for kind, layout in layouts.items():
         if (file := layout.laid_out(place)) is not None:
             return Annotations(file, f"{kind}:{path}", layout.format)
@@ -240,9 +240,9 @@ def _find_unsupported(place: str) -> Annotations | None:
         names = [n for n in _names(place, part) if "readme" not in n.lower()]
         for end, format in UNREAD.items():
             # Text files in the root directory may be anything.
-            found = [name for name in names if name.lower().endswith(end)]
-            if found and (part or end != ".txt"):
-                return Annotations(os.path.join(part, found[0]), None, format)
+            matches = [name for name in names if name.lower().endswith(end)]
+            if matches and (part or end != ".txt"):
+                return Annotations(os.path.join(part, matches[0]), None, format)
     return None
 
 
@@ -255,8 +255,8 @@ def _lists_images(file: str) -> bool:
     targets = {LABEL, *target_images.columns()}
     # A line that names the separator may precede the header.
     for header, separator in itertools.product(lines[:2], SEPARATORS):
-        found = {name.strip().strip('"') for name in header.lower().split(separator)}
-        if found & {*PATHS} and found & targets:
+        columns = {name.strip().strip('"') for name in header.lower().split(separator)}
+        if columns & {*PATHS} and columns & targets:
             return True
     return False
 

@@ -47,8 +47,8 @@ class DataOrder:
         """
         epoch, place = divmod(step, self._steps)
         size = self.batch_size // self.repeats
-        found = _made_epoch(self, epoch)[place * size : (place + 1) * size]
-        return np.repeat(found, self.repeats)
+        examples = _made_epoch(self, epoch)[place * size : (place + 1) * size]
+        return np.repeat(examples, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
         """Count the earlier copies of each example in a batch."""

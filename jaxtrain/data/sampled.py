@@ -35,7 +35,7 @@ def common_size(
 
     None if sizes differ, no file is readable, or images are not files.
     """
-    found: tuple[int, int] | None = None
+    common: tuple[int, int] | None = None
     for _, image in stored_images(store, evenly(examples, NUM_HEADERS)):
         if not isinstance(image, StoredFile):
             return None
@@ -44,7 +44,7 @@ def common_size(
         except UnreadableError:
             continue
         size = file.height, file.width
-        if found not in (None, size):
+        if common not in (None, size):
             return None
-        found = size
-    return found
+        common = size
+    return common

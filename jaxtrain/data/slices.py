@@ -207,16 +207,16 @@ def class_split(
     Raises:
       UserError: Fewer than two classes would be kept.
     """
-    found = np.unique(label[label != -1])
-    num = max(2, round(fraction * len(found)))
-    if len(found) - num < 2:
+    classes = np.unique(label[label != -1])
+    num = max(2, round(fraction * len(classes)))
+    if len(classes) - num < 2:
         raise UserError(
-            f"data.hold_out = 'classes': of {len(found)} classes {num} would be held "
+            f"data.hold_out = 'classes': of {len(classes)} classes {num} would be held "
             "out, and fewer than two kept: set data.validation_fraction or "
             "data.test_fraction to less, or hold out examples"
         )
-    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(found))
-    held_out = np.isin(label, found[np.argsort(draws, kind="stable")[:num]])
+    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(classes))
+    held_out = np.isin(label, classes[np.argsort(draws, kind="stable")[:num]])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

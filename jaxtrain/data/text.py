@@ -72,12 +72,12 @@ class UserText:
         Raises:
           UnicodeEncodeError: It cannot be a file name.
         """
-        found = [name.encode(self.encoding)] if self.is_guess else []
+        spellings = [name.encode(self.encoding)] if self.is_guess else []
         if name.isascii():
             return [name.encode()]
         forms = (name, nfc(name), unicodedata.normalize("NFD", name))
-        found += [form.encode("utf-8", "surrogateescape") for form in forms]
-        return [*dict.fromkeys(found)]
+        spellings += [form.encode("utf-8", "surrogateescape") for form in forms]
+        return [*dict.fromkeys(spellings)]
 
 
 def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> UserText:

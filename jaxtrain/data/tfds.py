@@ -85,9 +85,9 @@ class TfdsStore:
         try:
             records = self.records[indices]
         except RuntimeError as error:
-            found = {self.places.locate(i)[0] for i in indices.tolist()}
+            splits = {self.places.locate(i)[0] for i in indices.tolist()}
             raise UserError(
-                f"{', '.join(sorted(found))}: its files are incomplete or damaged; "
+                f"{', '.join(sorted(splits))}: its files are incomplete or damaged; "
                 f"delete them and prepare the set again ({error})"
             ) from error
         return [parse(record).features.feature for record in records]
@@ -155,16 +155,16 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     from tensorflow_datasets.core import read_only_builder
     from tensorflow_datasets.core.utils import error_utils
 
-    folder, found = data_folder(data_dir), None
+    folder, path = data_folder(data_dir), None
     # ValueError if the name is malformed. TFDS collects hints only in this context.
     with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
-        found = read_only_builder._find_builder_dir(name, data_dir=folder)
-    if found is None:
+        path = read_only_builder._find_builder_dir(name, data_dir=folder)
+    if path is None:
         _check_known(name)
         return None
     for file in DESCRIPTIONS:
-        _check_features(f"tfds:{name}", os.path.join(found, file))
-    builder = read_only_builder.builder_from_directory(found)
+        _check_features(f"tfds:{name}", os.path.join(path, file))
+    builder = read_only_builder.builder_from_directory(path)
     formats = sorted(f.value for f in builder.info.available_file_formats())
     if FILE_FORMAT not in formats:
         raise UserError(

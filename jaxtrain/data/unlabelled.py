@@ -33,8 +33,8 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
         missing = np.isnan(labels)
         missing[~missing] = missing_numbers(labels[~missing])
         return missing
-    found = np.unique(labels).tolist()
-    are_classes = not found or found[0] < NO_LABEL or found == [-1, 1]
+    distinct = np.unique(labels).tolist()
+    are_classes = not distinct or distinct[0] < NO_LABEL or distinct == [-1, 1]
     return np.zeros(len(labels), bool) if are_classes else labels == NO_LABEL
 
 

@@ -109,10 +109,10 @@ def evaluate(
         return model.program(reducers)(model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
-    for batch, (found, known) in results(until_stopped(), start):
-        pairs = zip(reducers, totals, found, strict=True)
+    for batch, (reduced, known) in results(until_stopped(), start):
+        pairs = zip(reducers, totals, reduced, strict=True)
         totals = [reducer.merge(total, new) for reducer, total, (new, _) in pairs]
-        parts.append(_to_host([kept for _, kept in found], known))
+        parts.append(_to_host([kept for _, kept in reduced], known))
         pace.sent(totals)
         advance(int(batch["mask"].sum()) if "mask" in batch else size)
     if stopped:
@@ -148,10 +148,10 @@ def reduce_batch(
       The sums and the retained arrays of each reducer; and `mask` and `index` of the
       examples, if any arrays are retained.
     """
-    found = tuple(reducer.update(outputs, batch) for reducer in reducers)
-    if not jax.tree.leaves([kept for _, kept in found]):
-        return found, {}
-    return found, {name: batch[name] for name in ("mask", "index")}
+    reduced = tuple(reducer.update(outputs, batch) for reducer in reducers)
+    if not jax.tree.leaves([kept for _, kept in reduced]):
+        return reduced, {}
+    return reduced, {name: batch[name] for name in ("mask", "index")}
 
 
 def compiler(

@@ -151,11 +151,11 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
         for name, x in sums.items()
     }
     drawn = np.flatnonzero(exact["num_examples"])
-    found = [task.values({name: x[i] for name, x in exact.items()}) for i in drawn]
-    if not found:
+    resampled = [task.values({name: x[i] for name, x in exact.items()}) for i in drawn]
+    if not resampled:
         return {}
-    names = [name for name in found[0] if name != "num_examples"]
-    return {name: _interval([values[name] for values in found]) for name in names}
+    names = [name for name in resampled[0] if name != "num_examples"]
+    return {name: _interval([values[name] for values in resampled]) for name in names}
 
 
 def kept_intervals(
@@ -177,15 +177,15 @@ def kept_intervals(
     if not metrics or len(index) * num_outputs > MOST_KEPT:
         return {}
     counts = np.asarray(weights(keys.root_key(SEED), jnp.asarray(index), NUM_KEPT))
-    found: dict[str, list[Any]] = {name: [] for name in metrics}
+    resampled: dict[str, list[Any]] = {name: [] for name in metrics}
     for count in counts:
         rows = np.repeat(np.arange(len(index)), count)
         if not len(rows):
             continue
         drawn = jax.tree.map(lambda x, rows=rows: x[rows], kept)
         for name, metric in metrics.items():
-            found[name].append(metric.value(drawn[names[name]], len(rows)))
-    return {name: _interval(values) for name, values in found.items() if values}
+            resampled[name].append(metric.value(drawn[names[name]], len(rows)))
+    return {name: _interval(values) for name, values in resampled.items() if values}
 
 
 def _interval(values: list[Any]) -> Any:

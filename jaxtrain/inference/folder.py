@@ -40,15 +40,15 @@ def write(model: TrainedModel, folder: Path) -> None:
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
     """Return the weights by name in the file, in the file's layouts."""
-    theirs = timm_source(model.description)
-    names, found = theirs.names if theirs else OWN, {}
+    source = timm_source(model.description)
+    names, weights = source.names if source else OWN, {}
     arrays = by_path((model.params, model.model_state))
     for path, x in arrays.items():
         array = names.layout(path_in_weights(path)).to_torch(np.asarray(x))
         # `ascontiguousarray` would turn a scalar into an array of rank 1.
-        found[names.name(path_in_weights(path))] = np.asarray(array, order="C")
-    assert len(found) == len(arrays)
-    return found
+        weights[names.name(path_in_weights(path))] = np.asarray(array, order="C")
+    assert len(weights) == len(arrays)
+    return weights
 
 
 def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:

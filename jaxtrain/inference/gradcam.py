@@ -39,12 +39,12 @@ def last_piece(model: TrainedModel) -> int:
     num = len(model.description.abstract.pieces)
 
     def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:
-        found = [images]
+        outputs = [images]
         for i in range(num):
             part = slice(i, i + 1)
-            x = forward.predict(model.graphdef, params, model_state, found[-1], part)
-            found.append(x)
-        return found[1:]
+            x = forward.predict(model.graphdef, params, model_state, outputs[-1], part)
+            outputs.append(x)
+        return outputs[1:]
 
     shapes = model.shapes(activations)
     for index in reversed(range(num)):

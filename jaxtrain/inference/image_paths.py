@@ -42,11 +42,11 @@ def expand_paths(
         )
     if words.count(STDIN) > 1:
         raise UserError("- is given twice: standard input is read once")
-    found, unread = list[bytes](), [] if unread is None else unread
+    names, unread = list[bytes](), [] if unread is None else unread
     for word in words:
-        found += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
-    _check_distinct(found)
-    return FileNames.join(found)
+        names += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
+    _check_distinct(names)
+    return FileNames.join(names)
 
 
 def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
@@ -73,30 +73,30 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
         raise UserError(
             f"{shown(word)} matches nothing, seen from {shown(os.getcwd())}"
         )
-    found = []
+    names = []
     for path in matches:
         if not os.path.isdir(path):
-            found.append(path)
+            names.append(path)
         # `**` matches directories and their contents: once is enough.
         elif "**" not in word:
-            found += _files_below(path, kind, unread)
-    if not found:
+            names += _files_below(path, kind, unread)
+    if not names:
         raise UserError(
             f"{shown(word)} matches folders without {kind.noun}s alone"
             f"{_describe_unread(kind, unread)}"
         )
-    return found
+    return names
 
 
 def _files_of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
-    found = _files_below(path, kind, unread)
-    if not found:
+    names = _files_below(path, kind, unread)
+    if not names:
         known = " ".join(kind.endings())
         raise UserError(
             f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
             f"{_describe_unread(kind, unread)}"
         )
-    return found
+    return names
 
 
 def _describe_unread(kind: FileKind, unread: list[bytes]) -> str:

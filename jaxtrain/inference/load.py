@@ -33,17 +33,17 @@ def load_model(
       CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)
-    found = find(text)
+    spec = find(text)
     if trust:
         trust_lib.trust(text)
-    if found.is_run:
-        return with_checkpoint(found.path, checkpoint, _read)
+    if spec.is_run:
+        return with_checkpoint(spec.path, checkpoint, _read)
     if checkpoint != "best":
         raise UserError(
             f"checkpoint = {checkpoint!r} has no effect on {text}, which holds one "
             "model: leave it out, or give the folder of the run"
         )
-    return _read(load(found), check_finite=True)
+    return _read(load(spec), check_finite=True)
 
 
 def _read(weights: Weights, *, check_finite: bool = False) -> TrainedModel:

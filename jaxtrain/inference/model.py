@@ -184,8 +184,8 @@ class TrainedModel(PlacedModel):
         batches = stream.refuse_errors(
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
-        found = [batch.found for batch in batches]
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        results = [batch.found for batch in batches]
+        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
         return self.decoder.whole(whole) if output == "values" else whole
 
     @functools.cached_property

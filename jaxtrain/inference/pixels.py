@@ -70,8 +70,8 @@ def to_sized_pixels(
     The size is the height and width of the upright image; for other inputs, of `shape`.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
-    found = size_of(data, max_pixels) if input.are_pictures else shape[:2]
-    size = np.array(found, "<u4").view(np.uint8)
+    shown_size = size_of(data, max_pixels) if input.are_pictures else shape[:2]
+    size = np.array(shown_size, "<u4").view(np.uint8)
     return np.concatenate([pixels.ravel().view(np.uint8), size])
 
 
@@ -106,12 +106,12 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
 
 def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:
     try:
-        found = read_unless_large(os.fsencode(path))
+        data = read_unless_large(os.fsencode(path))
     except ValueError as error:  # Such as a zero byte.
         raise UnreadableError(str(error)) from None
-    if isinstance(found, OSError):
-        raise UnreadableError(found.strerror or str(found))
-    return found
+    if isinstance(data, OSError):
+        raise UnreadableError(data.strerror or str(data))
+    return data
 
 
 def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:

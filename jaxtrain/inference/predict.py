@@ -117,16 +117,16 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         arguments = params, model_state, images
         outputs = model.forward(*arguments)
         decoded = decoder.decode(outputs, wanted.topk)
-        found: dict[str, Any] = {"decoded": decoded}
+        arrays: dict[str, Any] = {"decoded": decoded}
         if wanted.outputs:
-            found["outputs"] = outputs
+            arrays["outputs"] = outputs
         if wanted.features:
-            found["features"] = model.features_of(*arguments)
+            arrays["features"] = model.features_of(*arguments)
         if wanted.maps:
-            found["map"] = gradcam.heat_maps(
+            arrays["map"] = gradcam.heat_maps(
                 model, last, *arguments, decoded["index"][:, 0]
             )
-        return Checked(found, finite_rows((outputs, decoded)))
+        return Checked(arrays, finite_rows((outputs, decoded)))
 
     return model.compiled(function)
 
@@ -163,6 +163,6 @@ def rows(model: TrainedModel, batch: ImageBatch, topk: int) -> Iterator[Row]:
     empty = dict.fromkeys(table_columns(model, topk))
     for i, error in enumerate(batch.errors):
         name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")
-        found = prediction(model, batch, i)
-        values = {} if found is None else found.row()
+        result = prediction(model, batch, i)
+        values = {} if result is None else result.row()
         yield {**empty, NAME: name, **values, ERROR: error}

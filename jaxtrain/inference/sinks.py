@@ -79,10 +79,10 @@ def overlays(
     """Write Grad-CAM overlays into the directory of `--explain`."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
-        found = prediction(model, batch, i)
-        assert found is not None
+        result = prediction(model, batch, i)
+        assert result is not None
         heat = batch.found["map"][i]
-        picture = gradcam.overlay(batch.pixels[i], heat, found.caption())
+        picture = gradcam.overlay(batch.pixels[i], heat, result.caption())
         # Pillow's default level of 6 takes 11 ms instead of 3, for files a sixth
         # smaller.
         picture.save(f"{stem}.png", compress_level=1)
@@ -95,11 +95,11 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
     """Write one array file per image into the directory of `--outputs`."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
-        found = batch.found["outputs"]
-        if isinstance(found, np.ndarray):
-            np.save(f"{stem}.npy", found[i])
+        arrays = batch.found["outputs"]
+        if isinstance(arrays, np.ndarray):
+            np.save(f"{stem}.npy", arrays[i])
         else:
-            heads = {head: x[i] for head, x in by_path(found).items()}
+            heads = {head: x[i] for head, x in by_path(arrays).items()}
             np.savez(f"{stem}.npz", **heads)
 
     yield per_image_sink("--outputs", path, names, write, renames)
@@ -121,8 +121,8 @@ def pictures(
         except UnreadableError:  # It has changed since it was predicted.
             return
         size = file.height, file.width
-        found = model.decoder.prediction(batch.found["decoded"], i, size)
-        picture = found.draw(pixels)
+        result = model.decoder.prediction(batch.found["decoded"], i, size)
+        picture = result.draw(pixels)
         if picture is not None:
             Image.fromarray(picture).save(f"{stem}.png", compress_level=1)
 

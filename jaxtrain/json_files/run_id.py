@@ -71,11 +71,11 @@ class RunId:
           OtherRunError: They have the id of another run.
           UserError: They have no id.
         """
-        found = _parse(values, where, advice)
-        if found != self.value:
+        run_id = _parse(values, where, advice)
+        if run_id != self.value:
             raise OtherRunError(
-                f"{where} belongs to run {found[:NUM_SHOWN]}, and {self.source} to run "
-                f"{self.value[:NUM_SHOWN]}: {advice}"
+                f"{where} belongs to run {run_id[:NUM_SHOWN]}, and {self.source} to "
+                f"run {self.value[:NUM_SHOWN]}: {advice}"
             )
 
 

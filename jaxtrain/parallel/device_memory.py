@@ -57,8 +57,8 @@ def usable_bytes(devices: Any) -> int:
     """Return the least memory that JAX may use on any of some local devices."""
     if any(device.platform == "cpu" for device in devices):
         return total_bytes() // len(devices)
-    found = [device.memory_stats() or {} for device in devices]
-    return min(stats.get("bytes_limit", 2**62) for stats in found)
+    all_stats = [device.memory_stats() or {} for device in devices]
+    return min(stats.get("bytes_limit", 2**62) for stats in all_stats)
 
 
 def available_bytes(root: Path = Path("/")) -> int:

@@ -80,8 +80,8 @@ def _gpu(capability: str, values: Sequence[str], speeds: Sequence[str]) -> Gpu:
     spec = dict(zip(FIELDS, values, strict=True))
     fields = " ".join(f"{name}: {value}" for name, value in spec.items())
     kind, links, link, network, tera = speeds
-    found = zip(DTYPES, tera.split(), strict=True)
-    peaks = {dtype: float(peak) * 1e12 for dtype, peak in found if peak != "-"}
+    pairs = zip(DTYPES, tera.split(), strict=True)
+    peaks = {dtype: float(peak) * 1e12 for dtype, peak in pairs if peak != "-"}
     if "tensorfloat32" in peaks:
         peaks["bfloat16"] = peaks["float16"]
     major, minor = capability.split(".")
@@ -123,10 +123,10 @@ def gpu_name(device_kind: str) -> str | None:
         return None
     if words[:4] == ["nvidia", "rtx", "pro", "6000"]:
         return "rtx6000pro"
-    found = [name for name in GPUS if name.partition("-")[0] in words]
-    if "a100" in found:
+    matches = [name for name in GPUS if name.partition("-")[0] in words]
+    if "a100" in matches:
         return "a100-40" if "40gb" in words else "a100"
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def peak_flops(device_kind: str, products: str) -> float | None:

@@ -105,7 +105,7 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
     `train_loss` of each is the mean loss of the training lines since the previous one,
     if there are any.
     """
-    found, losses = list[dict[str, Any]](), list[float]()
+    evaluations, losses = list[dict[str, Any]](), list[float]()
     with contextlib.suppress(OSError):
         for text in read_bytes(path, MAX_TABLE_BYTES).splitlines():
             with contextlib.suppress(UserError):
@@ -114,9 +114,9 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
                     losses.append(line["loss"])
                 elif line["kind"] == "eval" and "split" in line:
                     mean = {"train_loss": sum(losses) / len(losses)} if losses else {}
-                    found.append({**line, **mean})
+                    evaluations.append({**line, **mean})
                     losses.clear()
-    return found
+    return evaluations
 
 
 def _plain(line: MetricsLine) -> dict[str, Any]:

@@ -143,9 +143,9 @@ class Remaining:
             return
         now, num_new = self._seconds(), step - self.step
         if self._completed_at is not None:
-            kept = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
-            self._num_steps = self._num_steps * kept + num_new
-            self._num_seconds = self._num_seconds * kept + now - self._completed_at
+            decay = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
+            self._num_steps = self._num_steps * decay + num_new
+            self._num_seconds = self._num_seconds * decay + now - self._completed_at
         self.step, self._completed_at = step, now
 
     def evaluated(self, num_batches: float, seconds: float, pause: float) -> None:

@@ -228,22 +228,24 @@ def _check_same(
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
     moved = saved is not None and data_record.are_known_equal(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
-    changed, others, own = [], [], []
+    changed, others, remedies = [], [], []
     if fields:
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
-        own.append("its own config" + _options(old, fields))
+        remedies.append("its own config" + _options(old, fields))
     # In addition to fields of the config that follow from the data, such as the mean.
-    if saved is not None and (found := data_record.describe_changes(saved, data)):
-        changed += found
+    if saved is not None and (
+        data_changes := data_record.describe_changes(saved, data)
+    ):
+        changed += data_changes
         others.append("other data")
-        own.append("the data that it began with")
+        remedies.append("the data that it began with")
     if changed:
         raise UserError(
             f"{workdir} holds a run of {' and '.join(others)}:\n  "
             + "\n  ".join(changed)
-            + f"\nGo on with {' and '.join(own)}, give --fresh to move it aside and "
-            + "start anew, or "
+            + f"\nContinue with {' and '.join(remedies)}, give --fresh to move it "
+            + "aside and start anew, or "
             + _elsewhere(workdir, fields)
         )
 

@@ -210,14 +210,14 @@ class Description:
           UserError: It is damaged, or makes images of another shape.
         """
         for name, value in kinds.items():
-            found = typed.convert({name: value}, INPUTS[name], where)
-            stored = found.stored_shape(self.image_shape)
-            if found.image_shape(stored) != self.image_shape:
+            kind = typed.convert({name: value}, INPUTS[name], where)
+            stored = kind.stored_shape(self.image_shape)
+            if kind.image_shape(stored) != self.image_shape:
                 raise UserError(
-                    f"{where}: {name} = {getattr(found, name)!r}, expected one that "
+                    f"{where}: {name} = {getattr(kind, name)!r}, expected one that "
                     f"makes images of {self.image_shape}"
                 )
-            return found
+            return kind
         return PICTURES
 
     def _check(self, where: str) -> None:

@@ -83,9 +83,9 @@ def timm_source(about: Description) -> WeightsSource | None:
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:
     """Return the SHA-256 of names, dtypes, shapes and values, sorted by name."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for key in sorted(weights):
         array = np.ascontiguousarray(weights[key])
-        found.update(f"{key} {array.dtype.name}{list(array.shape)}\n".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{key} {array.dtype.name}{list(array.shape)}\n".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()

@@ -104,9 +104,9 @@ def _open(
 ) -> Weights:
     stored = files.read(path)
     shapes = {name: x.shape for name, x in stored.items()}
-    found = identify(shapes, str(path), rows, library)
-    names = found.source.names
-    described = _describe(found, about, labels, where)
+    identified = identify(shapes, str(path), rows, library)
+    names = identified.source.names
+    described = _describe(identified, about, labels, where)
     return Weights.of_file(path, described, names.renamed(stored), names)
 
 

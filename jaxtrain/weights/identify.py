@@ -58,13 +58,13 @@ def find_named(
     """
     rows = [row for row in _all_rows() if library in (None, row[1].library)]
     name = architecture.partition(".")[0]
-    found = [row for row in rows if row[1].architecture == name]
-    if not found:
+    matches = [row for row in rows if row[1].architecture == name]
+    if not matches:
         raise UserError(
             f"{where}: {architecture!r} is none of the architectures whose weights are "
             f"read{_near(name, rows)}; {command('models')} lists them"
         )
-    return found
+    return matches
 
 
 def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
@@ -85,20 +85,20 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
     if begins:
         longest = max((source.architecture for _, source in begins), key=len)
         return [row for row in begins if row[1].architecture == longest]
-    found = [
+    matches = [
         (model.name, source)
         for model in models
         for source in sources_of(model.name)
         if _agree(model_of(source, model.name), model)
     ]
-    if not found:
+    if not matches:
         near = _near(re.split(r"[-.]", file.name)[0], rows)
         raise UserError(
             f"{file}: its name begins with none of the architectures whose weights are "
             f"read{near}: give it as timm:ARCHITECTURE={file}, or torchvision:... of "
             f"one of torchvision; {command('models')} lists them"
         )
-    return found
+    return matches
 
 
 def identify(
@@ -124,14 +124,14 @@ def identify(
             for one, differences in tried
         ):
             tried.append(_compare(stored, model, source))
-    fitting = [found for found, differences in tried if not differences]
+    fitting = [candidate for candidate, differences in tried if not differences]
     if not fitting:
-        found, differences = min(tried, key=lambda one: one[1].number)
+        candidate, differences = min(tried, key=lambda one: one[1].number)
         raise UserError(
-            f"{where} does not fit {found.source.architecture} of "
-            f"{found.source.library} (model.name = {found.model.name!r}): "
+            f"{where} does not fit {candidate.source.architecture} of "
+            f"{candidate.source.library} (model.name = {candidate.model.name!r}): "
             f"{differences}; if it is of another architecture, give it as "
-            f"{found.source.library}:ARCHITECTURE={where}"
+            f"{candidate.source.library}:ARCHITECTURE={where}"
         )
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
@@ -174,8 +174,8 @@ def _compare(
     channels = first[1] if len(first) == 4 and first[1] else CHANNELS
     num_outputs = last[0] if len(last) >= 2 and last[0] else NUM_OUTPUTS
     wanted = shapes_there(source, model.name, channels, num_outputs)
-    found = Identified(model, source, channels, num_outputs)
-    return found, names.differences(names.renamed(stored), wanted)
+    candidate = Identified(model, source, channels, num_outputs)
+    return candidate, names.differences(names.renamed(stored), wanted)
 
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:

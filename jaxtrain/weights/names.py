@@ -190,12 +190,12 @@ class ArrayNames:
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
         """Convert older names of arrays to present ones, unless both are there."""
-        found: dict[str, T] = {}
+        renamed: dict[str, T] = {}
         for name, value in stored.items():
             matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())
             now = next((now.format(*m.groups()) for m, now in matches if m), name)
-            found[name if now in stored else now] = value
-        return found
+            renamed[name if now in stored else now] = value
+        return renamed
 
 
 class OwnNames(ArrayNames):

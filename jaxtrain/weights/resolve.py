@@ -94,8 +94,8 @@ def load_named(
 
     with user_errors():
         weights = load(spec, models)
-    found = weights.digest()
-    digests = cluster.current().gather(found)
+    sha256 = weights.digest()
+    digests = cluster.current().gather(sha256)
     for process, other in enumerate(digests):
         if other != digests[0]:
             raise UserError(
@@ -103,9 +103,9 @@ def load_named(
                 f"{digests[0][:NUM_SHOWN]} for process 0 (sha256): give all of them "
                 "the same file"
             )
-    if not found.startswith(digest or ""):
+    if not sha256.startswith(digest or ""):
         raise UserError(
-            f"{field}_digest = {digest!r}, and that of {weights.where} is {found}: "
+            f"{field}_digest = {digest!r}, and that of {weights.where} is {sha256}: "
             "these are not the intended weights"
         )
     return dataclasses.replace(weights, read=user_errors()(weights.read))

@@ -93,9 +93,9 @@ def path_of(text: str) -> Path:
 def weights_in(config: Config) -> dict[str, str]:
     """Return the specs of weights in a config, by field."""
     options = config.train.method_options
-    found = {"model.pretrained": config.model.pretrained}
-    found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
-    return {field: str(text) for field, text in found.items() if text is not None}
+    specs = {"model.pretrained": config.model.pretrained}
+    specs |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
+    return {field: str(text) for field, text in specs.items() if text is not None}
 
 
 def check_kept(config: Config, workdir: Path) -> None:
@@ -149,9 +149,9 @@ def check_is_model(text: str) -> None:
             f"{shown(text)} is a folder: give a file of weights of "
             f"{shown(reference.architecture)}, or the folder alone"
         )
-    found = diagnose_path(path)
-    if found is not None:
-        raise UserError(f"{shown(text)} is {found.what}: {found.fix}")
+    diagnosis = diagnose_path(path)
+    if diagnosis is not None:
+        raise UserError(f"{shown(text)} is {diagnosis.what}: {diagnosis.fix}")
 
 
 def diagnose_path(path: Path) -> PathDiagnosis | None:

@@ -129,7 +129,7 @@ class Transfer:
           UserError: An array is not finite.
         """
         paths, tree = jax.tree_util.tree_flatten_with_path(values)
-        stored, found = self.weights.read(), []
+        stored, filled = self.weights.read(), []
         for path, x in paths:
             here = path_in_weights(path_name(path))
             if here not in self.kept:
@@ -137,8 +137,8 @@ class Transfer:
                 if here in self.converted:
                     array = convert(array, x.shape[-2])
                 x = put(array, x)
-            found.append(x)
-        return tree.unflatten(found)
+            filled.append(x)
+        return tree.unflatten(filled)
 
     def _take(
         self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
@@ -201,15 +201,15 @@ def _fit_one(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
     wanted = abstract_weights(about)
-    found, kinds = by_path((params, model_state)), by_path(wanted)
+    arrays, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}
-    for path in kinds.keys() & found.keys():
-        array, kind = np.asarray(found[path]), kinds[path]
+    for path in kinds.keys() & arrays.keys():
+        array, kind = np.asarray(arrays[path]), kinds[path]
         if array.ndim == kind.ndim + 1 and path.startswith("1/"):
             array = array.mean(-2, dtype=np.promote_types(array.dtype, np.float32))
         if array.shape == kind.shape:
             fitted[path] = array.astype(kind.dtype)
-    differing = sorted((kinds.keys() | found.keys()) - fitted.keys())
+    differing = sorted((kinds.keys() | arrays.keys()) - fitted.keys())
     if differing:
         first = differing[0].partition("/")[2]
         raise UserError(

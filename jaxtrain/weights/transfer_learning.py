@@ -47,9 +47,9 @@ def transfer(
         }
 
     # The weights replace the other arrays, which are not initialised.
-    kept = jax.jit(new)()
+    initial = jax.jit(new)()
     values = jax.tree_util.tree_map_with_path(
-        lambda path, x: kept.get(path_name(path), x), jax.eval_shape(build)
+        lambda path, x: initial.get(path_name(path), x), jax.eval_shape(build)
     )
 
     def put(array: np.ndarray, x: Any) -> jax.Array:
@@ -85,7 +85,7 @@ def compare(
     if config.pretrained is not None:
         named = f"model.pretrained = {config.pretrained!r}"
     about.check_is_one(named)
-    own = _shapes(blueprint) if values is None else shapes_of(values)
+    model_shapes = _shapes(blueprint) if values is None else shapes_of(values)
     blueprint, added = _without_changes(blueprint, about, named)
     backbone, backbone_layers = blueprint.backbone, None
     if backbone is not None and about.model.name == backbone.config.name:
@@ -98,16 +98,24 @@ def compare(
             f"{named} does not fit model.name = {config.name!r}: {differences}; give "
             f"the model and the options that it was trained with, {_shown(about.model)}"
         )
-    behind = _outside(own.keys() - added, backbone_layers)
+    behind = _outside(model_shapes.keys() - added, backbone_layers)
     # For example class centres that the weights lack.
-    behind |= own.keys() - added - shapes.keys()
+    behind |= model_shapes.keys() - added - shapes.keys()
     # Without the dim of batch-norm groups.
-    own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
-    own = {p: x for p, x in own.items() if p not in behind}
+    model_shapes = {
+        p: model_shapes[p][len(model_shapes[p]) - len(x) :]
+        for p, x in shapes.items()
+        if p in model_shapes
+    }
+    model_shapes = {p: x for p, x in model_shapes.items() if p not in behind}
     # Kernels (rows, columns, in, out) that differ in their input channels.
-    first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
-    heads = {p for p in own if weights.has_no_head(p)}
-    classes = {p for p in own if own[p] != shapes[p]} - first - heads
+    first = {
+        p
+        for p in model_shapes
+        if len(model_shapes[p]) == 4 and model_shapes[p][2] != shapes[p][2]
+    }
+    heads = {p for p in model_shapes if weights.has_no_head(p)}
+    classes = {p for p in model_shapes if model_shapes[p] != shapes[p]} - first - heads
     renamed = _are_others(
         class_names or column_names, about.class_names or about.column_names
     )
@@ -116,7 +124,7 @@ def compare(
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
         larger = _shapes(_with_more_features(as_trained))
-        classes = {p for p in own if shapes[p] != larger[p]} - heads
+        classes = {p for p in model_shapes if shapes[p] != larger[p]} - heads
     why = f"had {about.num_outputs} outputs"
     if about.num_outputs == blueprint.num_outputs and renamed:
         why += f" of other {'classes' if class_names else 'columns'}"

@@ -97,13 +97,13 @@ def _modules_of(about: Description) -> list[tuple[str, str]]:
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
     """Allow a custom module, or refuse it with a reason; report the decision."""
     place, file = own.place_of(name), own.find_file(name)
-    found = own.digests([name]).get(place)
+    current = own.digests([name]).get(place)
     reason = None
     if file is None and not place.endswith(".py"):
         reason = f"there is no file of {place} that --trust could show"
-    elif found is not None and recorded not in (None, found):
+    elif current is not None and recorded not in (None, current):
         reason = (
-            f"{file} has sha256 {found}, and {recorded} was recorded: restore the "
+            f"{file} has sha256 {current}, and {recorded} was recorded: restore the "
             f"file, or {again}"
         )
     elif file is not None:
@@ -114,10 +114,10 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         return
     own.allow([name])
     compared = "as recorded" if recorded else "nothing is recorded to compare it with"
-    if found is None:  # Loading it will report where it was searched.
+    if current is None:  # Loading it will report where it was searched.
         tell(f"--trust: {shown} is not there")
     else:
-        tell(f"--trust: {shown} is allowed: {file}, sha256 {found}, {compared}")
+        tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")
 
 
 def _renew_bytecode(file: Path) -> str | None:

@@ -64,9 +64,9 @@ def put_large(path: Path) -> None:
 
 
 WRONG = {
-    put_pipe: "no regular file",
+    put_pipe: "not a regular file",
     put_folder: "Is a directory",
-    put_device: "no regular file",
+    put_device: "not a regular file",
     put_large: "are more than",
 }
 
@@ -184,10 +184,10 @@ def test_pipe_in_a_checkpoint_is_refused(run: Path):
     inside = run / "checkpoints" / "3" / "state" / "params"
     inside.mkdir(parents=True)
     put_pipe(inside / ".zarray")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         orbax.load(run / "checkpoints" / "3")
     put_pipe(run / "checkpoints" / "3" / orbax.METADATA)
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         orbax.read_info(run / "checkpoints" / "3")
 
 

@@ -435,16 +435,19 @@ def test_path_without_links_is_left_as_it_is(
     [
         (
             {"optimizer.learning_rate": 0.5},
-            "Go on with its own config (--optimizer.learning-rate None), give --fresh "
-            "to move it aside and start anew, or choose another --workdir (with its "
-            "weights: --model.pretrained {run})",
+            "Continue with its own config (--optimizer.learning-rate None), give "
+            "--fresh to move it aside and start anew, or choose another --workdir "
+            "(with its weights: --model.pretrained {run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},
-            "Go on with its own config (--precision fp32 --data.channels None), give ",
+            "Continue with its own config (--precision fp32 --data.channels None), ",
         ),
         ({"model.width": 0.5}, "start anew, or choose another --workdir"),
-        ({"data.augment.own": ("a.py:f",)}, "Go on with its own config, give --fresh"),
+        (
+            {"data.augment.own": ("a.py:f",)},
+            "Continue with its own config, give --fresh",
+        ),
     ],
 )
 def test_another_config_is_told_with_what_can_be_done(

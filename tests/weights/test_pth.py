@@ -82,7 +82,7 @@ def test_other_values_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     value, message = REFUSED[name]
-    with pytest.raises(UserError, match=r"f\.pth is no whole file of torch"):
+    with pytest.raises(UserError, match=r"f\.pth is not a complete file of torch"):
         try:
             read(value, tmp_path, monkeypatch)
         except UserError as error:

@@ -395,7 +395,7 @@ def test_run_records_the_digests_of_its_parts(capsys):
 def test_damaged_record_is_told():
     place = write_run("task", FILE)
     (place / OWN_PARTS).write_text("[]")
-    with pytest.raises(UserError, match="is no JSON object"):
+    with pytest.raises(UserError, match="is not a JSON object"):
         trust(place)
 
 

@@ -454,7 +454,7 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
         path = tmp_path / "hostile.safetensors"
         size = len(header).to_bytes(8, "little")
         path.write_bytes(size + header.encode() + bytes(4))
-        with pytest.raises(UserError, match=f"no whole safetensors file: {told}"):
+        with pytest.raises(UserError, match=f"not a complete safetensors file: {told}"):
             files.read(path)
 
 

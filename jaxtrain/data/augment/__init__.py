@@ -159,23 +159,23 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
 
     def paint(key: jax.Array, image: jax.Array) -> jax.Array:
         changed = call_own(field, name, function, key, image, colour)
-        found = getattr(changed, "shape", None), getattr(changed, "dtype", None)
-        if found != (image.shape, image.dtype):
+        result = getattr(changed, "shape", None), getattr(changed, "dtype", None)
+        if result != (image.shape, image.dtype):
             raise UserError(
-                f"{field} = {name!r} made {found[1]}{found[0]} of an image "
+                f"{field} = {name!r} made {result[1]}{result[0]} of an image "
                 f"{image.dtype}{image.shape}: it must keep both"
             )
         return changed
 
     def geometry(key: jax.Array, shape: tuple[int, int]) -> Geometry:
-        found = call_own(field, name, moves, key, shape)
-        if not isinstance(found, Geometry):
+        result = call_own(field, name, moves, key, shape)
+        if not isinstance(result, Geometry):
             raise UserError(
-                f"{field} = {name!r}: its attribute moves returned {found!r}; it is a "
+                f"{field} = {name!r}: its attribute moves returned {result!r}; it is a "
                 "function (key, (height, width)) that returns a Geometry "
                 "(docs/extending.md)"
             )
-        return found
+        return result
 
     return Change(number, geometry if moves else None, paint)
 

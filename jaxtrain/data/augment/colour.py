@@ -137,17 +137,17 @@ def look_up(image: jax.Array, table: jax.Array) -> jax.Array:
 
 def autocontrast(histogram: jax.Array) -> jax.Array:
     """Return tables that stretch each channel to 0..255."""
-    found = histogram > 0
-    low = jnp.argmax(found, -1, keepdims=True)
-    high = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    occurs = histogram > 0
+    low = jnp.argmax(occurs, -1, keepdims=True)
+    high = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     stretched = (VALUES - low) * 255 // jnp.maximum(high - low, 1)
     return jnp.where(high > low, jnp.clip(stretched, 0, 255), VALUES)
 
 
 def equalize(histogram: jax.Array) -> jax.Array:
     """Return tables that equalise the histogram of each channel."""
-    found = histogram > 0
-    last = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    occurs = histogram > 0
+    last = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     of_last = jnp.take_along_axis(histogram, last, -1)
     total = jnp.sum(histogram, -1, keepdims=True)
     step = (total - of_last) // 255

@@ -50,14 +50,14 @@ def mix_pairs(
     """
     images = batch["image"]
     num, height, width, _ = images.shape
-    own, weight = _share(key, height, width, config)
+    share, weight = _share(key, height, width, config)
     partners = swap(images, repeats).astype(jnp.float32)
-    mixed = partners + own[..., None] * (images.astype(jnp.float32) - partners)
+    mixed = partners + share[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
     swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
     if paste is not None:
         assert not config.mixup
-        joined = paste(batch["target"], swapped, own)
+        joined = paste(batch["target"], swapped, share)
     else:
         joined = join(batch["target"], swapped, weights)
     return {**batch, "image": mixed, "target": joined}
@@ -91,18 +91,21 @@ def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
     """Return the weight of an image in each pixel, (H, W), and in the target, ()."""
-    _, cut, share, box = jax.random.split(key, 4)
-    own, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
+    _, cut, share_key, box = jax.random.split(key, 4)
+    pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
-        weight = draw_beta(share, config.mixup, config.mixup)
-        own = jnp.full((height, width), weight)
+        weight = draw_beta(share_key, config.mixup, config.mixup)
+        pixels = jnp.full((height, width), weight)
     if config.cutmix:
-        kept = _outside(box, height, width, config.cutmix)
+        outside = _outside(box, height, width, config.cutmix)
         # With both enabled one is drawn; with cutmix alone it is always cutmix.
         probability = np.float32(CUTMIX_PROBABILITY if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
-        own, weight = jnp.where(cuts, kept, own), jnp.where(cuts, kept.mean(), weight)
-    return own, weight
+        pixels, weight = (
+            jnp.where(cuts, outside, pixels),
+            jnp.where(cuts, outside.mean(), weight),
+        )
+    return pixels, weight
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:

@@ -77,9 +77,9 @@ class Tile(Geometry):
 
     def _weights(self, dim: int) -> jax.Array:
         size, start = self.shape[dim], -self.corner[1 - dim] / self.scale
-        found = weights(start, start + size / self.scale, size, size, "bilinear")
+        matrix = weights(start, start + size / self.scale, size, size, "bilinear")
         # Far from the image all weights are 0, and their normalisation is NaN.
-        return jnp.where(self._covered(dim)[:, None], found, 0)
+        return jnp.where(self._covered(dim)[:, None], matrix, 0)
 
 
 # (targets of four images, their tiles) -> target of the mosaic.

@@ -189,5 +189,5 @@ def test_a_hostile_yaml_is_refused(tmp_path: Path, made: Any) -> None:
     ):
         sources.load(config(f"yolo:{folder}"), seed=0)
     (folder / "data.yaml").write_text("names: " + "[" * 2000)
-    with pytest.raises(UserError, match=r"data\.yaml is no YAML"):
+    with pytest.raises(UserError, match=r"data\.yaml is not valid YAML"):
         sources.load(config(f"yolo:{folder}"), seed=0)
