@@ -106,13 +106,13 @@ def _remove_abandoned(path: Path) -> None:
     """Remove temporary files of killed processes of this user on this machine."""
     start = _prefix(path)
     with contextlib.suppress(OSError):
-        for left in list(path.parent.iterdir()):
-            if not (left.name.startswith(start) and left.name.endswith(SUFFIX)):
+        for leftover in list(path.parent.iterdir()):
+            if not (leftover.name.startswith(start) and leftover.name.endswith(SUFFIX)):
                 continue
-            process = left.name.removeprefix(start).partition(".")[0]
-            ours = left.lstat().st_uid == os.geteuid()
-            if process.isdecimal() and ours and not _is_alive(int(process)):
-                _remove(left)
+            process = leftover.name.removeprefix(start).partition(".")[0]
+            is_own_file = leftover.lstat().st_uid == os.geteuid()
+            if process.isdecimal() and is_own_file and not _is_alive(int(process)):
+                _remove(leftover)
 
 
 def _is_alive(process: int) -> bool:

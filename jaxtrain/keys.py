@@ -33,7 +33,7 @@ def at_step(root: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
     return jax.random.fold_in(stream(root, purpose), step)
 
 
-def of_examples(key: jax.Array, index: jax.Array) -> jax.Array:
+def example_keys(key: jax.Array, index: jax.Array) -> jax.Array:
     """Return the key of each example, (B,), for the draws of a training method.
 
     Args:

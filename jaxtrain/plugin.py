@@ -280,6 +280,6 @@ def _from_entry_points() -> list[Plugin]:
             if isinstance(plugin, Plugin):
                 plugins.append(plugin)
                 continue
-            what = f"{point.value} is {plugin!r}, which is no jaxtrain.plugin.Plugin"
+            what = f"{point.value} is {plugin!r}, which is not a jaxtrain.plugin.Plugin"
         tell(f"warning: the plug-in {point.name!r} is left out: {what}")
     return plugins

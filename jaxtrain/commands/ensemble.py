@@ -46,28 +46,28 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
         from jaxtrain.tools.ensemble import ensemble, read_end, save
         from jaxtrain.weights.trust import trust
 
-    places = [Path(text) for text in arguments.runs]
-    if len(places) < 2:
+    paths = [Path(text) for text in arguments.runs]
+    if len(paths) < 2:
         raise UserError(
-            f"ensemble is given {len(places)} runs: give two or more, such as ensemble "
+            f"ensemble is given {len(paths)} runs: give two or more, such as ensemble "
             f"{EXAMPLE}"
         )
-    for place in places:
-        if not is_run(place):
+    for path in paths:
+        if not is_run(path):
             raise UserError(
-                f"{place} is not the folder of a run: give those of finished runs, "
+                f"{path} is not the folder of a run: give those of finished runs, "
                 f"such as ensemble {EXAMPLE}"
             )
-        read_end(place)
+        read_end(path)
         if arguments.trust:
-            trust(place)
-    configs = [read_run(place) for place in places]
+            trust(path)
+    configs = [read_run(path) for path in paths]
     check_own(configs[0], "model", "task", "train.metrics", "data.source")
     devices.start(arguments.platform)
-    models = [load_model(place, arguments.checkpoint) for place in places]
-    made = ensemble(models, configs)
-    save(made, places, arguments.out)
-    show_table("ensemble", describe(made, arguments))
+    models = [load_model(path, arguments.checkpoint) for path in paths]
+    joined = ensemble(models, configs)
+    save(joined, paths, arguments.out)
+    show_table("ensemble", describe(joined, arguments))
 
 
 def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:

@@ -32,6 +32,8 @@ def run(arguments: ModelsArguments, signals: StopSignals) -> None:
         text = json.dumps(every, indent=2) if arguments.json else listing.table()
     else:
         model = listing.find(name)
-        one = listing.to_dict(model)
-        text = json.dumps(one, indent=2) if arguments.json else listing.details(model)
+        values = listing.to_dict(model)
+        text = (
+            json.dumps(values, indent=2) if arguments.json else listing.details(model)
+        )
     print(text.rstrip("\n"))

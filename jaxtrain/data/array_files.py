@@ -92,11 +92,11 @@ def read_set(
     lengths = {split: [shape[0]] for split, shape in shapes.items()}
     _, splits = number_examples(source, lengths)
     (shape,) = {shape[1:] for shape in shapes.values()}
-    whole = np.empty((sum(map(sum, lengths.values())), *shape), np.uint8)
+    pixels = np.empty((sum(map(sum, lengths.values())), *shape), np.uint8)
     labels, parts = [], []
     for split, (image, label) in pairs.items():
         start = int(splits[split][0][0])
-        parts.append(whole[start : start + image.shape[0]])
+        parts.append(pixels[start : start + image.shape[0]])
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
@@ -124,14 +124,14 @@ def read_set(
     for split, part in zip(pairs, parts, strict=True):
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
-    whole = whole.reshape(*whole.shape[:3], -1)
+    pixels = pixels.reshape(*pixels.shape[:3], -1)
     if (kind := target_images.kind_by_dims(everything.ndim)) is not None:
-        images = ArrayStore(whole, np.zeros(len(whole), np.int32), {})
-        return kind.of_arrays(images, everything, digest.hexdigest()), splits
+        images = ArrayStore(pixels, np.zeros(len(pixels), np.int32), {})
+        return kind.from_arrays(images, everything, digest.hexdigest()), splits
     if everything.ndim == 1:
         numbers, names = classes.number(everything)
         facts = classes.facts(source, splits, numbers, names, digest.hexdigest())
-        return ArrayStore(whole, numbers, facts), splits
+        return ArrayStore(pixels, numbers, facts), splits
     names = targets or tuple(map(str, range(everything.shape[1])))
     if len(names) != everything.shape[1]:
         raise UserError(
@@ -139,7 +139,7 @@ def read_set(
             f"{source} has {counted(everything.shape[1], 'column')}"
         )
     facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
-    return ArrayStore(whole, everything, facts), splits
+    return ArrayStore(pixels, everything, facts), splits
 
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:

@@ -66,13 +66,13 @@ def eval_spec(source: Source) -> BatchSpec:
 
 def train_numbers(config: DataConfig) -> tuple[str, ...]:
     """Return the names of the int32 arrays of a training batch."""
-    asked = {
+    required = {
         "index": True,
         # Copies of an example are augmented differently.
         "repeat": config.repeats > 1 or config.sampling == "balanced",
         "epoch": config.augment.alternating_flip,
     }
-    return tuple(name for name, is_asked in asked.items() if is_asked)
+    return tuple(name for name, is_required in required.items() if is_required)
 
 
 def _example(source: Source) -> Batch:

@@ -58,10 +58,10 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
       ValueError: A number is not integral.
     """
     known = ~missing_numbers(labels)
-    whole = labels[known].astype(np.int64)
-    if (odd := whole != labels[known]).any():
+    integers = labels[known].astype(np.int64)
+    if (odd := integers != labels[known]).any():
         raise ValueError(f"a label is {labels[known][odd][0]}, which is not an integer")
-    distinct, places = np.unique(whole, return_inverse=True)
+    distinct, places = np.unique(integers, return_inverse=True)
     numbers = np.full(len(labels), NO_LABEL, np.int32)
     numbers[known] = places
     return numbers, tuple(map(str, distinct.tolist()))

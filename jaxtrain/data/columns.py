@@ -112,9 +112,9 @@ def facts(
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{source} has two target columns {shown(twice[0])!r}")
     parts = digest, *names, *map(repr, origin)
-    whole = hashlib.sha256("\0".join(parts).encode(errors="replace"))
+    sha256 = hashlib.sha256("\0".join(parts).encode(errors="replace"))
     moved = {ORIGIN: origin} if origin else {}
-    return {NAMES: tuple(map(shown, names)), "digest": whole.hexdigest(), **moved}
+    return {NAMES: tuple(map(shown, names)), "digest": sha256.hexdigest(), **moved}
 
 
 def multi_hot(
@@ -128,9 +128,9 @@ def multi_hot(
     """
     places = {name: i for i, name in enumerate(names)}
     columns = np.zeros((len(labels), len(names)), np.float32)
-    for row, some in zip(columns, labels, strict=True):
-        if some is None:
+    for row, present in zip(columns, labels, strict=True):
+        if present is None:
             row[:] = math.nan
         else:
-            row[[places[label] for label in some]] = 1
+            row[[places[label] for label in present]] = 1
     return columns

@@ -69,10 +69,16 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         if split in split_of
     }
     known = (b"\0".join(map(encoded_name, (r.path, *r.texts, r.split))) for r in rows)
-    whole = digest(zip(known, sizes, strict=True))
+    digest_of_set = digest(zip(known, sizes, strict=True))
     if (kind := rows[0].target_images) is not None:
         return _with_images(
-            TARGET_IMAGES[kind](), folder, config, rows, splits, whole, problems.remarks
+            TARGET_IMAGES[kind](),
+            folder,
+            config,
+            rows,
+            splits,
+            digest_of_set,
+            problems.remarks,
         )
     if config.targets:
         numbers = np.array([row.values for row in rows], np.float64)
@@ -80,9 +86,9 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     else:
         (target, names), origin = _labels(config, rows), ()
     if target.ndim == 1:
-        facts = classes.facts(source, splits, target, names, whole)
+        facts = classes.facts(source, splits, target, names, digest_of_set)
     else:
-        facts = columns.facts(source, splits, names, whole, origin)
+        facts = columns.facts(source, splits, names, digest_of_set, origin)
     files = FileNames.join([row.path for row in rows])
     remarks = tuple(problems.remarks)
     return ImageFileStore(folder.root, files, target, facts, remarks), splits
@@ -94,7 +100,7 @@ def _with_images(
     config: DataConfig,
     rows: Sequence[CsvRow],
     splits: NamedSplits,
-    whole: str,
+    digest_of_set: str,
     remarks: Sequence[Remark],
 ) -> Opened:
     """Return images with image targets, after checking that all files exist."""
@@ -107,7 +113,9 @@ def _with_images(
         for field in ("path", "target_file")
     )
     images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
-    return kind.of_files(config, folder, images, targets, splits, whole, tuple(remarks))
+    return kind.from_files(
+        config, folder, images, targets, splits, digest_of_set, tuple(remarks)
+    )
 
 
 def _labels(
@@ -119,8 +127,8 @@ def _labels(
     """
     if config.label_separator is not None:
         texts = [row.texts[0].split(config.label_separator) for row in rows]
-        labels = [[text.strip() for text in some if text.strip()] for some in texts]
-        names = _in_order({label for some in labels for label in some})
+        labels = [[text.strip() for text in cells if text.strip()] for cells in texts]
+        names = _in_order({label for cells in labels for label in cells})
         return columns.multi_hot(labels, names), tuple(map(shown, names))
     texts = [row.texts[0] for row in rows]
     missing = missing_texts(texts).tolist()

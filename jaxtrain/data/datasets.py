@@ -131,5 +131,5 @@ def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
     starts = range(0, len(source), READ_BLOCK)
     parts = list(ahead.by_threads(read, starts, ahead.READ_THREADS))
     batches = [batch for batch, _ in parts]
-    whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
-    return whole, [bad for _, unreadable in parts for bad in unreadable]
+    everything = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+    return everything, [bad for _, unreadable in parts for bad in unreadable]

@@ -73,10 +73,10 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     splits = {}
     for split, of_split in by_split.items():
         start = len(files)
-        for class_folder, some in of_split.items():
-            files += some
+        for class_folder, files_of_class in of_split.items():
+            files += files_of_class
             number = numbers.get(nfc_bytes(class_folder), -1)
-            labels.append(np.full(len(some), number, np.int32))
+            labels.append(np.full(len(files_of_class), number, np.int32))
         # Examples are shuffled by name, so that a slice such as train[:90%] has all
         # classes, as in TFDS, which shuffles at preparation.
         draws = draws_of_names(name for name, _ in files[start:])

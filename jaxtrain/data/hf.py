@@ -56,9 +56,9 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     image = _image_column(library, source, features, target)
     if kind is not None and target is not None:
         columns_of = [rows.select_columns([image, target]) for rows in loaded.values()]
-        whole = _joined(library, source, columns_of)
+        joined = _joined(library, source, columns_of)
         lengths = {split: [len(rows)] for split, rows in loaded.items()}
-        return kind.of_rows(library, config, whole, image, target, lengths)
+        return kind.from_rows(library, config, joined, image, target, lengths)
     read = _columns if config.targets else _labels
     wanted = list(config.targets) or [_label_column(library, source, features)]
     if missing := [name for name in wanted if name not in features]:
@@ -68,12 +68,12 @@ def open_hf(name: str, config: DataConfig) -> Opened:
             f"{nearest(missing[0], features)}"
         )
     columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]
-    whole = _joined(library, source, columns_of)
+    joined = _joined(library, source, columns_of)
     lengths = {split: [len(rows)] for split, rows in loaded.items()}
     places, splits = number_examples(shown(source), lengths)
-    target, names, origin = read(source, whole, wanted)
+    target, names, origin = read(source, joined, wanted)
     encoded = library.Image(decode=False)
-    images = whole.select_columns([image]).cast_column(image, encoded)
+    images = joined.select_columns([image]).cast_column(image, encoded)
     digest = digest_of(images, image, target)
     if target.ndim == 1:
         facts = classes.facts(source, splits, target, names, digest)

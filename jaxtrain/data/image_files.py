@@ -140,7 +140,7 @@ class Folder:
         self._real = os.path.realpath(os.fsencode(root))
         self._real_folder = functools.cache(os.path.realpath)
         if not os.path.isdir(self._real):
-            what = "is no folder" if os.path.lexists(root) else "is not there"
+            what = "is not a folder" if os.path.lexists(root) else "is not there"
             raise UserError(
                 f"{self.source}: {shown(root)} {what}, seen from {os.getcwd()}"
             )

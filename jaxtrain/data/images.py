@@ -147,11 +147,11 @@ def _resize_between(
     left, top, right, bottom = box
     rows, above, below = _within(top, bottom, image.shape[0], size[0])
     columns, before, behind = _within(left, right, image.shape[1], size[1])
-    whole = np.full((*size, image.shape[-1]), BORDER, np.uint8)
+    bordered = np.full((*size, image.shape[-1]), BORDER, np.uint8)
     inner = rows.stop - rows.start, columns.stop - columns.start
     part = before, above, behind, below
-    whole[rows, columns] = resize(image, inner, interpolation, part)
-    return whole
+    bordered[rows, columns] = resize(image, inner, interpolation, part)
+    return bordered
 
 
 def _within(

@@ -24,9 +24,9 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     size = int(np.prod(shape))
     memory = _take(size)
     # This array is the base of all views, because its own base is no array.
-    whole = np.frombuffer(memory.data, np.uint8)
-    weakref.finalize(whole, _ready.append, memory).atexit = False
-    return whole.reshape(shape)
+    base = np.frombuffer(memory.data, np.uint8)
+    weakref.finalize(base, _ready.append, memory).atexit = False
+    return base.reshape(shape)
 
 
 def _take(size: int) -> np.ndarray:

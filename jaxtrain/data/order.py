@@ -100,8 +100,8 @@ class DataOrder:
             first = epoch * len(taken)
             cycle, place = np.divmod(first + np.arange(len(taken)), len(members))
             for number in np.unique(cycle):
-                mine = cycle == number
-                order[taken[mine]] = self._shuffled(group, number)[place[mine]]
+                in_cycle = cycle == number
+                order[taken[in_cycle]] = self._shuffled(group, number)[place[in_cycle]]
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
@@ -117,9 +117,9 @@ class DataOrder:
         places = epoch_order(self.seed, epoch, num)
         order = np.empty_like(places)
         for number, members in enumerate(self._group_members):
-            mine = group == number
-            some = self._shuffled(number, 0)[turn[mine] % len(members)]
-            order[places[mine]] = some
+            of_group = group == number
+            members_drawn = self._shuffled(number, 0)[turn[of_group] % len(members)]
+            order[places[of_group]] = members_drawn
         return order
 
     def _shuffled(self, group: int, cycle: int) -> np.ndarray:

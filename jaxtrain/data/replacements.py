@@ -86,8 +86,8 @@ def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterato
         return (strata == group).reshape(len(strata), -1).all(axis=1)
 
     for start in range(0, MAX_DRAWS, DRAWS):
-        some = draws[start : start + DRAWS]
-        yield from some[alike(source.subset(some).strata())].tolist()
+        chunk = draws[start : start + DRAWS]
+        yield from chunk[alike(source.subset(chunk).strata())].tolist()
     strata = source.strata()
     yield from np.flatnonzero(alike(strata)).tolist()
     # An example without a label (-1) may be replaced by any.

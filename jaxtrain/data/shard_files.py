@@ -39,8 +39,8 @@ class ShardFiles:
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]
         for shard in np.unique(shards).tolist():
-            mine = np.flatnonzero(shards == shard)
-            yield self.opened(shard), mine, places[mine]
+            positions = np.flatnonzero(shards == shard)
+            yield self.opened(shard), positions, places[positions]
 
     def opened(self, shard: int) -> Any:
         """Return the reader of a shard, opened on first use."""
@@ -70,8 +70,8 @@ class RecordFiles(ShardFiles):
           RuntimeError: A file is incomplete, or fails its checksums.
         """
         records = [b""] * len(indices)
-        for reader, mine, places in self.by_shard(indices):
-            for i, record in zip(mine, reader.read(places.tolist()), strict=False):
+        for reader, positions, places in self.by_shard(indices):
+            for i, record in zip(positions, reader.read(places.tolist()), strict=False):
                 records[i] = record
         if not all(records):
             raise RuntimeError("records are missing")

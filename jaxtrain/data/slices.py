@@ -246,8 +246,8 @@ def stratified_split(
     _, groups, counts = np.unique(strata, return_inverse=True, return_counts=True)
     shares = fraction * counts
     quotas = np.floor(shares).astype(np.int64)
-    rest = round(fraction * len(strata)) - quotas.sum()
-    quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
+    num_left = round(fraction * len(strata)) - quotas.sum()
+    quotas[np.argsort(quotas - shares, kind="stable")[:num_left]] += 1
     order = np.lexsort((draws, groups))
     starts = np.cumsum(counts) - counts
     rank_in_group = np.arange(len(strata)) - starts[groups[order]]

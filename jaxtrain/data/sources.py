@@ -117,11 +117,11 @@ def load_splits(
     )
     hold_out = HoldOut(config, open_named(config.train_split))
     # If classes are held out, the set's other splits would have the training classes.
-    anew = config.hold_out == "classes"
+    by_classes = config.hold_out == "classes"
     given_validation = (
         config.validation_split is not None or config.validation_fraction == 0
     )
-    if config.test_split == TEST and (anew or TEST not in splits):
+    if config.test_split == TEST and (by_classes or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
         test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
@@ -138,10 +138,12 @@ def load_splits(
     if config.validation_split is not None:
         validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
-    elif "validation" in splits and not anew:
-        given = open_named("validation")
-        if not any(count_shared(given.indices, s.indices) for s in (train, test)):
-            validation = given
+    elif "validation" in splits and not by_classes:
+        named_validation = open_named("validation")
+        if not any(
+            count_shared(named_validation.indices, s.indices) for s in (train, test)
+        ):
+            validation = named_validation
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
@@ -151,7 +153,7 @@ def load_splits(
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
-    if anew and config.test_split != TEST and given_validation:
+    if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
             "data.hold_out = 'classes' has no effect: data.test_split = "
             f"{config.test_split!r} is a split of the set, and so is the validation "

@@ -139,8 +139,8 @@ class SyntheticStore:
         grids = {c: _random_bytes(1, c, (4, 4, channels)) for c in set(label.tolist())}
         image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
         image >>= 1
-        for one, c in zip(image, label.tolist(), strict=True):
-            one += grids[c][:, columns][rows] >> 1
+        for pixels, c in zip(image, label.tolist(), strict=True):
+            pixels += grids[c][:, columns][rows] >> 1
         return image, label
 
 

@@ -24,7 +24,7 @@ class TargetImages:
     column: ClassVar[str]
     num_dims: ClassVar[int]
 
-    def of_files(
+    def from_files(
         self,
         config: DataConfig,
         folder: Folder,
@@ -48,7 +48,7 @@ class TargetImages:
         raise NotImplementedError
 
     def checked(self, name: str, targets: np.ndarray) -> np.ndarray:
-        """Validate targets and convert them to the dtype that `of_arrays` takes.
+        """Validate targets and convert them to the dtype that `from_arrays` takes.
 
         Args:
           name: Name of the array, for messages.
@@ -59,7 +59,9 @@ class TargetImages:
         """
         raise NotImplementedError
 
-    def of_arrays(self, images: ArrayStore, targets: np.ndarray, digest: str) -> Store:
+    def from_arrays(
+        self, images: ArrayStore, targets: np.ndarray, digest: str
+    ) -> Store:
         """Return images in memory with their targets, (N, H, W).
 
         Raises:
@@ -71,7 +73,7 @@ class TargetImages:
         """Return the target column of a `datasets` data set, or None."""
         raise NotImplementedError
 
-    def of_rows(
+    def from_rows(
         self,
         library: Any,
         config: DataConfig,

@@ -61,9 +61,9 @@ class Intervals(Reducer):
         return (sums, resampled), {n: x for n, x in kept.items() if n in wanted}
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
-        whole, resampled = jax.device_get(sums)
+        totals, resampled = jax.device_get(sums)
         return {
-            **intervals(self.task, resampled, whole),
+            **intervals(self.task, resampled, totals),
             **kept_intervals(self.task, kept, numbers, self.task.num_outputs),
         }
 

@@ -191,8 +191,8 @@ def _in_batches(
     outputs = []
     for start in range(0, len(images), size):
         part = images[start : start + size]
-        given = padded(part, size) if fixed else part
-        outputs.append(run(given)[: len(part)])
+        batch = padded(part, size) if fixed else part
+        outputs.append(run(batch)[: len(part)])
     return np.concatenate(outputs)
 
 

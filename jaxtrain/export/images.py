@@ -106,13 +106,13 @@ def load_from_folder(
 def _sample(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
     chosen, images_read = _choose(model, len(source), num), []
     for start in range(0, len(chosen), READ):
-        some, unreadable = chosen[start : start + READ], list[Unreadable]()
-        indices = np.array([index for index, _ in some])
+        chunk, unreadable = chosen[start : start + READ], list[Unreadable]()
+        indices = np.array([index for index, _ in chunk])
         images = source.read(indices, unreadable=unreadable)["image"]
         bad = {u.index for u in unreadable}
         images_read += [
             _to_pixels(model, np.asarray(image), window)
-            for (index, window), image in zip(some, images, strict=True)
+            for (index, window), image in zip(chunk, images, strict=True)
             if index not in bad
         ]
     return np.stack(images_read)
@@ -127,8 +127,8 @@ def _choose(model: TrainedModel, length: int, num: int) -> list[tuple[int, int]]
 
 def _to_pixels(model: TrainedModel, image: AnyImage, window: int) -> np.ndarray:
     about = model.description
-    whole = to_pixels(image, about.whole_shape, about.fit, input=about.input)
-    return about.grid.cut(whole[None], np.array([window]))[0]
+    pixels = to_pixels(image, about.whole_shape, about.fit, input=about.input)
+    return about.grid.cut(pixels[None], np.array([window]))[0]
 
 
 def spread(length: int, num: int) -> np.ndarray:

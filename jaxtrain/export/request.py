@@ -133,9 +133,9 @@ class Request:
 
     def about(self) -> dict[str, Any]:
         """Return the description in the file, JSON-serialisable."""
-        given, images = self.model.description, self.images
+        about, images = self.model.description, self.images
         return {
-            "model": given.model.name,
+            "model": about.model.name,
             "input": {
                 "name": "images",
                 "shape": [self.batch or "batch", *images.shape[1:]],
@@ -143,22 +143,22 @@ class Request:
             },
             "output": self.output,
             "precision": self.precision,
-            "class_names": given.class_names,
+            "class_names": about.class_names,
             "box_names": None,
             "output_names": None,
             **self.exported.about,
             # For example the threshold of each label.
-            "chosen": given.chosen,
-            "mean": given.mean,
-            "std": given.std,
-            "crop_pct": given.crop_pct,
-            "interpolation": given.interpolation,
-            **dataclasses.asdict(given.input),
-            "crop_mode": given.crop_mode,
-            "white_level": given.white_level,
-            **_sliding(given),
+            "chosen": about.chosen,
+            "mean": about.mean,
+            "std": about.std,
+            "crop_pct": about.crop_pct,
+            "interpolation": about.interpolation,
+            **dataclasses.asdict(about.input),
+            "crop_mode": about.crop_mode,
+            "white_level": about.white_level,
+            **_sliding(about),
             "origin": self.model.origin,
-            "jaxtrain": given.jaxtrain,
+            "jaxtrain": about.jaxtrain,
         }
 
 

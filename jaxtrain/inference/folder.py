@@ -54,18 +54,18 @@ def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
 def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
-    theirs = timm_source(about)
+    source = timm_source(about)
     layers: dict[str, Any] = {}
     arguments: dict[str, Any] = {"in_chans": channels} if channels != 3 else {}
-    if theirs is not None:
+    if source is not None:
         layers = {
-            "first_conv": theirs.names.first_conv,
-            "classifier": theirs.names.classifier,
+            "first_conv": source.names.first_conv,
+            "classifier": source.names.classifier,
         }
-        if any(map(theirs.names.is_unused, weights)):
-            arguments |= theirs.auxiliary
+        if any(map(source.names.is_unused, weights)):
+            arguments |= source.auxiliary
     config: dict[str, Any] = {
-        "architecture": theirs.architecture if theirs else about.model.name,
+        "architecture": source.architecture if source else about.model.name,
         "num_classes": about.num_outputs,
         "label_names": about.class_names,
         "pretrained_cfg": {

@@ -117,12 +117,12 @@ def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
     if not caption:
         return picture
     width, height = picture.size
-    whole = Image.new("RGB", (width, height + CAPTION_HEIGHT), "white")
-    whole.paste(picture)
+    canvas = Image.new("RGB", (width, height + CAPTION_HEIGHT), "white")
+    canvas.paste(picture)
     words = fitted(caption, width - 2 * CAPTION_MARGIN, CAPTION_SIZE)
     place = CAPTION_MARGIN, height + CAPTION_MARGIN
-    ImageDraw.Draw(whole).text(place, words, "black", font(CAPTION_SIZE))
-    return whole
+    ImageDraw.Draw(canvas).text(place, words, "black", font(CAPTION_SIZE))
+    return canvas
 
 
 @functools.cache

@@ -31,11 +31,11 @@ class TrainedModel(PlacedModel):
     def __repr__(self) -> str:
         about = self.description
         num = len(self.class_names or ())
-        puts_out = f"{num} classes" if num else f"{about.num_outputs} outputs"
-        size, seen = "x".join(map(str, about.whole_shape)), f"{self.kind.noun}s"
+        outputs = f"{num} classes" if num else f"{about.num_outputs} outputs"
+        size, inputs = "x".join(map(str, about.whole_shape)), f"{self.kind.noun}s"
         step = self.origin.get("step")
         at = "" if step is None else f", step {step}"
-        return f"TrainedModel({about.model.name}: {size} {seen}, {puts_out}{at})"
+        return f"TrainedModel({about.model.name}: {size} {inputs}, {outputs}{at})"
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -185,8 +185,8 @@ class TrainedModel(PlacedModel):
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
         results = [batch.found for batch in batches]
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
-        return self.decoder.whole(whole) if output == "values" else whole
+        concatenated = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
+        return self.decoder.whole(concatenated) if output == "values" else concatenated
 
     @functools.cached_property
     def _functions(self) -> dict[str, Callable[..., Checked]]:

@@ -47,11 +47,11 @@ def to_pixels(
     if not input.are_pictures:
         return input.to_stored(given)
     if isinstance(given, bytes | LargeFile):
-        return _of_file(given, shape, fit, max_pixels)
+        return _from_file(given, shape, fit, max_pixels)
     if isinstance(given, Image.Image):
-        return _fit(_of_picture(given, shape[-1]), shape, fit)
+        return _fit(_from_pillow(given, shape[-1]), shape, fit)
     if isinstance(given, np.ndarray):
-        return _of_array(given, shape, fit)
+        return _from_array(given, shape, fit)
     raise UnreadableError(
         f"a {type(image).__name__} is not an image: give a path, bytes, a picture of "
         "Pillow or a uint8 array"
@@ -114,7 +114,7 @@ def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:
     return data
 
 
-def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
+def _from_pillow(picture: Image.Image, channels: int) -> np.ndarray:
     try:
         picture = ImageOps.exif_transpose(picture)
         return _with_channels(np.asarray(files.convert(picture, channels)))
@@ -123,7 +123,7 @@ def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
-def _of_file(
+def _from_file(
     data: bytes | LargeFile, shape: tuple[int, int, int], fit: Fit, max_pixels: int
 ) -> np.ndarray:
     file = files.open_file(data, max_pixels, fit.white_level)
@@ -133,7 +133,7 @@ def _of_file(
     return _fit(file.decode(channels), shape, fit)
 
 
-def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
+def _from_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
     array = _with_channels(array)
     if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(

@@ -61,26 +61,26 @@ def load(
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
-        some = [get(i) for i in range(start, min(end, start + UNIT))]
+        unit = [get(i) for i in range(start, min(end, start + UNIT))]
         shape = about.whole_shape
-        pixels = np.zeros((len(some), *shape), about.stored_dtype)
-        errors: list[str | None] = [None] * len(some)
-        for i, image in enumerate(some):
+        pixels = np.zeros((len(unit), *shape), about.stored_dtype)
+        errors: list[str | None] = [None] * len(unit)
+        for i, image in enumerate(unit):
             try:
                 pixels[i] = to_pixels(image, shape, about.fit, input=about.input)
             except UnreadableError as error:
                 errors[i] = str(error)
-        return ImageBatch(some, pixels, errors)
+        return ImageBatch(unit, pixels, errors)
 
     positions = range(num_batches * units)
     reading = ahead.by_threads(read, positions, ahead.READ_THREADS, AHEAD * units)
     with contextlib.closing(reading) as parts:
         for _ in range(num_batches):
-            some = list(itertools.islice(parts, units))
+            units_of_batch = list(itertools.islice(parts, units))
             yield ImageBatch(
-                [image for part in some for image in part.images],
-                np.concatenate([part.pixels for part in some]),
-                [error for part in some for error in part.errors],
+                [image for part in units_of_batch for image in part.images],
+                np.concatenate([part.pixels for part in units_of_batch]),
+                [error for part in units_of_batch for error in part.errors],
             )
 
 

@@ -67,9 +67,9 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
         low, high = (low, beta) if slope > 0 else (beta, high)
         step = beta - slope / curvature if curvature > 0 else math.inf
         new = step if low < step < high else math.sqrt(low * high)
-        done = abs(new - beta) <= TOLERANCE * beta
+        converged = abs(new - beta) <= TOLERANCE * beta
         beta = new
-        if done:
+        if converged:
             break
     return 1 / beta, before, _derivatives(logits, labels, beta)[0]
 
@@ -88,14 +88,14 @@ def _derivatives(
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
     for i in range(0, len(logits), step):
-        some = logits[i : i + step].astype(np.float64)
-        some -= some.max(-1, keepdims=True)
-        exponentials = np.exp(beta * some)
+        chunk = logits[i : i + step].astype(np.float64)
+        chunk -= chunk.max(-1, keepdims=True)
+        exponentials = np.exp(beta * chunk)
         sums = exponentials.sum(-1)
-        mean = (exponentials * some).sum(-1) / sums
-        square = (exponentials * some**2).sum(-1) / sums
-        true = some[np.arange(len(some)), labels[i : i + step]]
-        true = (1 - unknown) * true + unknown * some.mean(-1)
+        mean = (exponentials * chunk).sum(-1) / sums
+        square = (exponentials * chunk**2).sum(-1) / sums
+        true = chunk[np.arange(len(chunk)), labels[i : i + step]]
+        true = (1 - unknown) * true + unknown * chunk.mean(-1)
         nll = np.log(sums) - beta * true
         total += [nll.sum(), (mean - true).sum(), (square - mean**2).sum()]
     nll, slope, curvature = (total / len(logits)).tolist()
@@ -123,26 +123,26 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     """
     path = workdir / TEMPERATURE
     fit = command("evaluate", "--workdir", workdir, "--calibrate")
-    anew = f"create it again with {fit}"
+    recreate = f"create it again with {fit}"
     if not workdir.is_dir():
         raise UserError(
             f"--calibrated: {workdir} is not the folder of a run: leave it out"
         )
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
-        values = read_of_run(path, FittedTemperature, run, advice=anew)
+        values = read_of_run(path, FittedTemperature, run, advice=recreate)
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        how = f"make it with {fit}"
+        remedy = f"make it with {fit}"
         if not is_run(workdir):
-            how = f"copy {TEMPERATURE} of the run that the model was exported from"
-        raise UserError(f"--calibrated: {path} is not there: {how}")
+            remedy = f"copy {TEMPERATURE} of the run that the model was exported from"
+        raise UserError(f"--calibrated: {path} is not there: {remedy}")
     temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
         raise UserError(
             f"--calibrated: {path}: temperature = {temperature}, expected a number "
-            f"above 0: {anew}"
+            f"above 0: {recreate}"
         )
     if step is not None and step != origin["step"]:
         raise UserError(

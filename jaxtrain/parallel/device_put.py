@@ -25,7 +25,11 @@ def put_like(array: np.ndarray, placed: Any) -> jax.Array:
         # time.
         return shard.copy() if shard.flags.c_contiguous else shard
 
-    made = jax.make_array_from_callback(placed.shape, placed.sharding, shard_of)
+    array_on_devices = jax.make_array_from_callback(
+        placed.shape, placed.sharding, shard_of
+    )
     # Transpose into the memory layout of `placed`.
     ordered = placed.format.layout is not None
-    return jax.device_put(made, placed.format) if ordered else made
+    return (
+        jax.device_put(array_on_devices, placed.format) if ordered else array_on_devices
+    )

@@ -76,8 +76,8 @@ class Layout:
     @property
     def cpus(self) -> Mesh | None:
         """The mesh if it is of CPUs and shards the batch alone, else None."""
-        whole = self.mesh.size == num_batch_shards(self.mesh)
-        return self.mesh if whole and self.platform == "cpu" else None
+        shards_batch_only = self.mesh.size == num_batch_shards(self.mesh)
+        return self.mesh if shards_batch_only and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
         """Return the shardings of a full TrainState."""
@@ -136,8 +136,10 @@ class Layout:
     def gather_extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """All-gather the sharded extra arrays of a transform, inside jit."""
         kinds = self.sharded_as.get(name, {})
-        whole = {key: self.gather_params(extra[key]) for key in kinds if key in extra}
-        return {**extra, **whole}
+        gathered = {
+            key: self.gather_params(extra[key]) for key in kinds if key in extra
+        }
+        return {**extra, **gathered}
 
     def trained_params(self, params: Any) -> Any:
         """All-gather parameters inside jit, and make the per-device copies."""
@@ -246,8 +248,8 @@ class Layout:
         flat, treedef = by_path(tree), jax.tree.structure(tree)
         copied = {n: x for n, x in flat.items() if n in self.copies.paths}
         others = {n: x for n, x in flat.items() if n not in copied}
-        done = {**copied_fn(self.copies, copied), **others_fn(others)}
-        return treedef.unflatten(done[name] for name in flat)
+        results = {**copied_fn(self.copies, copied), **others_fn(others)}
+        return treedef.unflatten(results[name] for name in flat)
 
     def _sharded_as(self, field: str, tree: Any) -> Any:
         """Return the shardings of arrays that follow a field of the state."""

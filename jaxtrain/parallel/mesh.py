@@ -63,16 +63,16 @@ def axis_sizes(
       UserError: The sizes do not multiply to the number of devices, or two axes are
         incompatible.
     """
-    given: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
+    configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
     for axis, size in PRESETS[config.preset].items():
         # At most the number of devices: every preset runs on one device.
         sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
-    rest_is_given = -1 in given.values()
-    for axis, size in given.items():
+    has_free_axis = -1 in configured.values()
+    for axis, size in configured.items():
         if size is not None:
             sizes[axis] = size
-        elif sizes[axis] == -1 and rest_is_given:
+        elif sizes[axis] == -1 and has_free_axis:
             sizes[axis] = 1
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shown = " x ".join(f"parallel.{a} = {s}" for a, s in sizes.items() if s != 1)
@@ -82,8 +82,8 @@ def axis_sizes(
             f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
-    rest = num_devices // fixed
-    sizes = {axis: rest if size == -1 else size for axis, size in sizes.items()}
+    free_size = num_devices // fixed
+    sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
     # XLA partitions a convolution wrongly if both its output channels and its rows, or
     # columns, are sharded (jaxlib 0.10.2, docs/decisions.md): its values come out
     # several times too large, without an error.

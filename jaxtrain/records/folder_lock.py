@@ -33,7 +33,7 @@ def locked(workdir: Path) -> Iterator[None]:
     if jax.process_index() != 0:
         yield
         return
-    made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
+    new_folders = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
     path = workdir / LOCK
     lock = _lock(path)
     try:
@@ -44,7 +44,7 @@ def locked(workdir: Path) -> Iterator[None]:
                 path.unlink()
         os.close(lock)
         with contextlib.suppress(OSError):
-            for folder in made:
+            for folder in new_folders:
                 folder.rmdir()
 
 

@@ -95,8 +95,8 @@ class Description:
     @property
     def fit(self) -> Fit:
         """Resizing of images to the model's input size."""
-        how = self.crop_pct, self.interpolation, self.crop_mode
-        return Fit(*how, white_level=self.white_level)
+        options = self.crop_pct, self.interpolation, self.crop_mode
+        return Fit(*options, white_level=self.white_level)
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:

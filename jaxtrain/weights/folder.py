@@ -61,10 +61,10 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
     place = str(folder / CONFIG)
     described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")
     about = Description.from_dict(described["model"], place)
-    path, theirs = folder / WEIGHTS, timm_source(about)
+    path, source = folder / WEIGHTS, timm_source(about)
     stored = files.read(path)
     origin = {"step": None, "run": None, **described["origin"]}
-    weights = Weights.of_file(path, about, stored, theirs.names if theirs else OWN)
+    weights = Weights.from_file(path, about, stored, source.names if source else OWN)
 
     def read() -> Mapping[str, np.ndarray]:
         if digest(stored) != origin["weights"]:

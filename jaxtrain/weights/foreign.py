@@ -107,7 +107,7 @@ def _open(
     identified = identify(shapes, str(path), rows, library)
     names = identified.source.names
     described = _describe(identified, about, labels, where)
-    return Weights.of_file(path, described, names.renamed(stored), names)
+    return Weights.from_file(path, described, names.renamed(stored), names)
 
 
 def _describe(

@@ -80,13 +80,13 @@ def after_flatten(size: int) -> TorchLayout:
     Args:
       size: Height and width of the image.
     """
-    whole = convolution(size)
+    full_size = convolution(size)
 
     def from_torch(x: np.ndarray) -> np.ndarray:
-        return whole.from_torch(x.reshape(len(x), -1, size, size))
+        return full_size.from_torch(x.reshape(len(x), -1, size, size))
 
     def to_torch(x: np.ndarray) -> np.ndarray:
-        return whole.to_torch(x).reshape(x.shape[1], -1)
+        return full_size.to_torch(x).reshape(x.shape[1], -1)
 
     return TorchLayout(from_torch, to_torch)
 

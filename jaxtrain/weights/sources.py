@@ -220,8 +220,8 @@ def find(
     if config.transform is not None or config.channels:
         return None
     for source in sources_of(config.name):
-        theirs = ModelConfig(name=config.name, **source.options)
-        same = lasting_options(config) == lasting_options(theirs)
+        equivalent = ModelConfig(name=config.name, **source.options)
+        same = lasting_options(config) == lasting_options(equivalent)
         if source.library == library and same:
             return source if source.takes(image_shape) else None
     return None

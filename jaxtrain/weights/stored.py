@@ -46,7 +46,7 @@ class Weights:
     origin: dict[str, Any] | None = None
 
     @classmethod
-    def of_file(
+    def from_file(
         cls,
         path: Path,
         about: Description,

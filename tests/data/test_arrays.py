@@ -136,7 +136,10 @@ NPZ: list[tuple[bytes, str]] = [
     (saved(image=random(4, 0, 3), label=[0, 1] * 2), "and none of them 0"),
     (saved(**pair(4, 3, 32, 32)), "the channels last and at most 4"),
     (saved(image=np.array([Code()] * 4), label=[0, 1] * 2), "holds Python objects"),
-    (saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2), "in Fortran order"),
+    (
+        saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2),
+        "in Fortran order",
+    ),
     (
         with_label(npy(header("(4, 3, 3)"), b"\0" * 35)),
         "declares 1.. bytes, but has 1.. unc",

@@ -172,9 +172,9 @@ def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
 def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     most, least = jnp.max(image, -1), jnp.min(image, -1)
     spread = (most - least).astype(jnp.float32)
-    some = jnp.maximum(spread, 1)
+    divisor = jnp.maximum(spread, 1)
     red, green, blue = (
-        (most - image[..., c]).astype(jnp.float32) / some for c in range(3)
+        (most - image[..., c]).astype(jnp.float32) / divisor for c in range(3)
     )
     hue = jnp.where(
         image[..., 0] == most,

@@ -44,8 +44,8 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
         # Pixels outside the box are uninitialised.
         return resize(canvas, box, size, fit.interpolation, within=True)
 
-    rest = {name: value for name, value in batch.items() if name != BOX}
-    return {**rest, "image": jax.vmap(one)(batch["image"], batch[BOX])}
+    others = {name: value for name, value in batch.items() if name != BOX}
+    return {**others, "image": jax.vmap(one)(batch["image"], batch[BOX])}
 
 
 def centre_crops(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:

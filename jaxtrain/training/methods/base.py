@@ -144,7 +144,7 @@ class Method:
         """Return scaled gradients, the new state of the model, and metrics. Traced.
 
         It sees one micro-batch. What it draws must depend on `key` and on the numbers
-        of the examples alone, so that the devices do not matter (`keys.of_examples`).
+        of the examples alone, so that the devices do not matter (`keys.example_keys`).
 
         Args:
           objective: What is lowered; what it returns first is what is differentiated.
