@@ -37,7 +37,7 @@ def _exit_code_of_output() -> int:
     error = console.lost_output()
     if error is None:
         return 0
-    if error.errno == errno.EPIPE:  # As with `| head -1`, which is no error.
+    if error.errno == errno.EPIPE:  # As with `| head -1`, which is not an error.
         return 128 + signal.SIGPIPE
     console.tell(
         f"error: standard output cannot be written ({error.strerror}): free some "

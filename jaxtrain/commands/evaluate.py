@@ -25,7 +25,7 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments:
-    """Options of `evaluate` without those of evaluation parts."""
+    """Options of `evaluate`, excluding evaluation parts."""
 
     # Directory of a run; or, with --data.source and --out, any model that `predict`
     # takes.

@@ -36,7 +36,7 @@ NUM_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArguments:
-    """Options of `predict` without those of prediction parts."""
+    """Options of `predict`, excluding prediction parts."""
 
     # Files, directories (recursively), patterns, or - for names on standard input.
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -76,7 +76,7 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images, or only those to print if no file is written."""
+    """Predict all images, or only the printed ones if no file is written."""
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():

@@ -10,7 +10,7 @@ index of the example in its split, int32; - `repeat`: number of earlier copies o
 example in the batch, int32; - `epoch`: epoch of the step, int32, if flips alternate; -
 `mask`: in evaluations, 0 for padding, else 1, int32.
 
-The size of the preprocessed images is no part of a batch: each program is compiled for
+The size of the preprocessed images is not part of a batch: each program is compiled for
 one (`Phase.image_size`).
 """
 

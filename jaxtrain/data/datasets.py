@@ -55,7 +55,7 @@ def should_cache(
     Args:
       config: Section of the config.
       splits: Splits of the run.
-      device_bytes: Memory of a device. Defaults to that of the first local device.
+      device_bytes: Memory of a device. Defaults to the first local one.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:

@@ -1,7 +1,7 @@
 """Detection of the source for a directory, by its files.
 
-Directories named like splits or parts of a set, such as `images`, are no classes: their
-annotations determine the source.
+Directories named like splits or parts of a set, such as `images`, are not classes:
+their annotations determine the source.
 """
 
 import itertools
@@ -159,7 +159,7 @@ def find_annotations(path: str) -> Annotations | None:
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
-    """Return the error message for a directory whose image directories are no classes.
+    """Return the error message for a directory whose image directories are not classes.
 
     Args:
       source: Source in messages, such as folder:photos.
@@ -250,7 +250,7 @@ def _lists_images(file: str) -> bool:
     """Whether a table has the columns of a list of images."""
     try:
         lines = read_user_text(file, file).lines()
-    except UserError:  # It cannot be read, or is no text.
+    except UserError:  # Unreadable, or not text.
         return False
     targets = {LABEL, *target_images.columns()}
     # A line that names the separator may precede the header.

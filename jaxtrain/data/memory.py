@@ -23,7 +23,7 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # This array is the base of all views, because its own base is no array.
+    # This array is the base of all views, because its base is not an array.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)

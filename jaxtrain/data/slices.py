@@ -67,7 +67,7 @@ def number_examples(
 def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
     """Return the example indices of a split expression, in order.
 
-    Syntax and rounding are those of TensorFlow Datasets
+    Syntax and rounding follow TensorFlow Datasets
     (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
     train[1000:2000]+test, train[:3shard], all.
 

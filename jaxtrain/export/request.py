@@ -37,7 +37,7 @@ class Request:
         there are classes; else it takes images as `TrainedModel.prepare` returns them,
         and returns logits.
       nms: Whether a detection model's file returns the boxes after non-maximum
-        suppression rather than those of all anchors.
+        suppression rather than the boxes of all anchors.
       calibration: Images (n, height, width, channels) in the file's input format, for
         the ranges of int8; None for other precisions.
     """

@@ -104,7 +104,7 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
 def identify(
     stored: Shapes, where: str, rows: Iterable[Row], library: Library
 ) -> Identified:
-    """Return the candidate whose arrays match those of a file.
+    """Return the candidate whose arrays match a file.
 
     Args:
       stored: Shapes of the arrays, by name.

@@ -32,7 +32,7 @@ def colour_jitter(
     draws = jax.random.uniform(factor_key, (3,), jnp.float32)
     least = np.maximum(0, 1 - strengths)
     factors = least + (1 + strengths - least) * draws
-    # A factor of 1 is the identity of blends; hue is no blend.
+    # A factor of 1 is the identity of blends; hue is not a blend.
     factors = jnp.append(factors, jnp.float32(1))
     hue = jax.random.uniform(hue_key, (), jnp.float32, -config.hue, config.hue)
     shift = (hue * 255).astype(jnp.int32) & 255
