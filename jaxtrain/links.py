@@ -18,8 +18,8 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
     Args:
       path: Path of the file.
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
-      only_name: Whether to refuse a file with several hard links, which may be a file
-        elsewhere, or a backup.
+      refuse_hard_links: Whether to refuse a file with several hard links, which may be
+        a file elsewhere, or a backup.
 
     Raises:
       OSError: It cannot be opened, is a link, or is not a regular file.

@@ -95,7 +95,7 @@ def make_bar(
 
     Args:
       console: Console of the output.
-      look: Function that returns the contents; also called from another thread.
+      get_state: Function that returns the contents; also called from another thread.
     """
     if console.is_jupyter:
         return NotebookBar(get_state)
