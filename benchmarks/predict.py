@@ -32,7 +32,7 @@ from pairs import Seconds, compare, tell_each, timed
 from jaxtrain.config import DataConfig, ModelConfig
 from jaxtrain.data import ahead
 from jaxtrain.inference import predict, sinks
-from jaxtrain.inference.found import find
+from jaxtrain.inference.image_paths import expand_paths
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.parallel import devices
@@ -73,7 +73,7 @@ def command(model: TrainedModel, folder: Path) -> Callable[[], None]:
     program = predict.make_program(model, wanted)
 
     def turn() -> None:
-        names = find([str(folder / "photos")])
+        names = expand_paths([str(folder / "photos")])
         out = folder / "predictions.csv"
         with (
             contextlib.ExitStack() as renames,

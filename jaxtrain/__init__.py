@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Name -> module and attribute, loaded on first use: `import jaxtrain` itself is quick.
+# Name -> module and attribute, imported on first use to keep `import jaxtrain` fast.
 _PUBLIC = {
     "train": ("jaxtrain.api", "train"),
     "evaluate": ("jaxtrain.api", "evaluate"),

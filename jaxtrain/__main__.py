@@ -1,4 +1,4 @@
-"""The program: `python -m jaxtrain`, `jaxtrain` or `python main.py`."""
+"""Entry point: `python -m jaxtrain`, `jaxtrain` or `python main.py`."""
 
 import errno
 import signal
@@ -11,33 +11,33 @@ from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
-    """Run the command line, and end the process with its exit code."""
+    """Run the command line and exit with its code."""
     invocation.note(sys.argv[0], sys.orig_argv[0])
     console.guard()
     console.require_output()
     system_errors.raise_file_limit()
     code: Any = 0
     try:
-        from jaxtrain.cli import main  # Reads the sections that plug-ins bring.
+        from jaxtrain.cli import main  # Imports the plug-ins' config sections.
 
         code = main()
         signals.ignore()
-    except SystemExit as end:  # Help, or wrong words.
+    except SystemExit as end:  # Help, or invalid arguments.
         code = end.code
     except OutputError:
         pass
-    except UserError as error:  # Of plug-ins.
+    except UserError as error:  # Raised by plug-ins at import.
         console.tell(f"error: {error}")
         code = 2
     sys.exit(code or _exit_code_of_output())
 
 
 def _exit_code_of_output() -> int:
-    """Exit code for a result that standard output did not take; 0 if it did."""
+    """Return the exit code for a lost result on standard output; 0 if none is lost."""
     error = console.lost_output()
     if error is None:
         return 0
-    if error.errno == errno.EPIPE:  # As of `| head -1`, which is no mistake.
+    if error.errno == errno.EPIPE:  # As with `| head -1`, which is not an error.
         return 128 + signal.SIGPIPE
     console.tell(
         f"error: standard output cannot be written ({error.strerror}): free some "

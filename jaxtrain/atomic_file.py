@@ -1,8 +1,8 @@
-"""Writes files and folders whole or not at all, and never through a link.
+"""Atomic writes of files and directories, never through a link.
 
-The content is written under a new random name in the same folder, which then replaces
-the path. A link at the path is replaced, and what it leads to stays as it is. Folders
-on the way may be links: see `links.check_inside`.
+The content is written to a temporary file with a random name in the same directory,
+which is then renamed. A link at the path is replaced, and its target is unchanged.
+Parent directories may be links: see `links.check_inside`.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-# End of a temporary name, and characters of the path's name in it: a name may have
-# 255 bytes.
+# Suffix of temporary names, and maximum length of the path's name in them: names are
+# limited to 255 bytes.
 SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file in one move, once its content is on the disk.
+    """Replace a file atomically, after its content is synced to disk.
 
-    A kill or a loss of power leaves the old file or the new one.
+    After a kill or a power loss the file has either the old or the new content.
     """
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -31,16 +31,18 @@ def write(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a new empty file, or folder, that replaces the path at the end.
+    """Yield a new empty file, or directory, that is renamed to the path at the end.
 
-    If anything goes wrong, a signal too, it is removed and the path is left alone.
-    Permissions are the usual ones, as the umask leaves them.
+    After an error or a signal it is removed, and the path is unchanged. Permissions
+    follow the umask.
 
     Args:
-      path: Path to replace: a file or nothing; for a folder, nothing or an empty one.
+      path: Path to replace: a regular file or nothing; for a directory, nothing or an
+        empty one.
+      folder: Whether to yield a directory.
 
     Raises:
-      OSError: It could not be written, or the path is no regular file.
+      OSError: Writing fails, or the path is not a regular file.
     """
     _check_target(path, folder)
     _remove_abandoned(path)
@@ -55,13 +57,13 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
         if not folder:
             _sync(temporary)
         os.replace(temporary, path)
-    except BaseException:  # A signal, too. What is left would fill a full disk.
+    except BaseException:  # Including signals: leftovers would fill a full disk.
         _remove(temporary)
         raise
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, without changing what is there."""
+    """Check that a file can be written, without changing it."""
     _check_target(path, folder=False)
     temporary = _temporary_path(path)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -69,7 +71,7 @@ def check_writable(path: Path) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove all temporary files of a folder into which no other process writes."""
+    """Remove the temporary files in a directory that no other process writes to."""
     for left in folder.glob(f".*{SUFFIX}"):
         _remove(left)
 
@@ -81,11 +83,11 @@ def _check_target(path: Path, folder: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        if error.errno == errno.ELOOP:  # A link to itself, which is replaced.
+        if error.errno == errno.ELOOP:  # A self-referential link is replaced.
             return
         raise
     if not (folder or stat.S_ISREG(mode)):
-        raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
 
 
 def _temporary_path(path: Path) -> Path:
@@ -95,22 +97,22 @@ def _temporary_path(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    # Each machine has process numbers of its own.
+    # Process ids are unique per machine only.
     machine = socket.gethostname().replace("/", "-")
     return f".{path.name[:_NAME_LENGTH]}.{machine}-"
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what killed processes of this user on this machine left of a path."""
+    """Remove temporary files of killed processes of this user on this machine."""
     start = _prefix(path)
     with contextlib.suppress(OSError):
-        for left in list(path.parent.iterdir()):
-            if not (left.name.startswith(start) and left.name.endswith(SUFFIX)):
+        for leftover in list(path.parent.iterdir()):
+            if not (leftover.name.startswith(start) and leftover.name.endswith(SUFFIX)):
                 continue
-            process = left.name.removeprefix(start).partition(".")[0]
-            ours = left.lstat().st_uid == os.geteuid()
-            if process.isdecimal() and ours and not _is_alive(int(process)):
-                _remove(left)
+            process = leftover.name.removeprefix(start).partition(".")[0]
+            is_own_file = leftover.lstat().st_uid == os.geteuid()
+            if process.isdecimal() and is_own_file and not _is_alive(int(process)):
+                _remove(leftover)
 
 
 def _is_alive(process: int) -> bool:

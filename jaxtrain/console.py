@@ -1,4 +1,4 @@
-"""Standard output and error, which a run outlives: full disks, closed pipes, ASCII."""
+"""Standard streams that survive full disks and closed pipes, in any encoding."""
 
 import contextlib
 import io
@@ -14,13 +14,13 @@ from jaxtrain.errors import OutputError
 
 
 class _Descriptor(io.FileIO):
-    """A standard stream below its buffer; what cannot be written is dropped.
+    """Raw standard stream that drops what cannot be written.
 
-    Everything that prints ends here: `print`, rich, logging, and Python at its exit.
+    All output goes through it: `print`, rich, logging, and Python's shutdown.
 
     Attributes:
-      error: First error of a write; None: nothing was lost.
-      on_error: Called with it.
+      error: First error of a write, or None if nothing was lost.
+      on_error: Callback with that error.
     """
 
     def __init__(self, number: int, on_error: Callable[[OSError], None]):
@@ -30,7 +30,7 @@ class _Descriptor(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            # None: the pipe is full, and whoever shares it has made it non-blocking.
+            # None: the pipe is full, and another process has made it non-blocking.
             while (num := super().write(data)) is None:
                 select.select([], [self], [])
             return num
@@ -41,27 +41,27 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether lost output ends the command, as the output is its result.
+# Whether lost output ends the command, because the output is its result.
 _required = False
 
 
 def require_output(required: bool = True) -> None:
-    """Let lost output end the command, or let the command go on without it."""
+    """Set whether lost output ends the command."""
     global _required
     _required = required
 
 
 def guard() -> None:
-    """Make standard output and error take any text, and outlive their reader or disk.
+    """Make standard output and error accept any text and survive write errors.
 
-    Streams that were replaced, as in a notebook, stay as they are. Descriptors that are
-    closed are opened, or the next file would get their number.
+    Replaced streams, as in notebooks, are left unchanged. Closed descriptors are opened
+    on /dev/null, because the next opened file would get their number.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number; for reading, so that a write fails as before.
+            # Gets the lowest free number; read-only, so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)
@@ -71,7 +71,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Guard the output of a block that goes on without it."""
+    """Guard standard output in this context; lost output does not end it."""
     before = sys.stdout, sys.stderr
     guard()
     require_output(False)
@@ -85,7 +85,7 @@ def guarded() -> Iterator[None]:
 
 
 def lost_output() -> OSError | None:
-    """Flush standard output; return why a result that belongs there was lost."""
+    """Flush standard output; return the error by which a required result was lost."""
     if not _required or not isinstance(sys.stdout, io.TextIOWrapper):
         return None
     with contextlib.suppress(OutputError):
@@ -94,18 +94,18 @@ def lost_output() -> OSError | None:
 
 
 def tell(message: str) -> None:
-    """Write a line to standard error, if that leads anywhere."""
+    """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
-        # One write: `print` makes two of it where Python does not buffer, and another
-        # process that shares standard error may come between.
+        # A single write: unbuffered `print` makes two, and a line of another process
+        # may come in between.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would not show, or would obey: names of files hold any.
+    """Escape characters that a terminal would hide or obey, as in file names.
 
-    New lines stay.
+    Newlines are kept.
     """
     if text.isprintable():
         return text
@@ -118,7 +118,7 @@ def printable(text: str) -> str:
 def _guarded(
     number: int, stream: Any, on_error: Callable[[OSError], None]
 ) -> io.TextIOWrapper:
-    if stream is not None:  # Python has none for a closed descriptor.
+    if stream is not None:  # None for a closed descriptor.
         stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Descriptor(number, on_error)),
@@ -134,14 +134,14 @@ def _output_lost(error: OSError) -> None:
         raise OutputError(error.strerror) from None
     tell(
         f"warning: standard output cannot be written ({error.strerror}): the command "
-        "goes on without it"
+        "continues without it"
     )
 
 
 @contextlib.contextmanager
 def progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar, on a terminal alone; hand out what advances it."""
-    # Here, as few commands need it, and all import this module.
+    """Show a progress bar in terminals; yield a function that advances it."""
+    # Imported lazily: all commands import this module, and few show a bar.
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = rich.console.Console()
@@ -154,7 +154,7 @@ def progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
         TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(),
     )
-    # By default rich forgets what is older than 30 s: no estimate for slow steps.
+    # rich's default window of 30 s gives no estimate for slow steps.
     with Progress(*columns, console=console, speed_estimate_period=3600) as bar:
         task = bar.add_task(name, total=total)
         yield lambda num: bar.advance(task, num)

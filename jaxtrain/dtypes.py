@@ -1,4 +1,4 @@
-"""Float dtypes: what is computed and kept in float32 or wider, whatever the policy."""
+"""Float dtypes of computations in at least float32."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def wide(dtype: Any) -> jnp.dtype:
 
 
 def widen(tree: Any) -> Any:
-    """Cast the float arrays of a tree to float32, but for those of float64."""
+    """Cast float arrays in a tree to at least float32."""
     return jax.tree.map(_widen, tree)
 
 

@@ -1,4 +1,4 @@
-"""Environments of Python for libraries that do not go with jaxtrain's own."""
+"""Separate Python environments for libraries incompatible with jaxtrain's."""
 
 import importlib.util
 import os
@@ -13,14 +13,15 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python environment that has some libraries.
+    """A Python environment with certain libraries.
 
     Attributes:
-      libraries: Modules, of which one is enough.
-      folder: Folder of the environment, in the current one or beside `main.py`.
-      variable: Environment variable that names another place of it.
-      target: Target of `make` that makes it.
-      purpose: What it is needed for, with what, to begin a message with.
+      libraries: Modules, any of which suffices.
+      folder: Directory of the environment, relative to the working directory or the
+        project.
+      variable: Environment variable with another path.
+      target: Target of `make` that creates it.
+      purpose: Start of messages: the feature, and the library it needs.
     """
 
     libraries: tuple[str, ...]
@@ -37,7 +38,7 @@ class Environment:
         )
 
     def find(self) -> Path:
-        """Return its Python: this one, if it has the libraries."""
+        """Return its Python executable; the current one if it has the libraries."""
         if any(importlib.util.find_spec(name) for name in self.libraries):
             return Path(sys.executable)
         given = os.environ.get(self.variable)

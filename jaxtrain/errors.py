@@ -1,22 +1,22 @@
-"""Errors that end a run with one message and an exit code of their own."""
+"""Errors that end a run with a message and an exit code."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
-# Exit code of a run that ended by no fault of its own: the same command goes on.
+# Exit code of a run that failed for an external reason: the same command resumes it.
 START_AGAIN = 75
 
 
 class UserError(ValueError):
-    """The user's input is wrong: the message names the value and the fix (exit 2)."""
+    """Invalid user input; the message names the value and the fix (exit 2)."""
 
 
 class UntrustedError(UserError):
-    """A saved run or model names code that nobody has allowed to run (exit 2)."""
+    """A saved run or model names code that the user has not allowed (exit 2)."""
 
 
 class OtherRunError(UserError):
-    """Files of several runs lie in one workdir (exit 2)."""
+    """A workdir holds files of several runs (exit 2)."""
 
 
 class BadNumbersError(RuntimeError):
@@ -24,38 +24,38 @@ class BadNumbersError(RuntimeError):
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written or read back (exit 1)."""
+    """A checkpoint could not be written or restored (exit 1)."""
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint cannot be read, or is not what was saved; an older one may be."""
+    """A checkpoint is damaged; an older one may be good."""
 
 
 class IncompleteError(RuntimeError):
-    """It was done, but for a part that could not be (exit 1)."""
+    """The command succeeded except for a part (exit 1)."""
 
 
 class ExportError(RuntimeError):
-    """An exported file does not compute what the model does (exit 1)."""
+    """An exported file does not compute the model's outputs (exit 1)."""
 
 
 class StartAgainError(RuntimeError):
-    """Something was lost that a new start brings back (exit 75)."""
+    """A resource was lost that a restart restores (exit 75)."""
 
 
 class OutputError(RuntimeError):
-    """Standard output, where the result goes, cannot be written (exit 1)."""
+    """The result could not be written to standard output (exit 1)."""
 
 
 class Interrupted(BaseException):
     """A signal asked the run to stop (exit 128 + the signal's number).
 
-    No `Exception`: it may be raised anywhere, and code that takes those for its own,
-    such as one that reads a file, must let it through.
+    Not an `Exception`: it may be raised anywhere, and handlers of exceptions, such as
+    around file reads, must not catch it.
 
     Args:
-      signum: the signal's number.
-      message: what was saved and how to go on.
+      signum: Number of the signal.
+      message: What was saved, and how to resume.
     """
 
     def __init__(self, signum: int, message: str):
@@ -66,26 +66,29 @@ class Interrupted(BaseException):
 def nearest(
     name: str, known: Iterable[str], text: str = "; perhaps you meant {}", num: int = 1
 ) -> str:
-    """Return the end of a message on an unknown name: what may be meant.
+    """Return a hint at similar names for messages about an unknown name.
 
     Args:
-      text: words the hint; {} stands for the names.
+      name: Name that is unknown.
+      known: Names that are known.
+      text: Template of the hint; {} stands for the names.
+      num: Maximum number of names.
 
     Returns:
-      The hint, or nothing if no known name is near.
+      The hint, or an empty text if no known name is similar.
     """
     near = difflib.get_close_matches(name, list(known), n=num)
     return text.format(" or ".join(near)) if near else ""
 
 
 def hint(name: str, known: list[str]) -> str:
-    """Return the name that is meant, or all there are."""
+    """Return a hint at the most similar name, or all known names."""
     there_is = f"there is {', '.join(known) or 'none'}"
     return nearest(name, known, "did you mean {!r}?") or there_is
 
 
 def first_of(names: Sequence[object], num: int) -> str:
-    """Return the first of many names, and how many more there are."""
+    """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - num:,} more" if len(names) > num else ""
     return ", ".join(map(str, names[:num])) + more
 
@@ -96,8 +99,8 @@ def counted(num: int, noun: str, plural: str | None = None) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether JAX, or Python, raised an error as memory was used up."""
-    # By its name: this module does without JAX, which takes a second to import.
+    """Whether JAX or Python raised an error for lack of memory."""
+    # By class name: importing JAX takes a second, which this module avoids.
     is_of_jax = any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__)
-    told = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)
-    return told or isinstance(error, MemoryError)
+    is_exhausted = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)
+    return is_exhausted or isinstance(error, MemoryError)

@@ -1,4 +1,4 @@
-"""Extras of the package: whether their libraries are here, and how to install them."""
+"""Optional dependencies: detection, and installation commands."""
 
 import importlib.util
 import os
@@ -7,29 +7,29 @@ import shutil
 import sys
 from pathlib import Path
 
-# The folder that is installed, with its pyproject.toml.
+# Directory of the installed project, with its pyproject.toml.
 PROJECT = Path(__file__).parent.parent
 
 
 def missing(*libraries: str) -> str | None:
-    """Return the first of some libraries that is not installed; None: all are."""
+    """Return the first missing library, or None if all are installed."""
     for name in libraries:
         spec = importlib.util.find_spec(name)
-        # A folder of that name, such as one with data, imports as an empty package.
+        # A data directory of that name is importable as a namespace package.
         if spec is None or spec.origin is None:
             return name
     return None
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra for the Python that runs this.
+    """Return the command that installs an extra for the running Python.
 
-    It is short in an activated environment and in the project's folder.
+    Paths are shortened in an activated environment and in the project's directory.
     """
     python = Path(sys.executable or "python")
-    found = shutil.which("pip")
+    pip_path = shutil.which("pip")
     pip = "pip"
-    if found is None or Path(found).parent != python.parent:
+    if pip_path is None or Path(pip_path).parent != python.parent:
         pip = f"{shlex.quote(_shown(python))} -m pip"
     project = "." if _is_here(PROJECT) else _shown(PROJECT)
     return f"{pip} install -e {shlex.quote(f'{project}[{extra}]')}"

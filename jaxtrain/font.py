@@ -1,4 +1,4 @@
-"""The letters of pictures: a font that has those of most names of classes."""
+"""Font for text in images, with the letters of most class names."""
 
 import functools
 import importlib.util
@@ -8,23 +8,23 @@ from PIL import ImageFont
 
 from jaxtrain.console import printable
 
-# Pillow's own font has the letters of English alone. Matplotlib brings this one, which
-# has those of Latin, Greek, Cyrillic, Armenian, Georgian, Arabic and Hebrew.
+# Pillow's default font has only English letters. Matplotlib ships this one, which has
+# Latin, Greek, Cyrillic, Armenian, Georgian, Arabic and Hebrew.
 FILE = Path("mpl-data", "fonts", "ttf", "DejaVuSans.ttf")
 SIZE = 11
 
 
 @functools.cache
 def font(size: int = SIZE) -> ImageFont.FreeTypeFont:
-    """Return the font, in a size in pixels."""
-    # Importing matplotlib for its path would take half a second.
-    found = importlib.util.find_spec("matplotlib")
-    assert found is not None and found.origin is not None
-    return ImageFont.truetype(Path(found.origin).parent / FILE, size)
+    """Return the font in a size in pixels."""
+    # Located without importing matplotlib, which takes half a second.
+    spec = importlib.util.find_spec("matplotlib")
+    assert spec is not None and spec.origin is not None
+    return ImageFont.truetype(Path(spec.origin).parent / FILE, size)
 
 
 def fitted(text: str, width: int, size: int = SIZE) -> str:
-    """Return a text in one line that is at most so many pixels wide."""
+    """Truncate a text to one line of at most `width` pixels."""
     text = printable(text).replace("\n", "\\n")
     if font(size).getlength(text) <= width:
         return text

@@ -1,4 +1,4 @@
-"""The program as the user called it, for the commands that messages show."""
+"""The program as the user called it, for commands in messages."""
 
 import os
 import shlex
@@ -6,26 +6,26 @@ import shutil
 
 NAME = "jaxtrain"
 
-# Script and interpreter; None where a script or a notebook of the user's calls us.
-_called: tuple[str, str] | None = None
+# Script and interpreter; None if a user's script or notebook imports the package.
+_program: tuple[str, str] | None = None
 
 
 def note(script: str, interpreter: str) -> None:
-    """Remember how the program was started.
+    """Record how the program was started.
 
     Args:
       script: Path of the started script (`sys.argv[0]`).
       interpreter: Python as it was called (`sys.orig_argv[0]`).
     """
-    global _called
-    _called = script, interpreter
+    global _program
+    _program = script, interpreter
 
 
 def program() -> str:
-    """`jaxtrain`, `python main.py` or `python -m jaxtrain`, quoted for a shell."""
-    if _called is None:
+    """Return `jaxtrain`, `python main.py` or `python -m jaxtrain`, shell-quoted."""
+    if _program is None:
         return NAME
-    script, interpreter = _called
+    script, interpreter = _program
     name, python = os.path.basename(script), _on_path(interpreter)
     if name == "__main__.py":
         return f"{python} -m {NAME}"
@@ -35,12 +35,12 @@ def program() -> str:
 
 
 def command(*words: object) -> str:
-    """A command line to copy: the program and its words, each quoted for a shell."""
+    """Return a command line to copy: the program and its arguments, shell-quoted."""
     return " ".join([program(), *(shlex.quote(str(word)) for word in words)])
 
 
 def _on_path(path: str) -> str:
-    """The name of a program that the shell finds by it; else its path, quoted."""
+    """Return the name of a program if it is on PATH, else its path, shell-quoted."""
     name = os.path.basename(path)
     found = shutil.which(name)
     same = found is not None and os.path.normpath(found) == os.path.normpath(path)

@@ -1,22 +1,22 @@
-"""Randomness as a function of position: a key is the root folded with what it is for.
+"""PRNG keys as a function of position: the root key, folded with purpose and indices.
 
-Nothing is drawn in sequence, so no generator state is saved, and a key does not depend
-on the number of devices, processes or data workers.
+There is no sequential generator state to save, and keys do not depend on the number of
+devices, processes or data workers.
 """
 
 import jax
 
-# What a key is for. A number, once used, stays: it is part of what a seed means.
+# Purposes of keys; never change or reuse a number, as it is part of a seed's meaning.
 INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
-# What an example keeps over the epochs.
+# Constants of an example over epochs.
 EXAMPLE = 4
-# What all examples of a step have in common.
+# Draws shared by all examples of a step.
 MIX = 5
-# Of evaluations: which examples a resample has, and where an attack starts.
+# Evaluation: examples of a resample, and starting points of attacks.
 RESAMPLE, ATTACK = 6, 7
-# Of a training method: what it draws for each example.
+# Per-example draws of a training method.
 METHOD = 8
-# Of transforms of the step: what they add to the gradients.
+# Gradient noise of step transforms.
 GRADIENTS = 9
 
 
@@ -29,15 +29,15 @@ def stream(root: jax.Array, purpose: int) -> jax.Array:
 
 
 def at_step(root: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
-    """Return the key of one purpose at one step."""
+    """Return the key of a purpose at a step."""
     return jax.random.fold_in(stream(root, purpose), step)
 
 
-def of_examples(key: jax.Array, index: jax.Array) -> jax.Array:
-    """Return a key of each example, (B,), for what a training method draws.
+def example_keys(key: jax.Array, index: jax.Array) -> jax.Array:
+    """Return the key of each example, (B,), for the draws of a training method.
 
     Args:
-      key: Key of the micro-batch, which the model draws from, too.
-      index: Numbers of the examples, (B,).
+      key: Key of the micro-batch, which the model also draws from.
+      index: Indices of the examples, (B,).
     """
     return jax.vmap(lambda i: jax.random.fold_in(stream(key, METHOD), i))(index)

@@ -1,8 +1,8 @@
-"""Folders of unknown origin: nothing outside of them is written or deleted.
+"""Safe in-place writes and deletions in directories of unknown origin.
 
-A link in a workdir that somebody else made may lead to any file of the user. Files that
-are changed in place are opened here, and folders are removed here; all other files are
-replaced (`atomic_file`). The folder itself may be reached through links.
+A link in a workdir that somebody else has made may lead to any file of the user. Files
+changed in place are opened here, and directories are removed here; all other files are
+replaced (`atomic_file`). The directory itself may be reached through links.
 """
 
 import errno
@@ -12,27 +12,28 @@ import stat
 from pathlib import Path
 
 
-def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
-    """Open a regular file that is changed in place; return its descriptor.
+def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> int:
+    """Open a regular file for in-place changes; return its descriptor.
 
     Args:
+      path: Path of the file.
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
-      only_name: Whether to refuse a file with several names (hard links), which may be
-        a file of elsewhere, or its copy in a backup.
+      refuse_hard_links: Whether to refuse a file with several hard links, which may be
+        a file elsewhere, or a backup.
 
     Raises:
-      OSError: It cannot be opened, is a link, or no regular file.
+      OSError: It cannot be opened, is a link, or is not a regular file.
     """
-    # Without O_NONBLOCK a pipe would wait for somebody to read.
+    # Without O_NONBLOCK opening a pipe would wait for a reader.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError:
         if path.is_symlink():
-            _check(path, path.lstat(), only_name)
+            _check(path, path.lstat(), refuse_hard_links)
         raise
     try:
-        _check(path, os.fstat(descriptor), only_name)
+        _check(path, os.fstat(descriptor), refuse_hard_links)
     except BaseException:
         os.close(descriptor)
         raise
@@ -40,37 +41,37 @@ def open_in_place(path: Path, flags: int, *, only_name: bool = True) -> int:
 
 
 def check_in_place(path: Path) -> None:
-    """Check a file that a library changes in place; it need not be there.
+    """Check a file that a library changes in place, if it exists.
 
-    It is not opened: closing it would free the locks that SQLite has on it.
+    It is not opened: closing it would release SQLite's locks on it.
 
     Raises:
-      OSError: It is a link, has several names, or is no regular file.
+      OSError: It is a link, has several hard links, or is not a regular file.
     """
     if os.path.lexists(path):
-        _check(path, path.lstat(), only_name=True)
+        _check(path, path.lstat(), refuse_hard_links=True)
 
 
-def _check(path: Path, status: os.stat_result, only_name: bool) -> None:
+def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
-        told = f"{path.name} is a link, which is not followed: remove it"
-        raise OSError(errno.ELOOP, told, path) from None
+        message = f"{path.name} is a link, which is not followed: remove it"
+        raise OSError(errno.ELOOP, message, path) from None
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, f"{path.name} is no regular file", path)
-    if only_name and status.st_nlink > 1:
-        told = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
-        raise OSError(errno.EMLINK, f"{told}in its place", path)
+        raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
+    if refuse_hard_links and status.st_nlink > 1:
+        message = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
+        raise OSError(errno.EMLINK, f"{message}in its place", path)
 
 
 def check_inside(path: Path, root: Path) -> None:
-    """Check that a path, or what it leads to, lies below a folder.
+    """Check that a path is inside a directory after links are resolved.
 
     Args:
-      path: Path below `root`; it need not be there.
-      root: Folder, which may itself be reached through links.
+      path: Path below `root`, which need not exist.
+      root: Directory, which may be reached through links.
 
     Raises:
-      OSError: A link on the way from `root` leads out of it.
+      OSError: A link below `root` leads outside.
     """
     real, real_root = os.path.realpath(path), os.path.realpath(root)
     if os.path.commonpath([real, real_root]) != real_root:
@@ -84,11 +85,15 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a folder below another; of a link, the link alone.
+    """Remove a directory below another; of a link, only the link.
+
+    Args:
+      path: Directory or link to remove.
+      root: Directory that contains it.
+      ignore_errors: Whether to ignore errors, after removing as much as possible.
 
     Raises:
-      OSError: It lies outside, or could not be removed. `ignore_errors` removes what
-        can be, and raises none.
+      OSError: It is outside, or cannot be removed.
     """
     try:
         check_inside(path.parent, root)

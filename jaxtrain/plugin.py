@@ -1,9 +1,8 @@
-"""Plug-ins: what each brings, and the tables of names that they fill.
+"""Plug-ins: their contributions, and the tables that they extend.
 
-A plug-in is a folder whose `__init__.py` holds `PLUGIN`. Ours are those that
-`jaxtrain.plugins.NAMES` lists; those of other packages come by the entry point group
-`jaxtrain.plugins`. Nothing of a plug-in but its `PLUGIN` is imported before one of its
-names is used.
+A plug-in is a package whose `__init__.py` defines `PLUGIN`. Built-in plug-ins are
+listed in `jaxtrain.plugins.NAMES`; other packages register theirs in the entry point
+group `jaxtrain.plugins`. Only `PLUGIN` is imported before one of its names is used.
 """
 
 import functools
@@ -28,59 +27,59 @@ class Plugin:
 
     Attributes:
       name: Name of the folder, or of the entry point.
-      requires: Names of plug-ins of ours that this one imports.
+      requires: Names of built-in plug-ins that this one imports.
       subject: Heading of its commands in the help.
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function" of the config and whether `--profile` is
-        given, which makes a `Callback` of a run, or None (see
+        given, which returns a `Callback` for a run, or None (see
         `jaxtrain.trainer.callback`).
-      executions: Way to lay a model out on the devices -> "module:Class" of an
-        `Execution` (see `jaxtrain.trainer.execution`).
+      executions: Parallel execution of a model -> "module:Class" of an `Execution` (see
+        `jaxtrain.trainer.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
-      classifiers: Model with one row of outputs an image, which may be a backbone ->
+      classifiers: Model with one row of outputs per image, usable as a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
-      models: Other model -> likewise.
-      model_changes: Field of the section `model` -> "module:function" that changes a
-        built model as the field says (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
-      weights: Model -> "module:NAME" of the models of other libraries that compute the
-        same, a tuple of `jaxtrain.weights.sources.WeightsSource`.
-      convolutions: "cpu" -> "module:function" that gives a model other convolutions
+      models: Other model -> "module:Class", likewise.
+      model_changes: Field of the section `model` -> "module:function" that transforms a
+        built model by the field (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
+      weights: Model -> "module:NAME" of its equivalents in other libraries, a tuple of
+        `jaxtrain.weights.sources.WeightsSource`.
+      convolutions: "cpu" -> "module:function" that replaces the convolutions of a model
         (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a set (see `jaxtrain.data.stores.OpenStore`).
       inputs: Kind of inputs, and field of `data` and of a model's description ->
         "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
-      index_files: Name of a file that marks the folder of a set -> kind of the source
-        that reads it.
-      layouts: Kind of a source -> "module:Class" of a
-        `jaxtrain.data.layouts.FolderLayout` that it reads.
-      target_images: Kind of targets that are images -> "module:Class" of a
+      index_files: Name of a file that identifies the directory of a set -> kind of the
+        source that reads it.
+      layouts: Kind of a source -> "module:Class" of the
+        `jaxtrain.data.layouts.FolderLayout` of its directories.
+      target_images: Kind of image-like targets -> "module:Class" of a
         `jaxtrain.data.target_images.TargetImages`.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
-      report_sections: Task -> "module:function" of metrics, and of the names of classes
-        or columns, which returns its sections of a report as HTML.
+      report_sections: Task -> "module:function" of metrics and the names of classes or
+        columns, which returns sections of a report as HTML.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
-      weights_options: Options of methods that name trained weights, as
-        `model.pretrained` does.
+      weights_options: Options of methods that name trained weights, like
+        `model.pretrained`.
       optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, or of a
-        function as `optimizer.name` takes it, with `optimizer.options`.
-      schedules: Schedule of the learning rate -> likewise: a function of its peak, the
-        steps of the run and those of the warm-up.
+        function that `optimizer.name` may refer to, with `optimizer.options`.
+      schedules: Learning-rate schedule -> likewise: a function of the peak learning
+        rate, the steps of the run and the warm-up steps.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.tools.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
-        `jaxtrain.config.base.Section`. The module is imported while the config is: it
-        imports modules such as `jaxtrain.config.base`, and not `jaxtrain.config`.
-      transforms: Transform of the step -> "module:function" that returns the
-        `StepTransform` a run asks for, or None (see `jaxtrain.trainer.transforms`).
+        `jaxtrain.config.base.Section`. The module is imported together with the config,
+        so it may import `jaxtrain.config.base`, but not `jaxtrain.config`.
+      transforms: Step transform -> "module:function" that returns the `StepTransform`
+        of a run, or None (see `jaxtrain.trainer.transforms`).
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
       next_commands: Name -> "module:function" that returns a command to suggest after a
         run (see `jaxtrain.trainer.next_commands`).
-      hints: Occasion -> advice for a message of the core, with the names of the
-        program and of what the message knows in braces (see `hints_on`).
+      hints: Occasion -> advice for messages of the core, with {program} and values of
+        the message in braces (see `hints_on`).
     """
 
     name: str
@@ -116,16 +115,16 @@ class Plugin:
 
 
 class Table(Mapping[str, T]):
-    """Rows by name, of the core and of plug-ins, imported when they are read.
+    """Table of rows by name, of the core and of plug-ins, imported when they are read.
 
-    Iterating gives the names, those of the core first, and imports no row.
+    Iteration yields the names, the core's first, and imports no row.
     """
 
     def __init__(self, kinds: str | tuple[str, ...], core: Mapping[str, str]) -> None:
-        """Make a table.
+        """Create a table.
 
         Args:
-          kinds: Attributes of `Plugin` whose rows belong here.
+          kinds: Attributes of `Plugin` with rows of this table.
           core: Name -> "module", or "module:name", of each row of the core.
         """
         self.kinds = (kinds,) if isinstance(kinds, str) else kinds
@@ -136,14 +135,14 @@ class Table(Mapping[str, T]):
         """Name -> "module" or "module:name" of each row.
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, bring one name.
+          UserError: Two plug-ins, or a plug-in and the core, have the same name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
             for name, reference in self._rows_of(plugin).items():
                 if name in rows:
                     raise UserError(
-                        f"{self.kinds[-1]}: {name!r} is brought by {owners[name]} and "
+                        f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
                         f"by the plug-in {plugin.name!r}: uninstall one of them"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
@@ -153,7 +152,7 @@ class Table(Mapping[str, T]):
         """Import the row of a name.
 
         Raises:
-          UserError: A library that the row of a plug-in needs is missing.
+          UserError: A library that a plug-in's row needs is missing.
         """
         reference = self.references[name]
         try:
@@ -164,18 +163,18 @@ class Table(Mapping[str, T]):
             raise self._refusal(name, f"{type(error).__name__}: {error}") from error
 
     def check(self) -> None:
-        """Check the rows of plug-ins that are imported late, without importing them.
+        """Check the rows of plug-ins without importing them.
 
         Raises:
-          UserError: Two rows have one name, or the module of a row is not there.
+          UserError: Two rows have the same name, or a module is missing.
         """
         for name in self.references.keys() - self.core.keys():
             module = self.references[name].partition(":")[0]
             try:
-                found = importlib.util.find_spec(module)
+                spec = importlib.util.find_spec(module)
             except ImportError:
-                found = None
-            if found is None:
+                spec = None
+            if spec is None:
                 raise self._refusal(name, f"no module {module}")
 
     def _refusal(self, name: str, reason: str) -> UserError:
@@ -186,9 +185,9 @@ class Table(Mapping[str, T]):
         )
 
     def brought(self) -> list[tuple[Plugin, list[str]]]:
-        """Return the names that each plug-in brings, without those that bring none."""
-        found = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
-        return [(plugin, names) for plugin, names in found if names]
+        """Return the names that each plug-in contributes, without empty ones."""
+        contributions = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
+        return [(plugin, names) for plugin, names in contributions if names]
 
     def _rows_of(self, plugin: Plugin) -> dict[str, str]:
         rows: dict[str, str] = {}
@@ -216,8 +215,8 @@ def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
     Args:
       occasion: Key of `Plugin.hints`.
       before: Text before each hint.
-      **known: What a hint may name in braces, beside {program}: the program, as the
-        user called it.
+      **known: Values for braces in the hints, in addition to {program}, the program as
+        the user called it.
     """
     texts = [p.hints[occasion] for p in installed() if occasion in p.hints]
     known = {"program": invocation.program(), **known}
@@ -225,30 +224,30 @@ def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
 
 
 def resolve(reference: str) -> Any:
-    """Import "module", or the object that "module:name" refers to.
+    """Import "module", or the attribute that "module:name" refers to.
 
     Raises:
-      ImportError: There is no such module, or it has no such name.
+      ImportError: The module or the attribute is missing.
     """
     module, _, name = reference.partition(":")
-    found = importlib.import_module(module)
+    imported = importlib.import_module(module)
     if not name:
-        return found
-    if not hasattr(found, name):
+        return imported
+    if not hasattr(imported, name):
         raise ImportError(f"{module} has no {name}")
-    return getattr(found, name)
+    return getattr(imported, name)
 
 
 @functools.cache
 def installed() -> tuple[Plugin, ...]:
-    """Return the plug-ins of this package and of others.
+    """Return the installed plug-ins, built-in ones first.
 
-    One of another package that cannot be imported is named once, and left out.
+    Plug-ins of other packages that cannot be imported are skipped with a warning.
 
     Raises:
-      UserError: Two have one name, or one requires another that is not there.
+      UserError: Two have the same name, or a required one is missing.
     """
-    plugins = _ours() + _of_entry_points()
+    plugins = _built_in() + _from_entry_points()
     names = [plugin.name for plugin in plugins]
     for plugin in plugins:
         if names.count(plugin.name) > 1:
@@ -263,14 +262,14 @@ def installed() -> tuple[Plugin, ...]:
     return tuple(plugins)
 
 
-def _ours() -> list[Plugin]:
+def _built_in() -> list[Plugin]:
     if importlib.util.find_spec(GROUP) is None:
         return []
     names = getattr(importlib.import_module(GROUP), "NAMES", ())
     return [resolve(f"{GROUP}.{name}:PLUGIN") for name in names]
 
 
-def _of_entry_points() -> list[Plugin]:
+def _from_entry_points() -> list[Plugin]:
     plugins = []
     for point in importlib.metadata.entry_points(group=GROUP):
         try:
@@ -281,6 +280,6 @@ def _of_entry_points() -> list[Plugin]:
             if isinstance(plugin, Plugin):
                 plugins.append(plugin)
                 continue
-            what = f"{point.value} is {plugin!r}, which is no jaxtrain.plugin.Plugin"
+            what = f"{point.value} is {plugin!r}, which is not a jaxtrain.plugin.Plugin"
         tell(f"warning: the plug-in {point.name!r} is left out: {what}")
     return plugins

@@ -1,4 +1,4 @@
-"""Problems of a config: gathered check by check, and shown together."""
+"""Problems of a config, collected by checks and reported together."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Problem(NamedTuple):
-    """A mistake of the user's, with its fix.
+    """A user error with its fix.
 
     Attributes:
-      text: Message: the value and the fix.
-      fields: Paths of the fields whose values are wrong, as far as they are known.
+      text: Message with the value and the fix.
+      fields: Paths of the fields with wrong values, as far as known.
     """
 
     text: str
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
 
 
 class ProblemsError(UserError):
-    """All that is wrong, in one message (exit 2)."""
+    """One or more problems in one message (exit 2)."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -33,14 +33,14 @@ class ProblemsError(UserError):
 
 
 class ProblemList:
-    """Collector of the problems of checks, of which none stops the others."""
+    """Collector of problems; a failed check does not stop the others."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
         self._first: UserError | None = None
 
     def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems, each text once."""
+        """Add problems without duplicates."""
         for problem in problems:
             if problem.text not in [known.text for known in self.found]:
                 self.found.append(problem)
@@ -52,46 +52,46 @@ class ProblemList:
 
         Args:
           check: Function of `facts`.
-          *facts: What it needs to know; None, of a fact that could not be known for an
-            earlier problem, leaves the check out.
+          *facts: Arguments of the check, which is skipped if one is None because of an
+            earlier problem.
         """
         self.build(lambda *known: self.add(check(*known) or ()), *facts)
 
     def build(
         self, function: Callable[..., T], *facts: Any, **options: Any
     ) -> T | None:
-        """Return the result of a function; None where it refuses, or lacks a fact.
+        """Return the result of a function, or None if it fails or lacks an argument.
 
         Args:
-          function: Function that raises UserError where it refuses.
-          *facts: Its arguments; None leaves the call out, likewise.
+          function: Function that raises UserError on failure.
+          *facts: Arguments; None skips the call.
           **options: Further arguments, of any value.
 
         Raises:
-          UntrustedError: The function does.
+          UntrustedError: The function raises it.
         """
         if any(fact is None for fact in facts):
             return None
         try:
             return function(*facts, **options)
         except UntrustedError:
-            raise  # Nothing else is opened.
+            raise  # Nothing else may be opened.
         except ProblemsError as error:
             self.add(error.problems)
         except UserError as error:
             self._first = self._first or error
             self.add([Problem(str(error))])
         except Exception:
-            # Of what a check has refused anything may follow.
+            # After a reported problem later checks may raise any error.
             if not self.found:
                 raise
         return None
 
     def stop(self) -> None:
-        """Raise all problems, if there are any.
+        """Raise the collected problems, if there are any.
 
         Raises:
-          UserError: There are; a single one as it was raised.
+          UserError: The problems; a single one with its original type.
         """
         if len(self.found) == 1 and self._first is not None:
             raise self._first

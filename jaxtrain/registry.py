@@ -1,4 +1,4 @@
-"""Tables of names: find the row that the config names, with the options it sets."""
+"""Lookup of parts by config fields, and validation of their options."""
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -9,34 +9,33 @@ from jaxtrain.errors import UserError, first_of, nearest
 from jaxtrain.plugin import Table
 
 T = TypeVar("T")
-# Before the names there are, which may be many.
+# Precedes the list of known names, which may be long.
 NEAREST = " (perhaps you meant {})"
-# Parts that a message names.
+# Maximum number of parts in a message.
 NUM_OWNERS = 8
 
 
 class Row(NamedTuple):
-    """A row of a table: what to call, and the config's options that it takes."""
+    """A row of a table: a callable, and the config's options that it takes."""
 
     build: Callable[..., Any]
     takes: tuple[str, ...] = ()
 
 
 def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
-    """Call the row that a field names with `args` and the options that are set.
+    """Call the row that a field names, with `args` and the options that are set.
 
-    A row of the user's own, or a plug-in's that is no `Row`, takes no fields of the
-    section but its `options`.
+    A custom part, or a plug-in's row that is not a `Row`, takes the `options` of the
+    section instead of its fields.
 
     Args:
-      table: Rows; what those of the core take are options of all.
+      table: Rows; options of the core's rows are known to all.
       config: Section of the config.
-      field: Its path in the whole config, such as optimizer.name.
-      *args: What every row takes.
+      field: Path of the field in the config, such as optimizer.name.
+      *args: Positional arguments of all rows.
 
     Raises:
-      UserError: The name is not in the table, or an option is set that other rows take
-        and this one does not.
+      UserError: The name is unknown, or an option is set that only other rows take.
     """
     section, _, attribute = field.partition(".")
     name = getattr(config, attribute)
@@ -56,10 +55,10 @@ def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:
-    """Return the row of a name, or the user's own part that it refers to.
+    """Return the row of a name, or a custom part.
 
     Raises:
-      UserError: the name that `field` has is not in the table, nor refers to a part.
+      UserError: The name is neither in the table nor refers to a custom part.
     """
     if own.is_own(name):
         return own.load(field, name)
@@ -69,7 +68,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
 
 
 def unknown(table: Iterable[str], field: str, name: str) -> str:
-    """Return the message on a name that is not in a table."""
+    """Return the message about a name that is not in a table."""
     return (
         f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
         f"{', '.join(table)}, or {own.FORMS}"
@@ -84,18 +83,18 @@ def given_options(
     takes: Sequence[str],
     others: Callable[[], Mapping[str, Container[str]]],
 ) -> dict[str, Any]:
-    """Return the options of a section of the config that are not None.
+    """Return the options of a config section that are not None.
 
     Args:
       config: Section of the config.
       section: Name of that section.
       options: Names of the options of all parts.
       name: Name of the part.
-      takes: Options that it takes.
-      others: Returns the options that other parts take, by their names, for messages.
+      takes: Options that the part takes.
+      others: Function that returns the options of other parts by name, for messages.
 
     Raises:
-      UserError: one is set that `name` does not take.
+      UserError: An option is set that the part does not take.
     """
     values = {option: getattr(config, option) for option in options}
     values = {option: value for option, value in values.items() if value is not None}
@@ -111,25 +110,25 @@ def given_options(
 
 
 def check_no_options(section: str, name: str, options: Mapping[str, Any]) -> None:
-    """Raise UserError if there are options for a part that is not the user's own."""
+    """Raise UserError if `options` are set for a part that is not custom."""
     if options:
         raise UserError(
-            f"{section}.options = {dict(options)!r} is for parts of your own; {name} "
+            f"{section}.options = {dict(options)!r} is for custom parts; {name} "
             f"has fields of the section {section}"
         )
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a part; if it is the user's own, check first that it takes what it gets."""
+    """Call a part; check the arguments of a custom one first."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)
 
 
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
-    """Raise UserError if a user's own part cannot be called with these arguments."""
+    """Raise UserError if a custom part cannot be called with these arguments."""
     if not callable(part):
-        raise UserError(f"{field} = {name!r} is no class or function, but {part!r}")
+        raise UserError(f"{field} = {name!r} is not a class or function, but {part!r}")
     try:
         inspect.signature(part).bind(*args, **options)
     except TypeError as error:

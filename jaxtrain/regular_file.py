@@ -1,7 +1,7 @@
-"""Files and folders of unknown origin: bounded regular files, private folders.
+"""Safe reading of files of unknown origin.
 
-Opening a named pipe waits until another process writes to it, and a device may never
-end. What is opened here is a regular file, or an OSError at once.
+Opening a named pipe waits for a writer, and a device may never end. These functions
+open regular files only, or raise OSError at once.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import stat
 
 AnyPath = str | bytes | os.PathLike[str]
 
-# Largest JSON file of a run or of a model: a million names of classes fit into it.
+# Maximum size of a JSON file: a million class names fit.
 MAX_BYTES = 2**26
-# Largest table of metrics, metrics.jsonl: some million lines.
+# Maximum size of metrics.jsonl: some million lines.
 MAX_TABLE_BYTES = 2**30
 
 
@@ -22,13 +22,14 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
     """Open a regular file for reading; links are followed.
 
     Args:
-      max_bytes: Largest size in bytes; None sets no limit.
+      path: Path of the file.
+      max_bytes: Maximum size in bytes. None sets no limit.
 
     Raises:
       OSError: It cannot be opened, is a directory, a pipe, a socket or a device, or is
         larger than `max_bytes`.
     """
-    # Without O_NONBLOCK a pipe would wait for somebody to write.
+    # Without O_NONBLOCK opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     try:
@@ -36,10 +37,10 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
         if max_bytes is not None and status.st_size > max_bytes:
-            told = f"its {status.st_size} bytes are more than {max_bytes}"
-            raise OSError(errno.EFBIG, told, path)
+            message = f"its {status.st_size} bytes are more than {max_bytes}"
+            raise OSError(errno.EFBIG, message, path)
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -47,9 +48,9 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 
 
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file."""
+    """Return the contents of a regular file."""
     with open_regular(path, max_bytes) as file:
-        # No more than its size: the memory is allocated before it is read.
+        # Read in the size of the file: `read` allocates `max_bytes` otherwise.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
         while left > 0 and (part := os.read(file.fileno(), left)):
             parts.append(part)
@@ -60,7 +61,7 @@ def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
 def read_text(
     path: AnyPath, max_bytes: int = MAX_BYTES, *, errors: str = "strict"
 ) -> str:
-    """Return the content of a regular file as text in UTF-8.
+    """Return the contents of a regular file, decoded as UTF-8.
 
     Raises:
       OSError: See `open_regular`.
@@ -72,15 +73,16 @@ def read_text(
 def check_folder(
     folder: AnyPath, above: frozenset[tuple[int, int]] = frozenset()
 ) -> None:
-    """Check that a folder holds regular files and folders alone, at all depths.
+    """Check that a directory contains only regular files and directories, recursively.
 
     For libraries that open files themselves.
 
     Args:
-      above: Device and inode of each folder that it lies in, where links may lead to.
+      folder: Directory to check.
+      above: Device and inode of its parent directories, to which links may lead.
 
     Raises:
-      OSError: It holds something else, or cannot be listed.
+      OSError: It contains something else, or cannot be listed.
     """
     status = os.stat(folder)
     identity = status.st_dev, status.st_ino
@@ -91,16 +93,16 @@ def check_folder(
             if entry.is_dir():
                 check_folder(entry.path, above | {identity})
             elif entry.is_symlink() and not os.path.exists(entry.path):
-                continue  # A link to nothing is told when it is opened.
+                continue  # A broken link is reported when it is opened.
             elif not entry.is_file():
-                raise OSError(errno.EINVAL, "it is no regular file", entry.path)
+                raise OSError(errno.EINVAL, "it is not a regular file", entry.path)
 
 
 def make_private(folder: str | os.PathLike[str]) -> bool:
-    """Create a folder with mode 0700 if it is missing; return whether it is private.
+    """Create a directory with mode 0700 if it is missing; return whether it is private.
 
-    Private means that the folder, and a link to it, belong to the effective user, and
-    that nobody else can write into it.
+    Private means that the directory, and a link to it, belong to the effective user,
+    and that nobody else can write to it.
     """
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with contextlib.suppress(FileExistsError):

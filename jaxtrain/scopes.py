@@ -1,8 +1,8 @@
-"""Names that a compiled program carries of the parts of a step.
+"""Named scopes that attribute instructions of a compiled program to parts of a step.
 
-`jax.named_scope` puts them into the metadata of instructions (`op_name`), where
-profilers look for them: the program itself is the same without. JAX adds what is made
-of a scope in differentiation, such as `transpose(jvp(part:loss))/layer:conv1/dot`.
+`jax.named_scope` stores them in the metadata of instructions (`op_name`), where
+profilers find them; the program is otherwise unchanged. JAX adds the transforms of
+differentiation, such as `transpose(jvp(part:loss))/layer:conv1/dot`.
 """
 
 import functools
@@ -14,7 +14,7 @@ import jax
 
 LOSS, OPTIMIZER, PREPROCESS = "loss", "optimizer", "preprocess"
 _SCOPE = re.compile(r"(layer|part|model):([^/()\s]+)")
-# A path of layers has slashes, which part the scopes of a name.
+# Replaces the slashes of layer paths, which separate scopes.
 _SLASH = "."
 
 P = ParamSpec("P")
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Place of an instruction in the model or the step.
+    """Layer or part of a step that an instruction belongs to.
 
     Attributes:
       name: Path of a layer, or name of another part of a step.
       is_layer: Whether it is a layer of the model.
-      backward: Whether it is of a backward pass, or computes for one again.
+      backward: Whether it belongs to the backward pass, including rematerialisation.
     """
 
     name: str
@@ -36,19 +36,19 @@ class Place(NamedTuple):
 
 
 def layer(path: str) -> Any:
-    """Return the scope of a layer of the model, by its path."""
+    """Return the named scope of a layer, by its path."""
     return jax.named_scope("layer:" + path.replace("/", _SLASH))
 
 
 def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator: what a function computes is of a part of a step."""
+    """Return a decorator that runs a function in the scope of a part of a step."""
     return _scoped(f"part:{name}")
 
 
 def other_model(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator: what a function computes is of another model.
+    """Return a decorator that runs a function in the scope of another model.
 
-    Its layers may have the names of those of the model: all are one part of a step.
+    Its layers, which may have the same names, count as a single part of a step.
     """
     return _scoped(f"model:{name}")
 
@@ -66,17 +66,17 @@ def _scoped(scope: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def scope_of(eqn: Any) -> str:
-    """Return the scopes that an equation of a jaxpr was traced in, parted by slashes.
+    """Return the scopes, separated by slashes, in which a jaxpr equation was traced.
 
-    JAX has them in the `SourceInfo` of an equation alone.
+    JAX stores them only in the `SourceInfo` of an equation.
     """
     return str(eqn.source_info.name_stack)
 
 
 def place_of(op_name: str) -> Place | None:
-    """Return the innermost scope in the metadata of an instruction; None without.
+    """Parse the innermost scope from an instruction's metadata, or return None.
 
-    What another model computes is of one part, whatever its layers.
+    Layers of another model are attributed to that model.
     """
     scopes = _SCOPE.findall(op_name)
     if not scopes:

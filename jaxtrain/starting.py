@@ -1,7 +1,7 @@
-"""The parts of a start that take long, shown before there is a result.
+"""Display of the slow phases of a start.
 
-On a terminal the part is shown with its seconds until the next begins, elsewhere each
-is a line that stays.
+In terminals the current phase is shown with its duration; elsewhere each is printed as
+a line.
 """
 
 import contextlib
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from jaxtrain.console import printable
 
-# Of a terminal.
+# Refreshes per second in terminals.
 PER_SECOND = 4
 
 
 class _Shown:
     def __init__(self, part: str):
-        # Here, as few commands need it.
+        # Imported lazily: few commands need it.
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
@@ -56,7 +56,7 @@ _shown: _Shown | None = None
 
 @contextlib.contextmanager
 def showing(part: str) -> Iterator[None]:
-    """Show parts of a start from now on, until `end` or the end of the block."""
+    """Show phases of a start in this context, or until `end`."""
     global _shown
     end()
     _shown = _Shown(part)
@@ -67,13 +67,13 @@ def showing(part: str) -> Iterator[None]:
 
 
 def begin(part: str) -> None:
-    """Show that a part of the start begins, if the start is shown."""
+    """Show the next phase, if the start is shown."""
     if _shown is not None:
         _shown.begin(part)
 
 
 def end() -> None:
-    """Show no more parts: what follows has a display of its own."""
+    """Stop showing phases: what follows has its own display."""
     global _shown
     if _shown is not None:
         _shown.end()

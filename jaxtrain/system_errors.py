@@ -1,4 +1,4 @@
-"""Errors of the environment as messages: memory, disks, limits, permissions."""
+"""Messages for errors of the environment: memory, disks, limits, permissions."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ PROCESSES = (
     "raise the limit of processes and threads (ulimit -u, or pids.max of the "
     "container), or set a smaller data.workers"
 )
-# By errno. Other errors of the system are bugs until it is known who can mend them.
+# Remedy by errno. Other system errors are treated as bugs.
 FIXES = {
     errno.ENOSPC: SPACE,
     errno.EDQUOT: f"{SPACE}: the quota of the user is used up",
@@ -32,26 +32,26 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
-# Limits of the system, which say nothing of the files that could not be opened.
+# Errors of limits, where the path is irrelevant.
 LIMITS = (errno.EMFILE, errno.ENFILE)
-# Most systems let a process open 1,024 files, and let it ask for more.
+# Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16
-# Messages of Python's.
+# Messages of Python.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
 
 
 def as_user_error(error: BaseException) -> UserError | None:
-    """Message for an error that the environment caused; None for any other.
+    """Convert an error that the environment caused, else return None.
 
     Args:
-      error: Caught error; its causes count, too.
+      error: Caught error; its causes are inspected, too.
     """
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
         reason = reason or type(error).__name__
         fix = MEMORY + hints_on("memory")
-        return UserError(f"the memory was used up ({reason}): {fix}")
+        return UserError(f"out of memory ({reason}): {fix}")
     messages = map(_describe, _causes(error))
     message = next(filter(None, messages), None)
     return None if message is None else UserError(message)
@@ -85,10 +85,11 @@ def _describe(error: BaseException) -> str | None:
 
 
 def remedy(number: int | None, otherwise: str = SPACE) -> str:
-    """Advice, as an imperative, after an error of the system.
+    """Return advice after a system error, as an imperative.
 
     Args:
-      otherwise: Advice for any that is not known.
+      number: Error number (errno).
+      otherwise: Advice for unknown errors.
     """
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -107,9 +108,9 @@ def _current_folder() -> str | None:
 
 
 def raise_file_limit() -> float:
-    """Raise the limit of open files as far as the system allows; return it.
+    """Raise the soft limit of open files as far as possible; return it.
 
-    It holds for the processes that this one starts, too.
+    Child processes inherit it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN)

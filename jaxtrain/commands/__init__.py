@@ -1,12 +1,11 @@
 """Commands by name: one module each, of the core or of a plug-in.
 
-Each has a dataclass of its options, whose docstring is its line in the help; `EXAMPLE`,
-a call that the help shows; and `run(arguments, signals)`, whose type of `arguments` is
-that dataclass. `problems(arguments)`, where there is one, returns what else a start
-would refuse if values of the config are wrong. Wrong input, and files that cannot be
-written, raise UserError; what else `run` may raise stands in `jaxtrain.cli.main`. A
-command imports what needs JAX inside its functions: JAX takes a second, and the words
-are parsed before.
+A module has a dataclass of the options, whose docstring is the command's line in the
+help; `EXAMPLE`, a call for the help; and `run(arguments, signals)`, whose `arguments`
+have that type. An optional `problems(arguments)` returns what a start would refuse in
+addition to invalid values of the config. Invalid input and unwritable files raise
+UserError; see `jaxtrain.cli.main` for other errors. Modules import what needs JAX
+inside functions: JAX takes a second, and arguments are parsed first.
 """
 
 from types import ModuleType

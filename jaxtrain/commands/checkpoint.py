@@ -21,21 +21,20 @@ UNKNOWN = "has no digest: changed by hand"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointArguments:
-    """Show the checkpoints of a run, or read all of them and compare the digests."""
+    """Show the checkpoints of a run, or read all of them and verify the digests."""
 
-    # Folder of the run; with --verify also that of an exported model.
+    # Directory of the run; with --verify also of an exported model.
     workdir: Path
     # Show steps, sizes and metrics.
     list: bool = False
-    # Show whether they, and the files beside them, hold what was saved.
+    # Verify the checkpoints and JSON files against their digests.
     verify: bool = False
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
-    """Print a line for each checkpoint: step, size, time, metrics, and if it is good.
+    """Print a line for each checkpoint: step, size, time, metrics, and its state.
 
-    With --verify there is one for each JSON file, too. Nothing is changed, so that this
-    may be done while the run goes on.
+    With --verify also for each JSON file. Nothing is changed, so the run may be active.
 
     Raises:
       OtherRunError: A checkpoint or a file belongs to another run.
@@ -57,13 +56,13 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
-            f"({', '.join(map(str, damaged))}); resuming puts them aside and goes on "
-            "from the newest good one"
+            f"({', '.join(map(str, damaged))}); resuming moves them aside and "
+            "continues from the newest good one"
         )
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print the lines of the checkpoints; return the damaged ones, and their folder."""
+    """Print the lines of the checkpoints; return damaged steps and the directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
@@ -89,17 +88,17 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the damage of each file that others depend on."""
+    """Return `GOOD`, `UNKNOWN` or the damage of each JSON file of a run."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
 
     names = (CONFIG, files.DATA, files.OWN_PARTS, MODEL, files.SUMMARY)
     names += (TEMPERATURE, files.EVALUATION)
-    found = [name for name in names if os.path.lexists(workdir / name)]
-    states = {name: _verify_file(workdir / name) for name in found}
+    present = [name for name in names if os.path.lexists(workdir / name)]
+    states = {name: _verify_file(workdir / name) for name in present}
     run = RunId.read(workdir)
-    for name in found:
+    for name in present:
         if states[name] in (GOOD, UNKNOWN):
             path = workdir / name
             run.check(read_object(path) or {}, str(path), RESTORE)
@@ -107,18 +106,18 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Return the same of the files of a model in a folder, weights included."""
+    """Return `GOOD`, `UNKNOWN` or the damage of each file of a model."""
     from jaxtrain import weights as weights_lib
 
-    found = {CONFIG: _verify_file(folder / CONFIG)}
+    states = {CONFIG: _verify_file(folder / CONFIG)}
     weights = next((name for name in WEIGHTS if (folder / name).is_file()), WEIGHTS[0])
     try:
         trained = weights_lib.load(str(folder))
         trained.read()
-        found[weights] = UNKNOWN if trained.origin is None else GOOD
+        states[weights] = UNKNOWN if trained.origin is None else GOOD
     except UserError as error:
-        found[weights] = str(error)
-    return found
+        states[weights] = str(error)
+    return states
 
 
 def _verify_file(path: Path) -> str:
@@ -130,9 +129,9 @@ def _verify_file(path: Path) -> str:
 
 def _show_files(folder: Path, states: dict[str, str]) -> None:
     """Print the line of each file; raise CheckpointError if some are damaged."""
-    damaged = [name for name, told in states.items() if told not in (GOOD, UNKNOWN)]
-    for name, told in states.items():
-        print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{told}"))
+    damaged = [name for name, state in states.items() if state not in (GOOD, UNKNOWN)]
+    for name, state in states.items():
+        print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{state}"))
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged file')} in {folder}: {', '.join(damaged)}"

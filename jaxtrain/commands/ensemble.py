@@ -1,4 +1,4 @@
-"""`main.py ensemble`: one model that is the mean of what several put out."""
+"""`main.py ensemble`: one model that averages the predictions of several."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from jaxtrain.config.fields import check_own
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.whole import check_new_folder
+from jaxtrain.records.atomic_output import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.tools.ensemble import Ensembled
@@ -22,13 +22,13 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 class EnsembleArguments:
     """Join finished runs of one recipe into one model (deep ensembles)."""
 
-    # Folders of finished runs; the images and the recipe are those of the first.
+    # Directories of finished runs; data and recipe are taken from the first.
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # New folder for the ensemble, like that of a run.
+    # New directory of the ensemble, with the layout of a run.
     out: Path
     # Weights of the runs: best, by their validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Load the parts of your own (code) that the folders name: their files are shown,
+    # Load the custom modules (code) that the directories name: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
@@ -36,7 +36,7 @@ class EnsembleArguments:
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
-    """Join, evaluate and write."""
+    """Join the runs, evaluate and save the ensemble."""
     check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
@@ -46,32 +46,32 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
         from jaxtrain.tools.ensemble import ensemble, read_end, save
         from jaxtrain.weights.trust import trust
 
-    places = [Path(text) for text in arguments.runs]
-    if len(places) < 2:
+    paths = [Path(text) for text in arguments.runs]
+    if len(paths) < 2:
         raise UserError(
-            f"ensemble is given {len(places)} runs: give two or more, such as ensemble "
+            f"ensemble is given {len(paths)} runs: give two or more, such as ensemble "
             f"{EXAMPLE}"
         )
-    for place in places:
-        if not is_run(place):
+    for path in paths:
+        if not is_run(path):
             raise UserError(
-                f"{place} is no folder of a run: give those of finished runs, such as "
-                f"ensemble {EXAMPLE}"
+                f"{path} is not the folder of a run: give those of finished runs, "
+                f"such as ensemble {EXAMPLE}"
             )
-        read_end(place)
+        read_end(path)
         if arguments.trust:
-            trust(place)
-    configs = [read_run(place) for place in places]
+            trust(path)
+    configs = [read_run(path) for path in paths]
     check_own(configs[0], "model", "task", "train.metrics", "data.source")
     devices.start(arguments.platform)
-    models = [load_model(place, arguments.checkpoint) for place in places]
-    made = ensemble(models, configs)
-    save(made, places, arguments.out)
-    show_table("ensemble", describe(made, arguments))
+    models = [load_model(path, arguments.checkpoint) for path in paths]
+    joined = ensemble(models, configs)
+    save(joined, paths, arguments.out)
+    show_table("ensemble", describe(joined, arguments))
 
 
 def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
-    """Return the rows of a table: the members, the metrics, where it is."""
+    """Return the rows of a table: members, metrics and output directory."""
     from jaxtrain.tasks import kind
     from jaxtrain.tasks.metrics import formatted
 

@@ -25,28 +25,29 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments:
-    """Options of `evaluate` itself."""
+    """Options of `evaluate`, excluding evaluation parts."""
 
-    # Folder of a run; or, with --data.source and --out, what else `predict` takes.
+    # Directory of a run; or, with --data.source and --out, any model that `predict`
+    # takes.
     workdir: Path
     # Its weights: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # The images: a split as the run had it, or all of the set.
+    # Images: a split of the run, or the full set.
     split: Literal["test", "validation", "train", "all"] = "test"
-    # Average the probabilities of several views of an image: the mirror image (flip),
-    # four corners and the centre (five_crop), or these and their mirror images; or of
-    # the image alone (plain); None: as the run's train.tta.
+    # Test-time augmentation, averaged over views: the mirror image (flip), four corners
+    # and the centre (five_crop), or these and their mirror images; or only the image
+    # (plain). None: the run's train.tta.
     tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = None
     # Fit a temperature on the run's validation split, and write temperature.json.
     calibrate: bool = False
-    # The file to write; None: evaluation.json in the workdir, written over.
+    # Output file; None: evaluation.json in the workdir, overwritten.
     out: Path | None = None
-    # Load the parts of your own (code) that the folder names: their files are shown,
+    # Load the custom modules (code) that the directory names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # The images, as the run had them unless given.
+    # Data options; defaults are the run's.
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
         default_factory=DataConfig
     )
@@ -58,7 +59,7 @@ class EvaluateArguments(*(part.Options for part in PARTS.values()), ModelArgumen
 
 
 def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
-    """Evaluate, write the result, and print what a person wants to see of it."""
+    """Evaluate, write the result, and print a summary."""
     requested = {key: part.requested(arguments) for key, part in PARTS.items()}
     with collector.held_back():
         from jaxtrain import load_model
@@ -93,7 +94,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     if not run:
         config, data = config_of(model, data)
     result = evaluate(model, config, data, asked)
-    # First, as it may have taken hours, and the disk may be full.
+    # Shown before it is written: it may have taken hours, and the disk may be full.
     show_table("evaluation", describe(result, model.task))
     if result["sparsity"] is not None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))
@@ -102,7 +103,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
-    """Write a result, and the temperature if one was fitted."""
+    """Write the result, and the fitted temperature if there is one."""
     from jaxtrain.json_files.write import write_digested
 
     files = {out: result}
@@ -121,7 +122,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 
 
 def _check_of_model(arguments: EvaluateArguments) -> None:
-    """Check what a model without a run needs, or cannot have."""
+    """Check the options of a model without a run."""
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:
         raise UserError(
@@ -135,7 +136,7 @@ def _check_of_model(arguments: EvaluateArguments) -> None:
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:
-    """Return the file to write, after a try to: what it will hold may take hours."""
+    """Return the output file after checking early that it is writable."""
     from jaxtrain import atomic_file
     from jaxtrain.records.workdir import EVALUATION
 
@@ -157,7 +158,7 @@ def _check_out(arguments: EvaluateArguments) -> Path:
 
 
 def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
-    """Return the rows of an evaluation that a person wants to see."""
+    """Return the rows of the summary table."""
     from jaxtrain.data.hold_out import describe_absent
     from jaxtrain.tasks.metrics import lowest_class
 
@@ -175,16 +176,16 @@ def describe(result: dict[str, Any], task: "type[Task]") -> dict[str, str]:
     for name, value in metrics.items():
         if isinstance(value, float):
             rows[name] = with_interval(value, intervals.get(name))
-    name, told = task.lowest
+    name, title = task.lowest
     lowest = lowest_class(metrics, name)
     if names and lowest is not None:
         pairs = intervals.get(name)
         value = with_interval(metrics[name][lowest], pairs and pairs[lowest])
-        rows[told] = f"{value}  {names[lowest]}"
+        rows[title] = f"{value}  {names[lowest]}"
     rows |= _describe_calibration(result)
     for key, part in PARTS.items():
-        if found := result.get(key):
-            rows |= part.describe(found)
+        if part_result := result.get(key):
+            rows |= part.describe(part_result)
     return rows
 
 

@@ -27,39 +27,39 @@ FORMATS = (
 class ExportArguments:
     """Write a trained model as a file that other programs run."""
 
-    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
+    # Directory of a run or of a model, a weight file, or hf:OWNER/REPO.
     workdir: Path
     # Format of the file.
     format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))]
-    # The file or folder to write, where nothing is yet.
+    # New file or directory to write.
     out: Path
     # Weights of a run: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Images at a time: a number, or dynamic, for any. None: dynamic, or 1 in a format
-    # that takes no other.
+    # Batch size: a number, or dynamic for any. None: dynamic, or 1 if the format
+    # supports no other.
     batch: str | None = None
-    # Of the numbers it computes with; it takes and puts out float32. Those of kernels
-    # alone, int8_weights, fp8_weights and int4_weights, make a smaller file that
-    # computes in float32. None: fp32, or int8 of a model with model.quantize in a
-    # format that has integers.
+    # Compute precision; inputs and outputs are float32. The weight-only formats
+    # int8_weights, fp8_weights and int4_weights make a smaller file that computes in
+    # float32. None: fp32, or int8 for a model with model.quantize in a format with
+    # integers.
     precision: Precision | None = None
-    # Take uint8 pixels, and put out probabilities if there are classes.
+    # Take uint8 pixels, and return probabilities if there are classes.
     include_preprocessing: bool = False
-    # Of a model of boxes: put out those that are found, and not those of all places.
+    # For detection models: return boxes after non-maximum suppression.
     include_nms: bool = False
-    # Folder of images to check the file on, or of a run whose images they are; int8
-    # takes the ranges of numbers from them, too. None: those of the run's data.
+    # Directory of images to check the file on, or of a run whose images to use; int8
+    # calibrates its ranges on them, too. None: the run's data.
     images: Path | None = None
-    # Load the parts of your own (code) that the folder names: their files are shown,
+    # Load the custom modules (code) that the directory names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
-    # What checks the file; auto: what JAX finds, but never the CPU of a machine with a
+    # Platform of the check; auto: what JAX finds, but never the CPU of a machine with a
     # GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:
-    """Export, check and print what the check has found."""
+    """Export the model, check the file, and print the result of the check."""
     if arguments.format == "safetensors":
         options = "batch", "precision", "include_preprocessing", "include_nms", "images"
         for name in options:
@@ -94,16 +94,16 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
     files = [arguments.out, *arguments.out.rglob("*")]
     size = sum(path.stat().st_size for path in files if path.is_file())
     rows = {"file": arguments.out, "size": f"{size / 1e6:.2f} MB", **rows}
-    found = sparsity_of(model.params)
-    if found is not None:
-        rows["sparsity"] = f"{found['sparsity']:.2%} of the weights of kernels are 0"
+    sparsity = sparsity_of(model.params)
+    if sparsity is not None:
+        rows["sparsity"] = f"{sparsity['sparsity']:.2%} of the weights of kernels are 0"
     show_table(f"exported, {arguments.format}", rows)
 
 
 def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
-    """Write and check the file; return what a person wants to see of the check."""
+    """Write and check the file; return the rows of the summary table."""
 
     from jaxtrain.export import images
     from jaxtrain.export.export import export
@@ -117,7 +117,7 @@ def _export(
     calibrate = precision == "int8" and not was_rounded
     num = images.CALIBRATION if calibrate else 0
     places = arguments.workdir, arguments.images
-    pixels = images.of(model, *places, calibration=num)
+    pixels = images.load(model, *places, calibration=num)
     preprocessing = arguments.include_preprocessing
     checked, calibration = (
         x if preprocessing or x is None else _prepared(model, x) for x in pixels

@@ -13,38 +13,38 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py"
 PICTURE, VALUES = "find_lr.png", "find_lr.json"
-# Any rate above this is beyond all optimizers.
+# Larger learning rates are useless with all optimizers.
 LARGEST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindLrArguments:
-    """Find a learning rate: train a little while it rises, and see when it helps."""
+    """Find a learning rate: train briefly while it rises, and watch the loss."""
 
     # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
     config: Path
-    # Folder of find_lr.png and find_lr.json; None: runs/<name of the config>.
+    # Directory of find_lr.png and find_lr.json; None: runs/<name of the config>.
     out: Path | None = None
     # Learning rate of the first step.
     start: float = 1e-7
     # Learning rate of the last step.
     end: float = 10.0
-    # Steps of the test, at most: it ends when the loss goes up.
+    # Maximum number of steps; the test ends when the loss diverges.
     steps: int = 100
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or the method names: their
+    # Load the custom modules (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
 def run(arguments: FindLrArguments, signals: StopSignals) -> None:
-    """Print the learning rate; write the losses and their picture."""
+    """Print the suggested learning rate; write the losses and their plot."""
     from jaxtrain.json_files.write import write_json
     from jaxtrain.parallel import devices
+    from jaxtrain.records.atomic_output import atomic_output, reported
     from jaxtrain.records.run_log import show_table
-    from jaxtrain.records.whole import reported, whole
     from jaxtrain.tools import find_lr
     from jaxtrain.weights.trust import trust_recipe
 
@@ -64,10 +64,10 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     devices.start(
         arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices
     )
-    # Opened first: where they cannot be written is told before the test takes its time.
+    # Opened first, so that unwritable paths are reported before the test.
     with (
-        whole("--out", out / VALUES) as values_file,
-        whole("--out", out / PICTURE) as picture,
+        atomic_output("--out", out / VALUES) as values_file,
+        atomic_output("--out", out / PICTURE) as picture,
     ):
         test = find_lr.range_test(
             arguments.overrides,

@@ -1,4 +1,4 @@
-"""`main.py models`: reads tables alone, as nobody wants to wait for a list."""
+"""`main.py models`: reads tables only, without building models."""
 
 import json
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ EXAMPLE = "resnet50"
 class ModelsArguments:
     """List the models: parameters, FLOPs, memory, published results, weights."""
 
-    # All that is known of this one; None: a line of each.
+    # Name of a model to describe in full; None: a line for each.
     name: Annotated[str | None, tyro.conf.Positional] = None
-    # As JSON, for programs.
+    # Print JSON.
     json: bool = False
 
 
@@ -32,6 +32,8 @@ def run(arguments: ModelsArguments, signals: StopSignals) -> None:
         text = json.dumps(every, indent=2) if arguments.json else listing.table()
     else:
         model = listing.find(name)
-        one = listing.to_dict(model)
-        text = json.dumps(one, indent=2) if arguments.json else listing.details(model)
+        values = listing.to_dict(model)
+        text = (
+            json.dumps(values, indent=2) if arguments.json else listing.details(model)
+        )
     print(text.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""`main.py predict`: what a trained model finds in image files."""
+"""`main.py predict`: predictions of a trained model for image files."""
 
 import contextlib
 import itertools
@@ -25,45 +25,45 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.decoder import OutputDecoder
     from jaxtrain.tasks.prediction import Prediction
 
-    # Name of a file, and its prediction, or why it has none.
+    # (image, prediction or None, error or None).
     ShownRow = tuple[Any, Prediction | None, str | None]
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
 
-# Rows of the table on the screen.
+# Rows of the table that is printed.
 NUM_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArguments:
-    """Options of `predict` itself."""
+    """Options of `predict`, excluding prediction parts."""
 
-    # Files, folders (with those below), patterns, or - for names on standard input.
+    # Files, directories (recursively), patterns, or - for names on standard input.
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
+    # Directory of a run or of a model, a weight file, or hf:OWNER/REPO.
     workdir: Path
-    # Of a run: the best by its validation, the latest, or that of a step.
+    # Weights of a run: best, by its validation; latest; or the number of a step.
     checkpoint: str = "best"
-    # Table to write, .csv, .jsonl or .parquet; None: the first rows, on the screen.
+    # Table to write, .csv, .jsonl or .parquet; None: print the first rows.
     out: Path | None = None
-    # So many of the likeliest classes.
+    # Number of most likely classes.
     topk: int = 1
-    # Images that the devices compute at once; windows where those see parts of images.
+    # Batch size in images, or in windows for sliding-window models.
     batch_size: int = 64
     # End with exit code 1 if an image has no prediction.
     strict: bool = False
-    # New folder for pictures of what the likeliest class was seen by (Grad-CAM).
+    # New directory for Grad-CAM overlays of the most likely class.
     explain: Path | None = None
-    # File, .npy, for what the last layer gets of each image, float32 (N, F).
+    # File, .npy, for the inputs of the last layer, float32 (N, F).
     features: Path | None = None
-    # New folder for what the model puts out of each image: .npy, float32; of several
-    # heads .npz.
+    # New directory for the raw outputs of each image: .npy, float32; with several heads
+    # .npz.
     outputs: Path | None = None
-    # New folder for the images with the predictions on them, such as boxes.
+    # New directory for the images with drawn predictions, such as boxes.
     pictures: Path | None = None
     # Divide the logits by the temperature that evaluate --calibrate has fitted.
     calibrated: bool = False
-    # Load the parts of your own (code) that the folder names: their files are shown,
+    # Load the custom modules (code) that the directory names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
@@ -76,13 +76,13 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images; as many as the screen shows if that is all that is asked."""
+    """Predict all images, or only the printed ones if no file is written."""
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():
         from jaxtrain.data import formats
         from jaxtrain.inference import predict, temperature
-        from jaxtrain.inference.found import find
+        from jaxtrain.inference.image_paths import expand_paths
         from jaxtrain.inference.load import load_model
         from jaxtrain.parallel import devices
         from jaxtrain.weights.trust import trust
@@ -92,7 +92,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     devices.start(arguments.platform)
     model = load_model(arguments.workdir, arguments.checkpoint)
     unread = list[bytes]()
-    found = find(arguments.images, kind=model.kind, unread=unread)
+    images = expand_paths(arguments.images, kind=model.kind, unread=unread)
     fitted = None
     if arguments.calibrated:
         fitted = temperature.read_for(model, arguments.workdir)
@@ -106,9 +106,9 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         pictures=arguments.pictures is not None,
     )
     predict.check(model, wanted)
-    # Images beyond the rows that the screen shows may be of no use.
+    # Without output files only the printed images are needed.
     every = arguments.strict or _written(arguments)
-    names = found if every else found.first(NUM_SHOWN)
+    names = images if every else images.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
     part_files = list(itertools.chain(*prepared))
     has_table = bool(model.decoder.columns())
@@ -132,21 +132,21 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     seconds = time.perf_counter() - start
     if has_table and arguments.out is None:
         _show(shown, model.decoder)
-    left = len(found) - len(shown) if has_table else 0
+    left = len(images) - len(shown) if has_table else 0
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
     _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
-    if any(map(formats.lacks_plugin, unread)):  # Images to predict, which others read.
+    if any(map(formats.lacks_plugin, unread)):  # An optional library could read them.
         problems += passed_over
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")
 
 
 def _check(arguments: PredictArguments) -> None:
-    """Check what needs neither the model nor the images."""
+    """Check the options that need neither the model nor the images."""
     from jaxtrain.inference import tables
 
     for option in ("topk", "batch_size"):
@@ -165,9 +165,9 @@ def _check(arguments: PredictArguments) -> None:
 
 
 def _written(arguments: PredictArguments) -> list[Path]:
-    own = "out", "features", "explain", "outputs", "pictures"
+    options_of_predict = "out", "features", "explain", "outputs", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
-    options = itertools.chain(own, *of_parts)
+    options = itertools.chain(options_of_predict, *of_parts)
     paths = (getattr(arguments, option) for option in options)
     return [path for path in paths if path is not None]
 
@@ -179,7 +179,7 @@ def _sinks(
     names: "FileNames",
     part_files: "list[PredictionFile]",
 ) -> "Iterator[list[Sink]]":
-    """Open all that is to be written: all of it is there at the end, or nothing."""
+    """Open all output files; they are renamed together at the end, or not at all."""
     from jaxtrain.inference import predict, sinks
 
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
@@ -216,7 +216,7 @@ def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
         else:
             cells = (error if error == NOT_FINITE else f"unreadable: {error}",)
         name = os.fsencode(name).decode("utf-8", "backslashreplace")
-        # Names of files and classes may look like rich's markup: a Text has none.
+        # File and class names may contain rich markup, which Text does not interpret.
         table.add_row(*(Text(x) for x in (shown(name), *map(printable, cells))))
     Console().print(table)
     if more := decoder.num_hidden():
@@ -224,7 +224,7 @@ def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
-    """Return the number of images without a prediction, and the reasons."""
+    """Return the numbers of images without a prediction, by reason."""
     from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
@@ -244,7 +244,7 @@ def _tell(
     problems: list[str],
     seconds: float,
 ) -> None:
-    """Print what was written, what was left out, and how long it took."""
+    """Print the written files, omissions, and the time."""
     if names := ", ".join(map(str, _written(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:

@@ -24,39 +24,39 @@ EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
 if TYPE_CHECKING:
     from jaxtrain.trainer.callback import Callbacks
 
-# Where SLURM and Open MPI say which of several processes this is.
+# Variables of SLURM and Open MPI with the rank of this process.
 RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments:
-    """Train a model, or go on where the workdir stopped."""
+    """Train a model, or resume the run in the workdir."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config,
-    # or the config.json of a run; left out: that of the run in --workdir.
+    # The recipe: a name, such as digits, a file that defines get_config() -> Config, or
+    # the config.json of a run. Defaults to that of the run in --workdir.
     config: Path
-    # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
+    # Directory of the run; None: runs/<name of the config>, or that of config.json.
     workdir: Path | None = None
     # Move an old run in the workdir aside and start anew.
     fresh: bool = False
-    # Go back to the checkpoint of this step; newer ones are moved aside.
+    # Return to the checkpoint of this step; newer ones are moved aside.
     resume_step: int | None = None
-    # Profile ten steps, once ten are done: where their time goes, layer by layer.
+    # Profile ten steps, after ten others: time per layer.
     profile: bool = False
     # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
-    # Kubernetes are asked.
+    # HOST:PORT of process 0, where processes connect; None: detect SLURM, Open MPI and
+    # Kubernetes.
     coordinator: str | None = field(None, rare=True)
-    # Processes in all, with --coordinator.
+    # Number of processes, with --coordinator.
     num_processes: int | None = field(None, rare=True)
     # Number of this process, from 0, with --coordinator.
     process_id: int | None = field(None, rare=True)
     # Seconds to wait for the other processes at the start.
     init_timeout: float = field(300.0, rare=True)
-    # Seconds without a sign of life of a process, after which the others end.
+    # Seconds without a heartbeat of a process, after which the others end.
     heartbeat_timeout: float = field(30.0, rare=True)
-    # Load the parts of your own (code) that model.pretrained or the method names: their
+    # Load the custom modules (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.
     trust: bool = False
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
@@ -84,34 +84,34 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """Return what a start would refuse; of one of several processes nothing."""
+    """Return what a start would refuse; nothing for one of several processes."""
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
     from jaxtrain.trainer.setup import build_setup
 
-    found, config = ProblemList(), arguments.overrides
+    collected, config = ProblemList(), arguments.overrides
     ids = arguments.coordinator, arguments.num_processes, arguments.process_id
     if distributed.find(*ids) is None:
         parallel = config.parallel
         flags, cpus = parallel.xla_flags, parallel.cpu_devices
         devices.start(arguments.platform, flags=flags, profiles=False, cpus=cpus)
-        found.build(build_setup, config)
-    return found.found
+        collected.build(build_setup, config)
+    return collected.found
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":
-    """Start the devices and processes; return the workdir and plug-ins' callbacks."""
+    """Start the devices and processes; return the workdir and the callbacks."""
     import jax
 
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import newest_step
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
-    from jaxtrain.records.workdir import follow
+    from jaxtrain.records.workdir import resolve_link
     from jaxtrain.trainer.callback import make_callbacks
     from jaxtrain.weights.trust import trust_recipe
 
-    workdir = follow(arguments.workdir or default_folder(arguments.config))
+    workdir = resolve_link(arguments.workdir or default_folder(arguments.config))
     grace_seconds = arguments.overrides.checkpoint.grace_seconds
     signals.grace.limit(grace_seconds, lambda: newest_step(workdir / CHECKPOINTS))
     parallel = arguments.overrides.parallel
@@ -140,13 +140,13 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
 
 
 def _first(arguments: TrainArguments) -> bool:
-    """Whether this is the only process or the first, as far as it is known before."""
+    """Whether this is process 0, as far as it is known before processes connect."""
     ranks = (os.environ.get(name, "0") for name in RANKS)
     return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)
 
 
 def _check_resume_step(arguments: TrainArguments) -> None:
-    """Raise UserError if --resume-step comes with --fresh."""
+    """Check that --resume-step and --fresh are not combined."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
             f"--resume-step {arguments.resume_step} with --fresh, which starts anew: "

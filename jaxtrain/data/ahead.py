@@ -1,8 +1,8 @@
-"""Read ahead of the steps: by threads of this process, or by data workers.
+"""Prefetching of batches, by threads of this process or by worker processes.
 
-The order is that of the positions either way, and so much is read ahead and no more:
-who takes no batches holds the reading up, and who closes the stream ends it. Data
-workers are processes of grain's, which may die, and must not outlive the run.
+Both keep the order of the positions and bound the number of prefetched batches: a
+consumer that takes no batches blocks the readers, and closing the stream ends them.
+Data workers are grain processes, which may die and must not outlive the run.
 """
 
 import collections
@@ -26,30 +26,30 @@ from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 from jaxtrain.system_errors import raise_file_limit
 
-# Threads of a process without workers, where images are decoded or resized; they do so
-# in C and hold each other up little. Where rows are only copied, more than one do.
+# Threads of a process without workers if images are decoded or resized: that releases
+# the GIL for most of the time. If rows are only copied, one thread is faster.
 READ_THREADS = 4
-# Batches that they are ahead.
+# Batches to prefetch by threads.
 READ_AHEAD = 8
-# A worker has one thread, so that `data.workers` is the number of cores in use. So
-# many batches wait in it; with those that grain has on their way it is 6 ahead.
+# A worker has one thread, so that `data.workers` is the number of cores in use. It
+# buffers this many batches; with grain's own buffers a worker is 6 batches ahead.
 WORKER_AHEAD = 2
-# Workers pay where there are more cores than the threads of one process can use, and
-# a pass takes longer than their start, some seconds.
+# Workers pay off with more cores than the threads of one process can use, and if an
+# epoch takes longer than their start, some seconds.
 WORKERS_MIN_EXAMPLES = 20_000
-# Shared memory of the workers and their semaphores.
+# Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"
-# More of them were not tried.
+# More workers were not measured.
 MAX_WORKERS = 16
-# Times that workers are started anew after one died.
+# Number of times that the workers are restarted after one died.
 MAX_RESTARTS = 3
-# How grain tells of a dead worker, within about a second.
+# Start of grain's message about a dead worker, raised within about a second.
 _DIED = "Worker process was terminated unexpectedly"
 
-# Descriptors of a process before it starts workers, and for each worker of the training
-# and the evaluation stream: 8 were counted for one stream, and more hold its batches.
+# File descriptors of a process without workers, and per worker of the training and the
+# evaluation stream: 8 were counted for one stream, and more hold its batches.
 OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
-# The exit code of a worker that wrote into shared memory for which there was no room.
+# Exit code of a worker that wrote to shared memory on a full file system.
 _NO_ROOM = f"exit code {-signal.SIGBUS}"
 
 Read = Callable[[int], Any]
@@ -58,22 +58,23 @@ _log = logging.getLogger(__name__)
 
 
 def choose_workers(has_files: bool, num_examples: int) -> int:
-    """Return the number of data workers of a stream if the config leaves it open.
+    """Return the default number of data workers of a stream.
 
     Args:
-      has_files: whether the images are files, to be decoded.
+      has_files: Whether images are files, which have to be decoded.
+      num_examples: Number of examples of the split.
     """
     cores = len(os.sched_getaffinity(0))
     if not has_files or num_examples < WORKERS_MIN_EXAMPLES or cores <= READ_THREADS:
         return 0
-    # One is left to the trainer, which starts the steps.
+    # One core is left to the trainer, which dispatches the steps.
     return min(cores - 1, MAX_WORKERS)
 
 
 def by_threads(
     read: Read, positions: range, num_threads: int, num_ahead: int = READ_AHEAD
 ) -> Generator[Any, None, None]:
-    """Yield what is read at the positions, in order; so many are read ahead."""
+    """Yield the results of `read` for the positions in order, prefetched by threads."""
     waiting: collections.deque[Future[Any]] = collections.deque()
     pool = ThreadPoolExecutor(num_threads, "read")
     try:
@@ -90,21 +91,21 @@ def by_threads(
 def by_workers(
     read: Read, start: int, stop: int, num_workers: int
 ) -> Generator[Any, None, None]:
-    """Yield the same, read by processes; if one dies, all are started anew.
+    """Yield the results of `read`, prefetched by worker processes; restart dead ones.
 
-    No batch is lost or doubled, as they depend on their positions alone.
+    No batch is lost or repeated, because a batch is a function of its position.
 
     Raises:
-      UserError: the limit of open files, or shared memory, is too small for workers.
-      StartAgainError: a worker died once more than MAX_RESTARTS.
+      UserError: The limit of open files, or shared memory, is too small for workers.
+      StartAgainError: A worker died again after MAX_RESTARTS restarts.
     """
     _check_open_files(num_workers)
-    import grain  # Also by `with_workers`: 0.1 s of CPU time, for runs with workers.
+    import grain  # Lazy, also in `with_workers`: 0.1 s of CPU time.
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
         positions = grain.MapDataset.range(start, stop)
-        positions = positions.map(functools.partial(_read, read))
+        positions = positions.map(functools.partial(_read_in_worker, read))
         batches = iter(with_workers(positions.to_iter_dataset(options), num_workers))
         try:
             for batch in batches:
@@ -112,7 +113,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            if error.filename is not None:  # Of the data.
+            if error.filename is not None:  # An error of the data.
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
         except RuntimeError as error:
@@ -126,16 +127,16 @@ def by_workers(
             if num_restarts == MAX_RESTARTS:
                 raise StartAgainError(
                     f"{message}, the {num_restarts + 1}th time. Was the memory full? "
-                    "Try a smaller data.workers. The same command goes on from the "
+                    "Try a smaller data.workers. The same command resumes from the "
                     "last checkpoint"
                 ) from None
-            _log.warning("warning: %s; the workers are started anew", message)
+            _log.warning("warning: %s; restarting the workers", message)
         finally:
             batches.close()
 
 
-def _read(read: Read, position: int) -> Any:
-    """Read in a worker, which must not end by itself: the trainer would wait."""
+def _read_in_worker(read: Read, position: int) -> Any:
+    """Read in a worker, which must not call `sys.exit`: the trainer would hang."""
     with own.no_exit():
         return read(position)
 
@@ -160,47 +161,47 @@ def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
 
 
 def with_workers(dataset: Any, num_workers: int) -> Any:
-    """Return a grain dataset that processes read ahead, in turn, in the same order."""
+    """Return a grain dataset that worker processes prefetch in the same order."""
     import grain
     from absl import flags
     from grain.multiprocessing import SharedMemoryArray
 
     # Grain reads absl flags when it starts workers, and raises if nobody parsed them.
     flags.FLAGS.mark_as_parsed()
-    # Grain would close shared memory in a thread. An array that the garbage collector
-    # finds is closed by both at once, and the second to come may close the descriptor
-    # of another file, such as one of a checkpoint that is being written.
+    # Grain closes shared memory in a thread. An array that is garbage-collected at the
+    # same time is closed twice, and the second close may hit a reused descriptor, such
+    # as that of a checkpoint being written.
     SharedMemoryArray.enable_async_del = _close_at_once
     options = grain.MultiprocessingOptions(num_workers=num_workers)
-    return dataset.mp_prefetch(options, worker_init_fn=_start)
+    return dataset.mp_prefetch(options, worker_init_fn=_init_worker)
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """Leave arrays in shared memory to be closed where they are collected."""
+    """Replace grain's asynchronous deletion: arrays are closed when collected."""
 
 
-def _start(worker: int, num_workers: int) -> None:
+def _init_worker(worker: int, num_workers: int) -> None:
     signals.ignore()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End when the trainer has ended, even if it was killed and could not say so.
+    """Exit when the trainer has ended, even if it was killed.
 
-    Python's tracker of shared memory, a process of its own, then removes what is left.
+    Python's tracker process of shared memory then removes the remaining segments.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    # To end in the midst of making a segment would leave that: the tracker does not
-    # know it yet.
+    # A segment that is just being created would leak: the tracker does not know it
+    # yet.
     while any(map(_makes_segment, sys._current_frames().values())):
         time.sleep(0.001)
     os._exit(1)
 
 
 def _makes_segment(frame: FrameType | None) -> bool:
-    """Whether a thread is making a segment of shared memory."""
+    """Whether a thread is creating a shared-memory segment."""
     while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
         frame = frame.f_back
     return frame is not None

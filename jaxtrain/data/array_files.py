@@ -1,4 +1,4 @@
-"""Files that hold arrays: no more memory is taken than they can fill, and there is."""
+"""Files of arrays, read into memory that is bounded by the file size."""
 
 import hashlib
 import io
@@ -18,16 +18,16 @@ from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, counted
 from jaxtrain.regular_file import open_regular
 
-# Part of the machine's memory that a set may take.
+# Maximum share of the machine's memory for a data set.
 MEMORY_PART = 0.5
-# The most bytes that deflate, which gzip and zip use, makes of one.
+# Maximum compression ratio of deflate, used by gzip and zip.
 MAX_INFLATION = 1032
 CHUNK_BYTES = 2**24
 MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file, `start` bytes from its beginning, as its header tells."""
+    """An array in a file, `start` bytes after its beginning, as its header says."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class StoredArray(NamedTuple):
     open: Callable[[], AbstractContextManager[Any]]
 
     def fill(self, array: np.ndarray) -> None:
-        """Read it into an array of its shape and dtype, or raise ValueError."""
+        """Read the data into an array of this shape and dtype, or raise ValueError."""
         view = array.reshape(-1).view(np.uint8).data
         with self.open() as stream:
             stream.read(self.start)
@@ -46,17 +46,17 @@ class StoredArray(NamedTuple):
                     raise ValueError(f"its last {len(view):,} bytes are missing")
                 view[: len(data)] = data
                 view = view[len(data) :]
-            # At the end of a file in an archive its checksum is looked at.
+            # Reading to the end of a zip member verifies its checksum.
             if stream.read(1):
-                raise ValueError("it goes on after its last example")
+                raise ValueError("it has data after its last example")
 
 
 @contextmanager
 def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
-    """Open a regular file.
+    """Open a regular file; convert errors of reading it.
 
     Raises:
-      UserError: it cannot be opened, or what reads it raises ValueError.
+      UserError: It cannot be opened, or its reader raises OSError or ValueError.
     """
     try:
         with open_regular(path) as file:
@@ -77,30 +77,30 @@ def read_set(
     """Read a set of arrays into memory.
 
     Args:
-      source: name of the set in messages.
-      pairs: images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
+      source: Name of the set in messages.
+      pairs: Images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
         training, validation, test. Labels are classes, integers (N,) or (N, 1) or
-        one-hot (N, classes), numbers (N, columns), or masks, integers (N, H, W).
-      targets: names of the columns; (): classes, or columns called by their numbers.
+        one-hot (N, classes); numbers (N, columns); or masks, integers (N, H, W).
+      targets: Names of the columns; () for classes, or columns named by their index.
 
     Raises:
-      UserError: these are no images of one size, more than fit into memory, or there
-        are no classes to learn.
+      UserError: The images differ in shape or exceed the memory, or the labels cannot
+        be used.
     """
     shapes = {split: image.shape for split, (image, _) in pairs.items()}
     _check_shapes(source, shapes)
     lengths = {split: [shape[0]] for split, shape in shapes.items()}
     _, splits = number_examples(source, lengths)
     (shape,) = {shape[1:] for shape in shapes.values()}
-    whole = np.empty((sum(map(sum, lengths.values())), *shape), np.uint8)
+    pixels = np.empty((sum(map(sum, lengths.values())), *shape), np.uint8)
     labels, parts = [], []
     for split, (image, label) in pairs.items():
         start = int(splits[split][0][0])
-        parts.append(whole[start : start + image.shape[0]])
+        parts.append(pixels[start : start + image.shape[0]])
         image.fill(parts[-1])
         stored = np.empty(label.shape, label.dtype)
         label.fill(stored)
-        if (kind := target_images.of_dims(stored.ndim)) is not None:
+        if (kind := target_images.kind_by_dims(stored.ndim)) is not None:
             labels.append(kind.checked(label.name, stored))
         elif are_classes(stored) and not targets:
             stored = stored.reshape(-1)
@@ -124,14 +124,14 @@ def read_set(
     for split, part in zip(pairs, parts, strict=True):
         digest.update(f"{split} {part.shape}".encode())
         digest.update(part.data)
-    whole = whole.reshape(*whole.shape[:3], -1)
-    if (kind := target_images.of_dims(everything.ndim)) is not None:
-        images = ArrayStore(whole, np.zeros(len(whole), np.int32), {})
-        return kind.of_arrays(images, everything, digest.hexdigest()), splits
+    pixels = pixels.reshape(*pixels.shape[:3], -1)
+    if (kind := target_images.kind_by_dims(everything.ndim)) is not None:
+        images = ArrayStore(pixels, np.zeros(len(pixels), np.int32), {})
+        return kind.from_arrays(images, everything, digest.hexdigest()), splits
     if everything.ndim == 1:
         numbers, names = classes.number(everything)
         facts = classes.facts(source, splits, numbers, names, digest.hexdigest())
-        return ArrayStore(whole, numbers, facts), splits
+        return ArrayStore(pixels, numbers, facts), splits
     names = targets or tuple(map(str, range(everything.shape[1])))
     if len(names) != everything.shape[1]:
         raise UserError(
@@ -139,19 +139,19 @@ def read_set(
             f"{source} has {counted(everything.shape[1], 'column')}"
         )
     facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
-    return ArrayStore(whole, everything, facts), splits
+    return ArrayStore(pixels, everything, facts), splits
 
 
 def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     for split, shape in shapes.items():
-        told = f"{source}: the images of the {split} split have the shape {shape}"
+        start = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:
             raise UserError(
-                f"{told}: expected (N, H, W) or (N, H, W, C), and none of them 0"
+                f"{start}: expected (N, H, W) or (N, H, W, C), and none of them 0"
             )
         if len(shape) == 4 and shape[3] > MAX_CHANNELS:
             raise UserError(
-                f"{told}: expected (N, H, W, C), the channels last and at most "
+                f"{start}: expected (N, H, W, C), the channels last and at most "
                 f"{MAX_CHANNELS}"
             )
     if len({shape[1:] for shape in shapes.values()}) > 1:
@@ -167,7 +167,7 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def are_classes(label: np.ndarray) -> bool:
-    """Whether labels are numbers of classes: (N,), or integers (N, 1) as of Keras."""
+    """Whether labels are class indices: (N,), or integers (N, 1) as in Keras."""
     return label.ndim == 1 or (label.shape[1:] == (1,) and label.dtype.kind in "biu")
 
 

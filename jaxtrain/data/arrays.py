@@ -1,7 +1,7 @@
-"""`arrays:FILE.npz`: images and labels as NumPy saves them.
+"""`arrays:FILE.npz`: images and labels saved by NumPy.
 
-The file is read whole. Mapped into memory it could be larger than that, but would end
-the process (SIGBUS) if somebody cut it off meanwhile.
+The file is read into memory. A memory-mapped file could be larger than memory, but
+would kill the process (SIGBUS) if it were truncated during a run.
 """
 
 import math
@@ -16,9 +16,9 @@ from jaxtrain.config import DataConfig
 from jaxtrain.data.array_files import MAX_INFLATION, StoredArray, opened, read_set
 from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
-from jaxtrain.data.target_images import of_dims
+from jaxtrain.data.target_images import kind_by_dims
 
-# What is added to `image` and `label` for each split.
+# Split -> suffix of `image` and `label`.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
@@ -34,14 +34,14 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image`, `label` and those of other splits."""
+    """Open a file of `np.savez` with `image` and `label`, and those of other splits."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
                 return _read_all(config, packed)
-        # A file that wants a password is a RuntimeError.
+        # zipfile raises RuntimeError for an encrypted file.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            raise ValueError(f"it is no .npz file, or damaged ({error})") from None
+            raise ValueError(f"it is not an .npz file, or damaged ({error})") from None
 
 
 def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
@@ -72,17 +72,17 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    """Read what an array is; none of its bytes is read."""
+    """Read the header of an array, and none of its data."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
-        raise ValueError(f"{name} is packed in another way than NumPy does")
+        raise ValueError(f"{name} has a compression that NumPy does not use")
     with packed.open(info) as stream:
         try:
             version = np.lib.format.read_magic(stream)
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"its shape is {shape}")
-        except Exception as error:  # A header is Python source, and may be any.
+        except Exception as error:  # A header is a Python literal, and may be anything.
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{name}: its header cannot be read ({reason})") from None
         start = stream.tell()
@@ -92,31 +92,33 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             "is read: save numbers, and not a list of arrays that differ in shape"
         )
     if by_columns and len(shape) > 1:
-        raise ValueError(f"{name} lies by columns: save np.ascontiguousarray of it")
+        raise ValueError(f"{name} is in Fortran order: save np.ascontiguousarray of it")
     size = start + math.prod(shape) * dtype.itemsize
     if size != info.file_size or size > MAX_INFLATION * info.compress_size:
         raise ValueError(
-            f"{name} tells of {size:,} bytes, and {info.file_size:,} unpacked are "
-            f"there, {info.compress_size:,} packed"
+            f"{name} declares {size:,} bytes, but has {info.file_size:,} uncompressed "
+            f"and {info.compress_size:,} compressed"
         )
     return StoredArray(name, shape, dtype, start, partial(packed.open, info))
 
 
 def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
-    """Raise ValueError unless these are images and a label, or columns, for each.
+    """Raise ValueError unless images and labels match, one label per image.
 
     Args:
-      named: whether labels are columns of numbers, even if there is one only.
+      image: Array of images.
+      label: Array of labels.
+      named: Whether labels are columns of numbers, even if there is only one.
     """
     if image.dtype != np.uint8:
         raise ValueError(
             f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
         )
-    of_pixels = label.dtype.kind in "iu" and label.shape == image.shape[:3]
-    if of_pixels and of_dims(len(label.shape)) is not None and not named:
+    may_be_mask = label.dtype.kind in "iu" and label.shape == image.shape[:3]
+    if may_be_mask and kind_by_dims(len(label.shape)) is not None and not named:
         return
     columns = named or len(label.shape) == 2
-    # Labels are floats where some are NaN.
+    # Labels are floats if some are NaN.
     if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
         raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")

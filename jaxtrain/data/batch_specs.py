@@ -1,4 +1,4 @@
-"""The shapes of stored batches."""
+"""Shapes and dtypes of stored batches."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """Shapes of the stored batches of a split.
+    """Shapes and dtypes of the stored batches of a split.
 
     Attributes:
-      example: One example: an image with the target of the first example.
-      numbers: Names of the arrays (batch,) that do not come from the store.
+      example: First example: an image and its target.
+      numbers: Names of the int32 arrays (batch,) that are not from the store.
     """
 
     example: Batch
     numbers: tuple[str, ...]
 
     def stored(self, *leading: int, sharding: Any = None) -> Batch:
-        """Return the shapes of examples as they are stored, with leading dims."""
+        """Return the shapes of stored examples, with leading dims."""
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(
                 (*leading, *x.shape), x.dtype, sharding=sharding
@@ -39,7 +39,7 @@ class BatchSpec:
     def batch(
         self, *leading: int, sharding: Any = None, on_device: bool = False
     ) -> Batch:
-        """Return the shapes of a batch; examples `on_device` are not part of it."""
+        """Return the shapes of a batch; `on_device`: without the cached examples."""
         number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
         stored = {} if on_device else self.stored(*leading, sharding=sharding)
         return {**dict.fromkeys(self.numbers, number), **stored}
@@ -65,14 +65,14 @@ def eval_spec(source: Source) -> BatchSpec:
 
 
 def train_numbers(config: DataConfig) -> tuple[str, ...]:
-    """Return the names of the numbers that go with each training example."""
-    asked = {
+    """Return the names of the int32 arrays of a training batch."""
+    required = {
         "index": True,
-        # Each copy of an example is augmented differently.
+        # Copies of an example are augmented differently.
         "repeat": config.repeats > 1 or config.sampling == "balanced",
         "epoch": config.augment.alternating_flip,
     }
-    return tuple(name for name, is_asked in asked.items() if is_asked)
+    return tuple(name for name, is_required in required.items() if is_required)
 
 
 def _example(source: Source) -> Batch:

@@ -1,31 +1,31 @@
-"""Boxes of things in images, as files tell them.
+"""Stored bounding boxes.
 
-Boxes are left, top, right and bottom in pixels: the corner of the first pixel is
-(0, 0). Beside an image stand as many as `num_boxes` of the facts says, so that batches
-have one shape; the class of those that are none is -1.
+Boxes are left, top, right and bottom in pixels, with the corner of the first pixel at
+(0, 0). Each image has `num_boxes` boxes, so that batches have a static shape; padding
+boxes have class -1.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Facts of a set: the names of the classes of its boxes, the number of boxes that stand
-# beside an image, and what other files call the classes.
+# Keys of the facts of a set: class names, number of boxes per image including padding,
+# and the category ids of the original annotations.
 NAMES, NUM_BOXES, CATEGORY_IDS = "box_names", "num_boxes", "category_ids"
-# Class of what is no box, but fills up.
+# Class of padding boxes.
 PADDING = -1
-# Square pixels of the least box that stays where a part of it is cut off.
+# Smallest area in square pixels of a cropped box that is kept.
 MIN_AREA = 4.0
 
 
 class StoredBoxes(NamedTuple):
-    """The boxes of one image, as a file tells them.
+    """Bounding boxes of one image, as annotated.
 
     Attributes:
-      boxes: Left, top, right and bottom, (n, 4), in pixels or in parts of the image.
-      classes: Number of the class of each, (n,).
-      crowd: Whether each is around many things, which are not told apart, (n,).
-      size: Height and width of the image; None if the file does not tell.
+      boxes: Left, top, right and bottom, (n, 4), in pixels or relative to the image.
+      classes: Class indices, (n,).
+      crowd: Whether a box covers a crowd of objects, (n,).
+      size: Height and width of the image; None if the annotations lack them.
     """
 
     boxes: np.ndarray

@@ -1,4 +1,4 @@
-"""The classes of a set of labelled images: which there are, and where."""
+"""Classes of labelled data sets: numbering, names and checks."""
 
 import contextlib
 import contextvars
@@ -14,7 +14,7 @@ from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.data.unlabelled import NO_LABEL, missing_numbers
 from jaxtrain.errors import UserError
 
-# The names of the splits that people write -> what they are called here.
+# Split names in use -> canonical names.
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -24,18 +24,18 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# More different numbers than this, not all of them whole, are measurements; and so are
-# fewer of them, if most are of one image each.
+# Labels with more distinct numbers than this, not all of them integers, are
+# measurements; and so are fewer, if most have a single image.
 MOST_CLASSES = 20
 
 
-# Whether one class is enough: for a set that a trained model is shown.
+# Whether a set may have a single class: for evaluating a trained model.
 _MAY_BE_ONE = contextvars.ContextVar("may_be_one", default=False)
 
 
 @contextlib.contextmanager
 def may_be_one(allowed: bool) -> Iterator[None]:
-    """Let sets that are opened meanwhile have a single class, if that is allowed."""
+    """Allow sets that are opened in this context to have a single class."""
     token = _MAY_BE_ONE.set(allowed)
     try:
         yield
@@ -44,30 +44,27 @@ def may_be_one(allowed: bool) -> Iterator[None]:
 
 
 def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Number the labels from 0, in their order.
+    """Map labels to class indices from 0, in their order.
 
-    Numbers that begin with 0 and leave none out stay what they are.
+    Labels 0, 1, 2 and so on without gaps are unchanged.
 
     Args:
-      labels: any integers, or floats that are whole or NaN, (N,).
+      labels: Integers, or floats that are integral or NaN, (N,).
 
     Returns:
-      The number of the class of each, int32 (N,), -1 where there is no label, and the
-      names of the classes.
+      Class indices, int32 (N,), -1 for missing labels; and the names of the classes.
 
     Raises:
-      ValueError: a number is not whole.
+      ValueError: A number is not integral.
     """
     known = ~missing_numbers(labels)
-    whole = labels[known].astype(np.int64)
-    if (odd := whole != labels[known]).any():
-        raise ValueError(
-            f"a label is {labels[known][odd][0]}, which is no whole number"
-        )
-    found, places = np.unique(whole, return_inverse=True)
+    integers = labels[known].astype(np.int64)
+    if (odd := integers != labels[known]).any():
+        raise ValueError(f"a label is {labels[known][odd][0]}, which is not an integer")
+    distinct, places = np.unique(integers, return_inverse=True)
     numbers = np.full(len(labels), NO_LABEL, np.int32)
     numbers[known] = places
-    return numbers, tuple(map(str, found.tolist()))
+    return numbers, tuple(map(str, distinct.tolist()))
 
 
 def facts(
@@ -77,16 +74,18 @@ def facts(
     class_names: Sequence[str],
     digest: str,
 ) -> Mapping[str, Any]:
-    """Return the facts of a set: the number and names of its classes, a digest.
+    """Return the facts of a set: number and names of classes, and a digest.
 
     Args:
-      splits: Numbers of the examples of each split.
-      labels: Class of each example; below 0 if it is unknown.
-      digest: SHA-256 of what the set holds.
+      source: Name of the set in messages.
+      splits: Indices of the examples of each split.
+      labels: Class of each example; below 0 if unknown.
+      class_names: Names of the classes, by index.
+      digest: SHA-256 of the contents of the set.
 
     Raises:
-      UserError: there is one class only, there is nothing to train on, or another split
-        has a class that the training split lacks.
+      UserError: The set has a single class, or no training split, or another split has
+        a class that the training split lacks.
     """
     check_train(source, splits)
     if not class_names:
@@ -101,12 +100,13 @@ def facts(
         for split, shards in splits.items()
     }
     problems = Problems(source)
-    for split, found in present.items():
-        lacking = np.setdiff1d(found[found >= 0], present["train"])
+    for split, classes in present.items():
+        lacking = np.setdiff1d(classes[classes >= 0], present["train"])
         if len(lacking):
-            told = listed(class_names[int(i)] for i in lacking)
+            missing = listed(class_names[int(i)] for i in lacking)
             problems.add(
-                f"the {split} split has classes that the training split lacks: {told}",
+                f"the {split} split has classes that the training split lacks: "
+                f"{missing}",
                 "a model cannot learn them: add training images, or take them out",
             )
     problems.check()
@@ -115,15 +115,15 @@ def facts(
 
 
 def refuse_measurements(source: str, labels: Sequence[str]) -> None:
-    """Refuse labels that look like numbers to predict: many, and not all of them whole.
+    """Check that labels do not look like a regression target.
 
     Raises:
-      UserError: they are no classes.
+      UserError: There are many distinct numbers, not all of them integers.
     """
     distinct = set(labels)
     if len(distinct) <= min(MOST_CLASSES, len(labels) // 2):
         return
-    try:  # With a decimal comma, too.
+    try:  # Including decimal commas.
         values = sorted(float(label.replace(",", ".")) for label in distinct)
     except ValueError:
         return

@@ -1,7 +1,6 @@
-"""Targets of several numbers an image: columns with names, missing values NaN.
+"""Numeric target columns with names; missing values are NaN.
 
-What the numbers are, such as whether a label is there or how large a thing is, is
-between the user and the task.
+The task defines the meaning of the numbers, such as a label's presence or a size.
 """
 
 import hashlib
@@ -16,23 +15,25 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.errors import UserError
 
-# What a task finds the names of the columns under, among the facts of a set.
+# Key of the column names in the facts of a set.
 NAMES = "target_names"
-# Fact of a set: what was subtracted from each column (see `centred`), float64; missing
-# where nothing was.
+# Key of the offsets subtracted from each column (see `centred`), float64, in the facts
+# of a set; absent if there are none.
 ORIGIN = "target_origin"
-# Largest error of rounding to float32, in deviations of the column.
+# Largest acceptable rounding error to float32, in standard deviations of the column.
 ROUNDING = 1e-5
 
 
 def number(text: str, column: str, *, comma: bool = False) -> float:
-    """Return the number in a cell of a table; NaN where it is empty.
+    """Parse a table cell as a number; an empty cell is NaN.
 
     Args:
-      comma: Whether a comma may stand before the decimals.
+      text: Content of the cell.
+      column: Name of the column, for messages.
+      comma: Whether a decimal comma is allowed.
 
     Raises:
-      UnusableError: it holds something else.
+      UnusableError: The cell is not a finite number.
     """
     text = text.strip()
     if not text:
@@ -51,7 +52,7 @@ def number(text: str, column: str, *, comma: bool = False) -> float:
 
 
 def is_rounded(column: np.ndarray) -> bool:
-    """Whether float32 rounds off the differences of a column, (N,)."""
+    """Whether float32 rounds off the differences in a column, (N,)."""
     known = np.asarray(column, np.float64)[np.isfinite(column)]
     if not len(known) or known.min() == known.max():
         return False
@@ -61,15 +62,15 @@ def is_rounded(column: np.ndarray) -> bool:
 
 
 def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Return numbers as float32 whose differences are kept.
+    """Convert numbers to float32 without losing their differences.
 
     Args:
-      values: Numbers of all examples, (N, columns), NaN where one is missing.
+      values: Numbers of all examples, (N, columns), NaN for missing ones.
 
     Returns:
-      Numbers float32 (N, columns), and what was subtracted from each column in float64:
-      the middle of its range where float32 would round its differences off, else 0. ()
-      where nothing was subtracted.
+      Numbers, float32 (N, columns); and the offset that was subtracted from each column
+      in float64: the middle of its range if float32 would round its differences off,
+      else 0. () if there are no offsets.
     """
     origin = [_middle(x) if is_rounded(x) else 0.0 for x in values.T]
     if not any(origin):
@@ -78,7 +79,7 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Undo `centred`: (N, columns) as the set has them, float64 if they were moved."""
+    """Undo `centred`: original values, (N, columns), float64 if there are offsets."""
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 
@@ -95,39 +96,41 @@ def facts(
     digest: str,
     origin: tuple[float, ...] = (),
 ) -> Mapping[str, Any]:
-    """Return the facts of a set: the names of its columns, a digest.
+    """Return the facts of a set: column names, offsets and a digest.
 
     Args:
-      splits: Numbers of the examples of each split.
-      digest: SHA-256 of what the columns and the images hold.
-      origin: What `centred` has subtracted from each column.
+      source: Name of the set in messages.
+      splits: Indices of the examples of each split.
+      names: Names of the columns.
+      digest: SHA-256 of the columns and the images.
+      origin: Offsets that `centred` has subtracted from each column.
 
     Raises:
-      UserError: there is nothing to train on, or two columns have one name.
+      UserError: The set has no training split, or two columns have the same name.
     """
     check_train(source, splits)
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{source} has two target columns {shown(twice[0])!r}")
     parts = digest, *names, *map(repr, origin)
-    whole = hashlib.sha256("\0".join(parts).encode(errors="replace"))
+    sha256 = hashlib.sha256("\0".join(parts).encode(errors="replace"))
     moved = {ORIGIN: origin} if origin else {}
-    return {NAMES: tuple(map(shown, names)), "digest": whole.hexdigest(), **moved}
+    return {NAMES: tuple(map(shown, names)), "digest": sha256.hexdigest(), **moved}
 
 
-def of_labels(
+def multi_hot(
     labels: Sequence[Sequence[Any] | None], names: Sequence[Any]
 ) -> np.ndarray:
-    """Return float32 (N, names): 1 where an image has the label, else 0.
+    """Encode label lists as multi-hot rows, float32 (N, names).
 
     Args:
-      labels: Labels of each image; None where they are not known, which is NaN.
+      labels: Labels of each image; None for unknown labels, encoded as NaN.
       names: All labels, in the order of the columns.
     """
     places = {name: i for i, name in enumerate(names)}
     columns = np.zeros((len(labels), len(names)), np.float32)
-    for row, some in zip(columns, labels, strict=True):
-        if some is None:
+    for row, present in zip(columns, labels, strict=True):
+        if present is None:
             row[:] = math.nan
         else:
-            row[[places[label] for label in some]] = 1
+            row[[places[label] for label in present]] = 1
     return columns

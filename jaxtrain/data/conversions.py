@@ -1,4 +1,4 @@
-"""Remarks on what images lose when they get the size and the 8 bits of a run."""
+"""Remarks on information that conversion to the run's size and 8 bits discards."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,21 +14,21 @@ from jaxtrain.data.sampled import evenly, stored_images
 from jaxtrain.data.stores import Remark, Store
 from jaxtrain.errors import UserError
 
-# Images that are looked at.
+# Number of images in the sample.
 NUM_LOOKED = 64
-# Part of the area that is much to cut away: more than of photographs of 3:2, a third.
+# Cropped share of the area that is remarkable: more than 1/3, as of 3:2 photographs.
 MUCH = 0.4
 
 
 class Converted(NamedTuple):
-    """Images as they are stored, some of many.
+    """Properties of a sample of stored images.
 
     Attributes:
       sizes: Height and width of each, (n, 2).
-      largest: Largest value of those of 16 bits; None: there are none.
-      num_deep: Number of those of 16 bits.
-      bands: Number of bands of those that have more than are used.
-      unused: Number of bands of each of these that are not used.
+      largest: Largest value of the 16-bit images, or None without any.
+      num_deep: Number of 16-bit images.
+      bands: Number of bands of each image with unused bands.
+      unused: Number of unused bands of each of these images.
     """
 
     sizes: np.ndarray
@@ -39,12 +39,12 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """White level that fits the values; None: that of 16 bits."""
+        """Best white level for the values, or None for the full 16-bit range."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
-def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Look at some of the images of a store."""
+def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
+    """Inspect a sample of the images of a store."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_pictures = input_of(store.facts).are_pictures
     examples = evenly(examples, NUM_LOOKED if are_pictures else 0)
@@ -63,7 +63,7 @@ def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
                 bands += [(num, unused)] if unused else []
         except UnreadableError:
             continue
-        except Exception:  # A damaged file, which is counted when it is read.
+        except Exception:  # A damaged file, reported when it is read.
             continue
     return Converted(
         sizes=np.array(sizes).reshape(-1, 2),
@@ -74,62 +74,72 @@ def look(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
     )
 
 
-def remarks(seen: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return remarks on losses of images by the options of a run, with the remedy.
+def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
+    """Return remarks on information that a config discards, with the remedy.
 
     Raises:
       UserError: `data.white_level` has no effect.
     """
-    return (*_of_depth(seen, config), *_of_bands(seen), *_of_size(seen, config))
+    return (
+        *_depth_remarks(sample, config),
+        *_band_remarks(sample),
+        *_crop_remarks(sample, config),
+    )
 
 
-def lost_detail(train: Source, config: DataConfig) -> tuple[Remark, ...]:
+def conversion_remarks(train: Source, config: DataConfig) -> tuple[Remark, ...]:
     """Return the remarks on the training split of a run."""
-    return remarks(look(train.store, train.indices, config.max_pixels), config)
+    return remarks(
+        inspect_sample(train.store, train.indices, config.max_pixels), config
+    )
 
 
 def cut_away(sizes: np.ndarray) -> float:
-    """Return the part of the images' area beyond the centred square, on average."""
+    """Return the mean share of the images' area outside the centred square."""
     return float(np.mean(1 - sizes.min(axis=1) / sizes.max(axis=1)))
 
 
-def _of_depth(seen: Converted, config: DataConfig) -> Iterator[Remark]:
-    num, white = len(seen.sizes), config.white_level
-    if white is not None and seen.largest is None and num:
+def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
+    num, white = len(sample.sizes), config.white_level
+    if white is not None and sample.largest is None and num:
         raise UserError(
             f"data.white_level = {white} has no effect: none of the {num} images "
             "looked at has 16 bits a channel; leave it out"
         )
-    if seen.largest is None:
+    if sample.largest is None:
         return
-    told = f"{seen.num_deep} of {num} images looked at have 16 bits and values up to "
-    told += f"{seen.largest:,}"
-    fitting = seen.white_level
-    if white is not None and seen.largest > white:
-        text = f"{told}: those above data.white_level = {white:,} become white"
+    counts = (
+        f"{sample.num_deep} of {num} inspected images have 16 bits and values up to "
+    )
+    counts += f"{sample.largest:,}"
+    fitting = sample.white_level
+    if white is not None and sample.largest > white:
+        text = f"{counts}: those above data.white_level = {white:,} become white"
         yield Remark("grey levels", text, serious=True)
     elif white is None and fitting is not None:
-        levels = seen.largest // 256 + 1
-        text = f"{told}, of which 8 bits keep {levels} levels: set data.white_level = "
+        levels = sample.largest // 256 + 1
+        text = (
+            f"{counts}, of which 8 bits keep {levels} levels: set data.white_level = "
+        )
         yield Remark("grey levels", f"{text}{fitting}", serious=True)
 
 
-def _of_bands(seen: Converted) -> Iterator[Remark]:
-    if seen.bands:
+def _band_remarks(sample: Converted) -> Iterator[Remark]:
+    if sample.bands:
         text = (
-            f"{len(seen.bands)} of {len(seen.sizes)} images looked at have "
-            f"{max(seen.bands)} bands, of which the last {max(seen.unused)} are not "
-            "used: give arrays (arrays:FILE.npz) to train on all"
+            f"{len(sample.bands)} of {len(sample.sizes)} inspected images have "
+            f"{max(sample.bands)} bands, of which the last {max(sample.unused)} are "
+            "not used: give arrays (arrays:FILE.npz) to train on all"
         )
         yield Remark("bands", text, serious=True)
 
 
-def _of_size(seen: Converted, config: DataConfig) -> Iterator[Remark]:
-    if config.seen_size is None or config.fit[2] != "center" or not len(seen.sizes):
+def _crop_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
+    if config.seen_size is None or config.fit[2] != "center" or not len(sample.sizes):
         return
-    part = cut_away(seen.sizes)
+    part = cut_away(sample.sizes)
     if part > MUCH:
-        height, width = np.median(seen.sizes, axis=0).astype(int).tolist()
+        height, width = np.median(sample.sizes, axis=0).astype(int).tolist()
         text = (
             f"{part:.0%} of the area of the images ({width}x{height} pixels in the "
             "median) lies beyond the centred square: data.crop_mode = border keeps all"

@@ -1,4 +1,4 @@
-"""The header of a table of images: its separator, and what its columns hold."""
+"""Headers of tables of images: separator and roles of the columns."""
 
 import contextlib
 import csv
@@ -15,36 +15,36 @@ from jaxtrain.data.problems import Remark, UnusableError
 from jaxtrain.data.text import nfc
 from jaxtrain.errors import UserError, nearest
 
-# Names of the column of files; of several the first one counts.
+# Names of the column of file paths; the first match counts.
 PATHS = (
     *("path", "filepath", "file_path", "image_path"),
     *("filename", "file_name", "file", "image"),
 )
 LABEL, SPLIT = "label", "split"
-# Of columns; the first whose header has those that are needed.
+# Column separators; the first one with the required columns is used.
 SEPARATORS = (",", ";", "\t")
-# First line by which Excel is told the separator.
+# First line that tells Excel the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
-# Characters in which a header ends.
+# Maximum length of a header, in characters.
 MAX_HEADER = 2**16
-# Rows that are looked at for columns of numbers, and columns that a message names.
+# Rows to inspect for numeric columns, and columns to name in a message.
 NUM_LOOKED = 1000
 NUM_NAMED = 20
 
 
 class Header(NamedTuple):
-    """The header of a table.
+    """Header of a table.
 
     Attributes:
       table: Text of the table from the header on.
-      line: Number of the line of the header.
+      line: Line number of the header.
       separator: Separator of the columns.
       names: Names of all columns.
-      path: Name of the column of files.
-      targets: Names of the columns of targets.
-      split: Name of the column of splits, if there is one.
-      target_images: Kind of the images whose files the column of targets names (see
-        `jaxtrain.data.target_images`); None means that it holds the targets.
+      path: Name of the column of file paths.
+      targets: Names of the target columns.
+      split: Name of the column of splits. None if absent.
+      target_images: Kind of target images whose paths are in the target column (see
+        `jaxtrain.data.target_images`). None if the column holds the targets.
     """
 
     table: str
@@ -58,11 +58,11 @@ class Header(NamedTuple):
 
     @property
     def has_decimal_comma(self) -> bool:
-        """Whether a comma may be in a number, as no comma separates columns."""
+        """Whether decimal commas are allowed, because no comma separates columns."""
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return a remark on the column of files if another could be meant."""
+        """Return a remark on the choice of the path column if it is ambiguous."""
         others = [n for n in self.names if n.lower() in PATHS and n != self.path]
         if self.path.lower() == PATHS[0] and not others:
             return ()
@@ -71,26 +71,26 @@ class Header(NamedTuple):
 
 
 def read_header(config: DataConfig, text: str) -> Header:
-    """Return the header of a table.
+    """Parse the header of a table.
 
     Raises:
-      UserError: It lacks a column that is needed, or has one twice.
+      UserError: A required column is missing, or a column has a duplicate.
     """
     line, separators = 1, SEPARATORS
     if match := _SEPARATOR_LINE.match(text):
         text, line, separators = text[match.end() :], 2, (match[1],)
-    found = [_parsed(config, text, line, separator) for separator in separators]
-    complete = [header for header in found if not _missing(header)]
-    header = (complete or sorted(found, key=lambda h: -len(h.names)))[0]
+    headers = [_parsed(config, text, line, separator) for separator in separators]
+    complete = [header for header in headers if not _missing(header)]
+    header = (complete or sorted(headers, key=lambda h: -len(h.names)))[0]
     _check(config, header)
     return header
 
 
 def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
-    """Return the header that a separator makes; "" stands for no column."""
+    """Parse the header with a given separator; "" stands for a missing column."""
     rows = _first_rows(text[:MAX_HEADER], separator, 1)
     names = [nfc(name.strip()) for row in rows for name in row]
-    # Capital letters do not matter; the first of two such names is taken.
+    # Names are case-insensitive; the first of two equal names is used.
     known = {name.lower(): name for name in reversed(names)}
     path = next((known[name] for name in PATHS if name in known), "")
     column, kind = LABEL, None
@@ -109,7 +109,7 @@ def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:
     try:
         return list(itertools.islice(reader, number))
     except csv.Error:
-        return []  # Said when all rows are read.
+        return []  # Reported when all rows are read.
 
 
 def _missing(header: Header) -> list[str]:
@@ -140,18 +140,18 @@ def _check(config: DataConfig, header: Header) -> None:
 
 def _describe_numbers(header: Header) -> str:
     _, *rows = _first_rows(header.table, header.separator, 1 + NUM_LOOKED)
-    found = []
+    numeric = []
     for place, name in enumerate(header.names):
         cells = [row[place] for row in rows if place < len(row) and row[place].strip()]
         if name not in ("", header.path, header.split) and cells:
             with contextlib.suppress(UnusableError):
                 for cell in cells:
                     columns.number(cell, name, comma=header.has_decimal_comma)
-                found.append(name)
-    if not found:
+                numeric.append(name)
+    if not numeric:
         return ""
-    named = " ".join(shlex.quote(shown(name)) for name in found[:NUM_NAMED])
+    named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
         ". For task = 'multilabel' or 'regression' name the columns of the targets; "
-        f"{len(found)} of numbers are there: --data.targets {named} (--targets of new)"
+        f"{len(numeric)} are numeric: --data.targets {named} (--targets of new)"
     )

@@ -1,7 +1,7 @@
-"""`csv:FILE`: image files that a table lists, with their targets and splits.
+"""`csv:FILE`: image files listed in a table, with targets and splits.
 
-Targets are classes, lists of labels (`data.label_separator`), columns of numbers
-(`data.targets`), or masks: files in a column `mask`, where there is no `label`.
+Targets are classes, lists of labels (`data.label_separator`), numeric columns
+(`data.targets`), or masks: files in a column `mask`, if there is no `label`.
 """
 
 import os
@@ -36,14 +36,14 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
 def open_csv(name: str, config: DataConfig) -> Opened:
-    """Open images that a table lists: the columns path, label and, if wanted, split.
+    """Open images listed in a table with the columns path, label and optionally split.
 
-    With `data.targets` there are columns of these names in place of `label`; a table
-    without any of both may have a column `mask`.
+    With `data.targets` columns of these names replace `label`; a table without either
+    may have a column `mask`.
 
     Raises:
-      UserError: the table cannot be read, or lists what cannot be used; one message has
-        all of it.
+      UserError: The table is unreadable, or lists unusable files; one message has all
+        problems.
     """
     source = config.source
     path = os.path.expanduser(name)
@@ -61,7 +61,7 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     problems.check()
     include.check_all_met()
     if not rows:
-        raise UserError(f"{source} lists no image{include.told}")
+        raise UserError(f"{source} lists no image{include.hint}")
     split_of = np.array([row.split for row in rows])
     splits = {
         split: [np.flatnonzero(split_of == split)]
@@ -69,10 +69,16 @@ def open_csv(name: str, config: DataConfig) -> Opened:
         if split in split_of
     }
     known = (b"\0".join(map(encoded_name, (r.path, *r.texts, r.split))) for r in rows)
-    whole = digest(zip(known, sizes, strict=True))
+    digest_of_set = digest(zip(known, sizes, strict=True))
     if (kind := rows[0].target_images) is not None:
         return _with_images(
-            TARGET_IMAGES[kind](), folder, config, rows, splits, whole, problems.remarks
+            TARGET_IMAGES[kind](),
+            folder,
+            config,
+            rows,
+            splits,
+            digest_of_set,
+            problems.remarks,
         )
     if config.targets:
         numbers = np.array([row.values for row in rows], np.float64)
@@ -80,9 +86,9 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     else:
         (target, names), origin = _labels(config, rows), ()
     if target.ndim == 1:
-        facts = classes.facts(source, splits, target, names, whole)
+        facts = classes.facts(source, splits, target, names, digest_of_set)
     else:
-        facts = columns.facts(source, splits, names, whole, origin)
+        facts = columns.facts(source, splits, names, digest_of_set, origin)
     files = FileNames.join([row.path for row in rows])
     remarks = tuple(problems.remarks)
     return ImageFileStore(folder.root, files, target, facts, remarks), splits
@@ -94,10 +100,10 @@ def _with_images(
     config: DataConfig,
     rows: Sequence[CsvRow],
     splits: NamedSplits,
-    whole: str,
+    digest_of_set: str,
     remarks: Sequence[Remark],
 ) -> Opened:
-    """Return images with targets that are images, and look for all files first."""
+    """Return images with image targets, after checking that all files exist."""
     problems = Problems(config.source)
     for row in rows:
         problems.attempt(folder.size, row.target_file, where=f"line {row.line}")
@@ -107,29 +113,33 @@ def _with_images(
         for field in ("path", "target_file")
     )
     images = ImageFileStore(folder.root, names, np.zeros(len(rows), np.int32), {})
-    return kind.of_files(config, folder, images, targets, splits, whole, tuple(remarks))
+    return kind.from_files(
+        config, folder, images, targets, splits, digest_of_set, tuple(remarks)
+    )
 
 
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the labels of the rows, and the names of classes or of labels.
+    """Return the targets of the rows and the names of classes or labels.
 
-    Classes are numbers, int32 (N,); lists of labels float32 (N, labels).
+    Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """
     if config.label_separator is not None:
         texts = [row.texts[0].split(config.label_separator) for row in rows]
-        labels = [[text.strip() for text in some if text.strip()] for some in texts]
-        names = _in_order({label for some in labels for label in some})
-        return columns.of_labels(labels, names), tuple(map(shown, names))
+        labels = [[text.strip() for text in cells if text.strip()] for cells in texts]
+        names = _in_order({label for cells in labels for label in cells})
+        return columns.multi_hot(labels, names), tuple(map(shown, names))
     texts = [row.texts[0] for row in rows]
     missing = missing_texts(texts).tolist()
     known = [text for text, none in zip(texts, missing, strict=True) if not none]
     classes.refuse_measurements(config.source, known)
     names = _in_order(set(known))
     numbers = {label: i for i, label in enumerate(names)}
-    found = [NO_LABEL if n else numbers[t] for t, n in zip(texts, missing, strict=True)]
-    return np.array(found, np.int32), tuple(map(shown, names))
+    classes_of_rows = [
+        NO_LABEL if n else numbers[t] for t, n in zip(texts, missing, strict=True)
+    ]
+    return np.array(classes_of_rows, np.int32), tuple(map(shown, names))
 
 
 def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
@@ -146,6 +156,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 def _in_order(labels: set[str]) -> list[str]:
     if all(map(_NUMBER.fullmatch, labels)):
-        # A longer number is a larger one; Python converts only so many digits.
+        # Compared by length first: Python limits the digits of conversions to int.
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)

@@ -1,4 +1,4 @@
-"""The rows of a table of images: paths, targets as texts or numbers, splits."""
+"""Rows of tables of images: paths, targets and splits."""
 
 import csv
 import io
@@ -17,17 +17,17 @@ from jaxtrain.data.text import UserText, nfc
 
 
 class CsvRow(NamedTuple):
-    """A row of the table.
+    """Row of the table.
 
     Attributes:
-      line: Number of its line.
-      path: Place of the image below the folder of the table.
-      texts: What the columns of the targets hold.
-      values: The numbers there; () if they are labels.
-      split: Name of its split.
-      target_images: Kind of the targets if they are images; else None.
-      target_file: Place of its target below the folder of the table; empty if it is no
-        image.
+      line: Line number of the row.
+      path: Path of the image, relative to the directory of the table.
+      texts: Contents of the target columns.
+      values: Numeric targets; () for labels.
+      split: Name of the split.
+      target_images: Kind of the target images, or None for other targets.
+      target_file: Path of the target image, relative to the directory of the table;
+        empty for other targets.
     """
 
     line: int
@@ -42,7 +42,7 @@ class CsvRow(NamedTuple):
 def read_rows(
     folder: Folder, text: UserText, config: DataConfig, problems: Problems
 ) -> Iterator[CsvRow]:
-    """Yield the rows of a table that can be used; what is wrong goes to `problems`."""
+    """Yield the usable rows of a table; other rows are reported to `problems`."""
     header = read_header(config, text.content)
     problems.remarks += header.remarks()
     table = io.StringIO(header.table, newline="")
@@ -52,11 +52,11 @@ def read_rows(
         for fields in reader:
             line = header.line - 1 + reader.line_num
             if not any(map(str.strip, fields)):
-                continue  # Spreadsheets end with rows of separators alone.
+                continue  # Spreadsheets append rows of separators only.
             where = f"line {line}"
             if len(fields) != len(header.names):
-                told = f"{len(fields)} fields, but {len(header.names)} columns"
-                problems.add(told, "give each row a field a column", where)
+                problem = f"{len(fields)} fields, but {len(header.names)} columns"
+                problems.add(problem, "give each row one field per column", where)
                 continue
             values = dict(zip(header.names, fields, strict=True))
             row = problems.attempt(
@@ -66,7 +66,7 @@ def read_rows(
                 yield row
     except csv.Error as error:
         where = f"line {header.line - 1 + reader.line_num}"
-        problems.add(str(error), "the table ends there: mend it", where)
+        problems.add(str(error), "the table ends there: repair it", where)
 
 
 def _row(
@@ -88,8 +88,8 @@ def _row(
         comma = header.has_decimal_comma
         pairs = zip(texts, header.targets, strict=True)
         numbers = tuple(columns.number(*pair, comma=comma) for pair in pairs)
-    target = _place(folder, text, values[header.targets[0]]) if kind else b""
-    place = _place(folder, text, path)
+    target = _relative_path(folder, text, values[header.targets[0]]) if kind else b""
+    place = _relative_path(folder, text, path)
     named = "train" if header.split is None else values[header.split].strip()
     split = SPLITS.get(named.lower())
     if split is None:
@@ -98,23 +98,23 @@ def _row(
     return CsvRow(line, place, texts, numbers, split, kind, target)
 
 
-def _place(folder: Folder, text: UserText, path: str) -> bytes:
-    """Return the place of a file below the folder of the table.
+def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
+    """Return a file's path relative to the directory of the table.
 
-    Of several spellings that the path may have on disk it is the first that is there.
+    Of several spellings that the path may have on disk the first existing one is used.
 
     Raises:
-      UnusableError: It lies elsewhere, or is none.
+      UnusableError: The path leads out of the directory, or is not a file path.
     """
     paths = [path, path.replace("\\", "/")] if "\\" in path else [path]
     spelled = [name for one in paths for name in text.spellings(one)]
     places = [folder.relative(os.path.normpath(name)) for name in spelled]
     place = next(filter(folder.has, places[1:] and places), places[0])
     if place == b".":
-        raise UnusableError(f"{shown(path)} leads out: it is no file", "name one")
+        raise UnusableError(f"{shown(path)} is not a file", "name one")
     leaves = place.startswith((b"/", b"../")) or place == b".."
     if leaves and not folder.allow_outside:
         raise UnusableError(
-            f"{shown(path)} leads out of the folder of the table", OUTSIDE
+            f"{shown(path)} is outside the folder of the table", OUTSIDE
         )
     return place

@@ -1,4 +1,4 @@
-"""Splits of a run, on the device or to be streamed."""
+"""Splits of a run, cached on the devices or streamed from the host."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# A set is kept on the device if it takes at most this part of its memory.
+# Maximum share of a device's memory for cached data sets.
 CACHE_FRACTION = 0.25
-# What stands for the device's memory where it does not tell, as on CPU.
+# Assumed device memory if it is unknown, as on CPU.
 ASSUMED_DEVICE_BYTES = 8 * 2**30
-# Examples that are read at once of a set that goes to the device.
+# Examples to read at a time for the device cache.
 READ_BLOCK = 512
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One split, and where its examples lie on the device.
+    """A split, and the position of its examples in the device cache.
 
     Attributes:
-      source: The split.
-      on_device: The arrays of all splits, one after the other; {} if streamed.
-      first: The split's first example in these arrays.
-      defects: Its unreadable images, as far as they were met.
-      blank: Numbers of those on the device that an evaluation leaves out.
+      source: Examples of the split.
+      on_device: Concatenated arrays of all splits; {} if streamed.
+      defects: Unreadable images that were met so far.
+      first: Index of the split's first example in these arrays.
+      blank: Indices of cached unreadable examples, which evaluations mask.
     """
 
     source: Source
@@ -50,10 +50,12 @@ class Dataset:
 def should_cache(
     config: DataConfig, splits: Splits, device_bytes: int | None = None
 ) -> bool:
-    """Return whether the images of all splits stay on the device.
+    """Whether to cache the images of all splits on the devices.
 
     Args:
-      device_bytes: Memory of a device; defaults to that of this process's first one.
+      config: Section of the config.
+      splits: Splits of the run.
+      device_bytes: Memory of a device. Defaults to the first local one.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
@@ -66,7 +68,7 @@ def should_cache(
 
 
 def cache_bytes(device_bytes: int | None = None) -> int:
-    """Return the bytes that a set may take of a device's memory."""
+    """Return the maximum size of cached data sets in bytes."""
     if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}
         device_bytes = stats.get("bytes_limit")
@@ -76,13 +78,13 @@ def cache_bytes(device_bytes: int | None = None) -> int:
 def make_datasets(
     splits: Splits, mesh: Mesh, cache: bool, max_bad_fraction: float
 ) -> tuple[Dataset, Dataset | None, Dataset]:
-    """Put all splits onto every device, or leave them to be streamed.
+    """Put all splits on every device, or prepare them for streaming.
 
     The splits share one array, so that one program evaluates any of them. The training
-    split comes first: its examples keep their numbers.
+    split comes first: its examples keep their indices.
 
     Raises:
-      UserError: more images than `max_bad_fraction` of a split are unreadable.
+      UserError: More than `max_bad_fraction` of a split's images are unreadable.
     """
     datasets = {
         name: Dataset(source, {}, Defects(name, len(source), max_bad_fraction))
@@ -108,7 +110,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
     on_device = jax.device_put(arrays, data_sharding.replicated(mesh))
     datasets, first = {}, 0
     for name, dataset in streamed.items():
-        # Reads from memory what the source has read from disk.
+        # Reads from the cache's host copy instead of the disk.
         part = dataset.source.in_arrays(arrays, first)
         datasets[name] = Dataset(part, on_device, dataset.defects, first, blank[name])
         first += len(part)
@@ -116,9 +118,9 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
 
 
 def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
-    """Return all examples of a split, and those that are unreadable.
+    """Return all examples of a split, and the unreadable ones.
 
-    They are read in blocks, by threads, so that no more files lie in memory than these.
+    They are read in blocks by threads, to bound the number of files in memory.
     """
 
     def read(start: int) -> tuple[dict[str, Any], list[Unreadable]]:
@@ -129,5 +131,5 @@ def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
     starts = range(0, len(source), READ_BLOCK)
     parts = list(ahead.by_threads(read, starts, ahead.READ_THREADS))
     batches = [batch for batch, _ in parts]
-    whole = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
-    return whole, [bad for _, unreadable in parts for bad in unreadable]
+    everything = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+    return everything, [bad for _, unreadable in parts for bad in unreadable]

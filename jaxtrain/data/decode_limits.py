@@ -1,4 +1,4 @@
-"""Images that would take long or much memory to decode, found without a decoder."""
+"""Limits on the time and memory of decoding, checked without a decoder."""
 
 import io
 import re
@@ -6,28 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal
 
 # JPEG: a decoder visits every block of the image in each scan, however few bytes the
-# scan has: 600 KB can ask for 2,600 passes over 64 million pixels, which take minutes.
-# Encoders write 1 to 12 scans. libtiff has the same limit for JPEG inside of TIFF.
+# scan has: 600 KB can request 2,600 passes over 64 million pixels, which take minutes.
+# Encoders write 1 to 12 scans. libtiff has the same limit for JPEG inside TIFF.
 MAX_SCANS = 100
-# Scans of the largest image that is allowed; smaller ones may have more, up to
-# MAX_SCANS. 16 scans of 64 million pixels decode in about a second.
+# Maximum number of scans of the largest allowed image; smaller ones may have more, up
+# to MAX_SCANS. 16 scans of 64 million pixels decode in about a second.
 MAX_SCANS_OF_LARGEST = 16
 
-# Parts of EXIF data: Pillow joins them one by one, which takes 106 s for 16 MB in parts
-# of 100 bytes. Cameras write one, and an image with others beside it has some. In a
-# smaller file they take no time.
+# Segments of EXIF data: Pillow joins them one by one, which takes 106 s for 16 MB in
+# segments of 100 bytes. Cameras write one, and an image with embedded ones has a few.
+# Smaller files are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Bytes of a pixel at most, of four channels of 32 bits, and of all else in a file.
+# Maximum bytes per pixel, four channels of 32 bits, and bytes of other contents.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
-# Strips, or tiles, of a TIFF: 64 million pixels in tiles of 16x16 have as many.
+# Strips or tiles of a TIFF: the number of 16x16 tiles of 64 million pixels.
 MAX_STRIPS = 2**18
-# Place in a file beyond which nothing lies: more cannot be sought.
+# Maximum offset in a file.
 MAX_OFFSET = 2**40
 # Tags of TIFF: offsets and byte counts of strips, and of tiles.
 STRIP_TAGS = (273, 279, 324, 325)
-# The first bytes of a TIFF -> the byte order, and whether it is a BigTIFF.
+# Magic bytes of TIFF -> byte order, and whether it is a BigTIFF.
 TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
     b"II*\0": ("little", False),
     b"MM\0*": ("big", False),
@@ -37,17 +37,17 @@ TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
 
 START_OF_IMAGE = b"\xff\xd8"
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
-# Markers without a length: TEM and SOI. Restart markers are a part of the pixels.
+# Markers without a length: TEM and SOI. Restart markers belong to the pixel data.
 ALONE = (0x01, 0xD8)
 MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 
 
 class UnreadableError(Exception):
-    """Why a file cannot be used as an image."""
+    """Reason why a file cannot be used as an image."""
 
 
 def check_pixels(size: Sequence[int], max_pixels: int) -> None:
-    """Raise UnreadableError if a width and a height are too large."""
+    """Raise UnreadableError if (width, height) exceeds the maximum number of pixels."""
     width, height = size
     if width * height > max_pixels:
         raise UnreadableError(
@@ -56,7 +56,7 @@ def check_pixels(size: Sequence[int], max_pixels: int) -> None:
 
 
 def check_header(data: bytes, max_pixels: int) -> None:
-    """Raise UnreadableError if opening an image takes too long or too much memory."""
+    """Raise UnreadableError if opening an image takes too much time or memory."""
     check_pixels(webp_canvas(data) or (0, 0), max_pixels)
     check_strips(io.BytesIO(data))
     if len(data) < MIN_EXIF_BYTES or not data.startswith(START_OF_IMAGE):
@@ -65,15 +65,15 @@ def check_header(data: bytes, max_pixels: int) -> None:
     if num_parts > MAX_EXIF_PARTS:
         raise UnreadableError(
             f"it has {num_parts} parts of EXIF data, and may have {MAX_EXIF_PARTS}: "
-            "save it anew"
+            "save it again"
         )
 
 
 def check_strips(file: BinaryIO) -> None:
     """Raise UnreadableError if the first image of a TIFF has too many strips.
 
-    Pillow makes objects of all: of 8 bytes of the file about 70 of memory. The place in
-    the file is where it was.
+    Pillow creates an object for each: 70 bytes of memory for 8 bytes of the file. The
+    position in the file is restored.
     """
     before = file.tell()
     try:
@@ -83,12 +83,12 @@ def check_strips(file: BinaryIO) -> None:
         file.seek(before)
     if most > MAX_STRIPS:
         raise UnreadableError(
-            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it anew"
+            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it again"
         )
 
 
 def check_size(num_bytes: int, size: Sequence[int]) -> None:
-    """Raise UnreadableError if a file is larger than its width and height explain."""
+    """Raise UnreadableError if a file is too large for its width and height."""
     width, height = size
     most = METADATA_BYTES + BYTES_A_PIXEL * width * height
     if num_bytes > most:
@@ -99,24 +99,24 @@ def check_size(num_bytes: int, size: Sequence[int]) -> None:
 
 
 def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
-    """Raise UnreadableError if the scans of a JPEG take too long."""
+    """Raise UnreadableError if the scans of a JPEG take too long to decode."""
     limit = min(MAX_SCANS, MAX_SCANS_OF_LARGEST * max_pixels // max(1, width * height))
-    # Counting bytes is fast (0.3 ms for 150 KB), and finds all scans and more.
+    # An upper bound, but fast (0.3 ms for 150 KB).
     if data.count(bytes([0xFF, START_OF_SCAN])) <= limit:
         return
     num_scans = _count_scans(data)
     if num_scans > limit:
         raise UnreadableError(
             f"it has {num_scans} scans, which take long to decode: a JPEG of "
-            f"{width}x{height} pixels may have {limit}; save it anew"
+            f"{width}x{height} pixels may have {limit}; save it again"
         )
 
 
 def webp_canvas(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height that a WebP claims; None: it is none (RFC 9649).
+    """Return the (width, height) of a WebP's canvas (RFC 9649); None for other files.
 
-    The decoder keeps two canvases of this size from the start: 2 GB for the largest,
-    which a file of 30 bytes may claim.
+    The decoder allocates two canvases of this size at once: 2 GB for the largest, which
+    a file of 30 bytes may declare.
     """
     if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
         return None
@@ -136,7 +136,7 @@ def webp_canvas(data: bytes) -> tuple[int, int] | None:
 
 
 def _offset_counts(file: BinaryIO) -> Iterator[int]:
-    """Yield the numbers of strips or tiles that the first image of a TIFF says."""
+    """Yield the declared numbers of strips or tiles of the first image of a TIFF."""
     known = TIFF.get(file.read(4))
     if known is None:
         return
@@ -145,14 +145,14 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
     def number(data: bytes) -> int:
         return int.from_bytes(data, order)
 
-    # Sizes of an offset, of the number of entries, and of an entry.
+    # Sizes of an offset, of the entry count, and of an entry.
     offset, counted, entry = (8, 8, 20) if is_big else (4, 2, 12)
     file.seek(8 if is_big else 4)
     place = number(file.read(offset))
     if place > MAX_OFFSET:
         return
     file.seek(place)
-    # A tag has 16 bits: more entries would be some twice.
+    # Tags have 16 bits: with more entries some would be duplicates.
     for _ in range(min(number(file.read(counted)), 2**16)):
         data = file.read(entry)
         if number(data[:2]) in STRIP_TAGS:
@@ -160,10 +160,10 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
 
 
 def _count_scans(data: bytes) -> int:
-    """Count the scans of a JPEG up to its end, but not those of a thumbnail in it."""
+    """Count the scans of a JPEG up to its end, without an embedded thumbnail's."""
     position = num_scans = 0
-    while (found := MARKER.search(data, position)) is not None:
-        marker, position = found[1][0], found.end()
+    while (match := MARKER.search(data, position)) is not None:
+        marker, position = match[1][0], match.end()
         if marker == END_OF_IMAGE:
             break
         if marker in ALONE:

@@ -1,4 +1,4 @@
-"""The unreadable images that a run meets: counted, told once, and only so many."""
+"""Unreadable images of a run: counted, reported once, and limited in number."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
 
-# As many are named when there are too many.
+# Images to name if there are too many.
 NUM_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An image that could not be read: its number in the split, its name, and why."""
+    """An unreadable image: its index in the split, its name, and the reason."""
 
     index: int
     name: str
@@ -28,29 +28,29 @@ class Unreadable:
         return f"{self.name} is unreadable: {self.reason}"
 
     @classmethod
-    def of(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Return it for a stored file, as pixels can always be read."""
+    def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
+        """Create it for a stored file; stored pixels are always readable."""
         return cls(index, stored.name, str(error))
 
 
 def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
-    """Whether a run ends for so many unreadable images of a split.
+    """Whether a split has more unreadable images than allowed.
 
-    The fraction is rounded up: one file may be damaged in a small split, too. But one
-    has to be left.
+    The limit is rounded up, so that one file of a small split may be damaged; but at
+    least one image has to be readable.
     """
     return num_bad > math.ceil(max_fraction * num_examples) or num_bad == num_examples
 
 
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
-    """Return the groups of training examples of which none can be read, rising.
+    """Return the groups whose training examples are all unreadable, ascending.
 
-    Nothing can take their places (`replacements.fill_in`), for which a run ends.
-    Where an example has several labels, any other does.
+    They have no replacement (`replacements.fill_in`), so the run fails. Multi-label
+    examples are replaced by any other, so no group is lost.
 
     Args:
       groups: Group of each training example, (N,), or its labels, (N, labels).
-      is_bad: Whether each cannot be read, (N,).
+      is_bad: Whether each example is unreadable, (N,).
     """
     if groups.ndim > 1:
         return np.array([], np.int64)
@@ -58,10 +58,12 @@ def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
 
 
 class Defects:
-    """The unreadable images of a split.
+    """Unreadable images of a split.
 
     Args:
-      max_fraction: Fraction of them, rounded up, that may be unreadable.
+      split: Name of the split.
+      num_examples: Number of examples of the split.
+      max_fraction: Maximum fraction of unreadable images, rounded up.
     """
 
     def __init__(self, split: str, num_examples: int, max_fraction: float):
@@ -72,17 +74,17 @@ class Defects:
         self._unshared: list[Unreadable] = []
 
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
-        """Count those that are new.
+        """Add the unreadable images that are new.
 
-        Of several processes all must fail at the same place: they `check` where they
-        meet.
+        With several processes the limit is not checked here but by `check`, at a point
+        where all processes fail together.
 
         Args:
-          unreadable: Unreadable images, which may have been met before.
-          shared: Whether the other processes know of them.
+          unreadable: Unreadable images, some of which may be known.
+          shared: Whether the other processes know them.
 
         Raises:
-          UserError: there are too many.
+          UserError: There are too many.
         """
         for bad in unreadable:
             if bad.index not in self._found:
@@ -94,22 +96,22 @@ class Defects:
             self.check()
 
     def check(self) -> None:
-        """Raise UserError if there are too many."""
+        """Raise UserError if there are too many unreadable images."""
         if too_many(len(self._found), self._num_examples, self._max_fraction):
             first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
                 f"{self.split} split are unreadable, more than data.max_bad_fraction "
-                f"= {self._max_fraction} allows: mend them, take them out, or allow "
+                f"= {self._max_fraction} allows: repair or remove them, or allow "
                 f"more\n  {first}"
             )
 
     def take_new(self) -> list[Unreadable]:
-        """Return the new ones since the last call."""
+        """Return the unreadable images that were added since the last call."""
         new, self._new = self._new, []
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return those since the last call that other processes do not know of."""
+        """Return new unreadable images that the other processes do not know."""
         unshared, self._unshared = self._unshared, []
         return unshared

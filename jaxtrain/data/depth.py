@@ -1,7 +1,7 @@
-"""Images of 16 bits a channel, and TIFFs of more bands than colours.
+"""16-bit images, and TIFFs with more bands than colours.
 
-A run sees 8 bits. Pillow itself keeps the upper 8 of 16, which leaves 12 bits of data,
-as cameras and microscopes write them, 16 levels.
+A run uses 8 bits. Pillow keeps the upper 8 of 16 bits, which leaves 16 grey levels of
+12-bit data, as cameras and microscopes write it.
 """
 
 import io
@@ -12,22 +12,22 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, TiffImagePlugin
 
-# Up to so many bits of 16 the upper ones are said to be of no use.
+# Largest bit depth of 16-bit images for which a white level is suggested.
 MOST_BITS = 14
-# Raw modes of colours whose bytes are taken one after the other.
+# Raw modes of 16-bit colours, of which Pillow takes one byte per value.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
-# Raw mode that takes the other byte of each value; N is little-endian here.
+# Raw mode of the other byte of each value; N is little-endian here.
 OTHER = {"B": "L", "L": "B", "N": "B"}
 # Tags of TIFF.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262
-# Values of the second that tell of grey; more bands than one then mean anything.
+# Photometric interpretations of grey images; the meaning of further bands is unknown.
 GREY = (0, 1)
 
 
 def values(data: bytes, formats: tuple[str, ...]) -> np.ndarray | None:
     """Return the stored values of an image file, uint16 (H, W) or (H, W, C).
 
-    None means that it has 8 bits a channel, or 16 of a kind that Pillow cannot tell.
+    None for 8 bits per channel, or a 16-bit format that Pillow does not support.
     """
     with Image.open(io.BytesIO(data), formats=formats) as image:
         if image.mode.startswith("I;16"):
@@ -41,24 +41,24 @@ def values(data: bytes, formats: tuple[str, ...]) -> np.ndarray | None:
 
 
 def to_8_bits(stored: np.ndarray, white_level: int) -> Image.Image:
-    """Return stored values as a picture of 8 bits, in which `white_level` is 255."""
+    """Scale stored values to an 8-bit Pillow image in which `white_level` is 255."""
     scaled = stored.astype(np.uint32) * 256 // (white_level + 1)
     return Image.fromarray(np.minimum(scaled, 255).astype(np.uint8))
 
 
 def fitting_level(largest: int) -> int | None:
-    """Return the white level that fits values up to `largest`; None: 65535."""
+    """Return the white level for values up to `largest`, or None for 16 bits."""
     bits = max(8, math.ceil(math.log2(largest + 1)))
     return 2**bits - 1 if bits <= MOST_BITS else None
 
 
 def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
-    """Return the number of bands of an image file, and of those that are not used."""
+    """Return the number of bands of an image file, and the number of unused bands."""
     with Image.open(io.BytesIO(data), formats=formats) as image:
         used = len(image.getbands())
         if image.format != "TIFF":
             return used, 0
-        # Pillow calls bands that it skips X.
+        # Pillow calls skipped bands X.
         skipped = _raw_mode(image).partition(";")[0].count("X")
         num = max(
             int(getattr(image, "tag_v2", {}).get(SAMPLES_PER_PIXEL, used)), skipped
@@ -67,7 +67,7 @@ def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
 
 
 def unknown_bands(file: BinaryIO) -> str | None:
-    """Return why a TIFF of bands without a meaning is not read; None: it is none."""
+    """Return why a TIFF with bands of unknown meaning is unsupported, else None."""
     try:
         file.seek(0)
         tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
@@ -75,7 +75,7 @@ def unknown_bands(file: BinaryIO) -> str | None:
         tags.load(file)
         num = int(tags.get(SAMPLES_PER_PIXEL, 1))
         is_grey = tags.get(PHOTOMETRIC) in GREY
-    except Exception:  # It is no TIFF, or a damaged one.
+    except Exception:  # Not a TIFF, or a damaged one.
         return None
     if num < 2 or not is_grey:
         return None

@@ -1,4 +1,4 @@
-"""Orientation of an image by its EXIF data or XMP, wherever a format has these."""
+"""Image orientation from EXIF data or XMP, wherever a format stores it."""
 
 import contextlib
 import io
@@ -6,40 +6,44 @@ from typing import BinaryIO
 
 from PIL import Image
 
-# Tag of the orientation.
+# EXIF tag of the orientation.
 ORIENTATION = 0x0112
-# How a PNG begins; bytes of a chunk beside its data, and of its first chunk; beginnings
-# of the texts that tell of the image.
+# PNG signature; bytes of a chunk besides its data, and of the first chunk; prefixes of
+# text chunks with metadata.
 PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
 PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 
 
 def orientation(image: Image.Image) -> int:
-    """Return the orientation of an open image by its EXIF data or XMP, 1 if none says.
+    """Return the EXIF orientation of an open image, 1 if it has none.
 
-    Damaged EXIF data says none: the pixels may be good.
+    Damaged EXIF data is ignored: the pixels may be good.
     """
     with contextlib.suppress(Exception):
-        # The method of a PNG decodes the image where its header has none.
+        # PngImageFile.getexif would decode an image without EXIF data in its header.
         return Image.Image.getexif(image).get(ORIENTATION, 1)
     return 1
 
 
 def metadata_first(data: bytes) -> BinaryIO:
-    """Return a file of an image; of a PNG what tells its orientation comes first.
+    """Return an image as a file object; in a PNG, orientation metadata is moved first.
 
-    It may follow the pixels, where reading the header would not meet it.
+    It may follow the pixels, where reading the header would not reach it.
     """
     if not data.startswith(PNG_START):
         return io.BytesIO(data)
-    late, place, seen = b"", len(PNG_START), False
+    moved, place, after_pixels = b"", len(PNG_START), False
     while place + PNG_CHUNK <= len(data):
         size = int.from_bytes(data[place : place + 4]) + PNG_CHUNK
         kind = data[place + 4 : place + 8]
-        seen |= kind == b"IDAT"
-        tells = kind == b"eXIf" or data.startswith(PNG_TEXTS, place + 8)
-        if seen and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt") and tells:
-            late += data[place : place + size]
+        after_pixels |= kind == b"IDAT"
+        has_orientation = kind == b"eXIf" or data.startswith(PNG_TEXTS, place + 8)
+        if (
+            after_pixels
+            and kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt")
+            and has_orientation
+        ):
+            moved += data[place : place + size]
         place += size
     after = len(PNG_START) + PNG_HEADER
-    return io.BytesIO(data[:after] + late + data[after:] if late else data)
+    return io.BytesIO(data[:after] + moved + data[after:] if moved else data)

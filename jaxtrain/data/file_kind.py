@@ -1,4 +1,4 @@
-"""Kinds of files, told by their names."""
+"""Kinds of data files, recognised by their names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from jaxtrain.data.problems import Remark
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of files that lie in the folders of classes.
+    """A kind of data files.
 
     Attributes:
-      noun: What messages call one.
-      is_read: Whether a file is taken for one that is read here, by its name.
-      endings: Function that returns the endings of their names.
-      example: Name of such a file.
-      is_unread: Whether a file is one of a format that is not read here, by its name.
+      noun: Noun for a file in messages.
+      is_read: Whether a file name has a supported extension.
+      endings: Function that returns the supported extensions.
+      example: Example of a file name.
+      is_unread: Whether a file name has the extension of an unsupported format.
     """
 
     noun: str
@@ -26,7 +26,7 @@ class FileKind:
     is_unread: Callable[[bytes], bool] = lambda name: False
 
     def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return the remark on files of formats that are not read here, if any."""
+        """Return a remark on files of unsupported formats, if any."""
         if not unread:
             return ()
         counts = formats.describe_counts(formats.count_endings(unread))
@@ -35,7 +35,7 @@ class FileKind:
 
     @property
     def layout(self) -> str:
-        """Layout of a folder, as messages show it."""
+        """Expected directory layout, for messages."""
         place = f"CLASS/{self.example}"
         return f"{place} or, with splits, train/{place}, validation/... , test/..."
 

@@ -1,4 +1,4 @@
-"""Image files to pixels: upright, in the channels asked for, never too large."""
+"""Decoding of image files: upright, in the requested channels, within size limits."""
 
 import io
 import os
@@ -23,7 +23,7 @@ from jaxtrain.data.read_files import (
 from jaxtrain.regular_file import open_regular
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# How an orientation is undone.
+# EXIF orientation -> transpose that undoes it.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -33,17 +33,17 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# From here on rows and columns change places.
+# Orientations from this one on swap rows and columns.
 FIRST_TURNED = 5
-# Pillow turns the pixels of these upright itself.
+# Formats whose pixels Pillow turns upright itself.
 TURNED_WHEN_DECODED = ("TIFF",)
-# A JPEG is decoded at one of these parts of its size; 3/4 takes longer than all of it.
+# Reduction factors of JPEG decoding; 3/4 takes longer than full size.
 JPEG_FACTORS = (8, 4, 2)
-# What simplejpeg says of bytes that are too many, and nothing is lost.
+# simplejpeg's message for superfluous bytes, which lose nothing.
 HARMLESS = "extraneous bytes"
-# By so many of the first bytes the format is known, and the size of a WebP.
+# Bytes that suffice to recognise the format, and the size of a WebP.
 START_BYTES = 32
-# What transparent pixels show.
+# Grey level behind transparent pixels.
 BACKGROUND = 255
 
 
@@ -51,8 +51,8 @@ class StoredFile(NamedTuple):
     """An image file as a store reads it.
 
     Attributes:
-      name: as messages call it.
-      data: the file, why it could not be read, or where it is if it is large.
+      name: Name of the file in messages.
+      data: Contents, the error of reading it, or the path of a large file.
     """
 
     name: str
@@ -61,15 +61,16 @@ class StoredFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image file whose header was read.
+    """An image file with a parsed header.
 
     Attributes:
-      format: as Pillow calls it.
-      height: of the upright image, in pixels.
-      width: of the upright image, in pixels.
-      mode: of its pixels, as Pillow calls it.
-      orientation: of the stored pixels, as EXIF numbers it; 1 is upright.
-      white_level: Value of 16 bits that becomes 255; None: the largest.
+      data: Contents of the file.
+      format: Pillow's name of the format.
+      height: Height of the upright image, in pixels.
+      width: Width of the upright image, in pixels.
+      mode: Pillow's mode of the pixels.
+      orientation: EXIF orientation of the stored pixels; 1 is upright.
+      white_level: 16-bit value that is mapped to 255. None means the largest.
     """
 
     data: bytes = field(repr=False)
@@ -82,7 +83,7 @@ class ImageFile:
 
     @property
     def transpose(self) -> Image.Transpose | None:
-        """Transpose that turns the decoded pixels upright; None: they are."""
+        """Transpose that turns the decoded pixels upright, or None if they are."""
         if self.format in TURNED_WHEN_DECODED:
             return None
         return UPRIGHT.get(self.orientation)
@@ -97,12 +98,12 @@ class ImageFile:
 
         Args:
           channels: 1 for grey, 3 for colour, 4 for colour with alpha.
-          least: the height and width that are enough; a JPEG then has 1/2, 1/4 or 1/8
-            of its size, if that is not less. None: all of it.
-          scratch: bytes that the pixels may lie in, at least as many as they have.
+          least: Minimum height and width; a JPEG is then decoded at 1/2, 1/4 or 1/8 of
+            its size, if that is not smaller. None for full size.
+          scratch: Buffer for the pixels, uint8, at least as large as they are.
 
         Raises:
-          UnreadableError: the file is damaged.
+          UnreadableError: The file is damaged.
         """
         if not self._is_plain_jpeg(channels):
             picture = self.picture(channels)
@@ -117,9 +118,9 @@ class ImageFile:
         return upright.reshape(*upright.shape[:2], channels)
 
     def picture(self, channels: int) -> Image.Image:
-        """Return the same pixels as a picture of Pillow's.
+        """Return the same pixels as a Pillow image.
 
-        What Pillow itself decodes is not copied into an array and back.
+        Pixels that Pillow decodes are not copied to an array and back.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
@@ -128,7 +129,7 @@ class ImageFile:
         # Damaged files make Pillow raise all kinds of errors.
         except Exception as error:
             raise UnreadableError(reason_of(error)) from error
-        # A HEIF may have other pixels than its header says.
+        # The pixels of a HEIF may differ in size from its header.
         height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
             raise UnreadableError(
@@ -137,7 +138,7 @@ class ImageFile:
         return self._upright(picture)
 
     def _is_plain_jpeg(self, channels: int) -> bool:
-        """Whether a faster decoder than Pillow takes it."""
+        """Whether simplejpeg, which is faster than Pillow, can decode the file."""
         return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
 
     def _upright(self, picture: Image.Image) -> Image.Image:
@@ -154,7 +155,7 @@ class ImageFile:
         least: tuple[float, float] | None,
         scratch: np.ndarray | None,
     ) -> np.ndarray:
-        """Decode a JPEG, also if there is something between its parts."""
+        """Decode a JPEG, even with superfluous bytes between its segments."""
         options: dict[str, Any] = {}
         if least is not None:
             height, width = self._as_stored((self.height, self.width))
@@ -172,7 +173,7 @@ class ImageFile:
         try:
             return simplejpeg.decode_jpeg(self.data, space, buffer=scratch, **options)
         except ValueError as error:
-            # Pillow skips them, as browsers do; some cameras write them.
+            # Pillow skips superfluous bytes, as browsers do; some cameras write them.
             if HARMLESS not in str(error):
                 raise
             pixels = np.asarray(self._decode_any(channels))
@@ -196,13 +197,13 @@ def open_file(
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: the file, why it could not be read, or where it is if it is large: it is
-        then read once its header is known to be that of an image of this size.
-      max_pixels: a larger image is refused.
-      white_level: value of 16 bits that becomes 255; None: the largest.
+      data: Contents, the error of reading it, or the path of a large file, which is
+        read once its header shows that an image of this size is allowed.
+      max_pixels: Maximum number of pixels.
+      white_level: 16-bit value that is mapped to 255. None means the largest.
 
     Raises:
-      UnreadableError: it is no image, too large, or would take very long to decode.
+      UnreadableError: Not an image, too large, or too slow to decode.
     """
     if isinstance(data, LargeFile):
         data = _read_large(data, max_pixels)
@@ -213,7 +214,7 @@ def open_file(
     decode_limits.check_header(data, max_pixels)
     header = read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
-    # Only progressive scans take longer than their bytes explain.
+    # Only progressive scans take longer than the file size suggests.
     if header.progressive:
         decode_limits.check_scans(data, width, height, max_pixels)
     orientation = header.orientation if header.orientation in UPRIGHT else 1
@@ -225,14 +226,14 @@ def open_file(
 
 
 def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
-    """Return the orientation of an image, as EXIF numbers it; 1 of an array."""
+    """Return the EXIF orientation of an image; 1 for an array."""
     if isinstance(image, np.ndarray):
         return 1
     return open_file(image.data, max_pixels).orientation
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
-    """Return the bytes of a file, which are no more than its header explains."""
+    """Read a large file if its size is plausible for its header."""
     try:
         with open_regular(large.path, MAX_FILE_BYTES) as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -250,17 +251,17 @@ def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """Return uint8 (H, W, C) of 1, 3 or 4 channels as a picture of Pillow's."""
+    """Convert uint8 (H, W, C) with 1, 3 or 4 channels to a Pillow image."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:
-    """Return a grey or colour image of 8 bits, over white where it is transparent."""
+    """Convert to an 8-bit grey or colour image, transparent parts on white."""
     transparent = channels != 4 and image.has_transparency_data
     if image.mode == MODES[channels] and not transparent:
         return image
     if image.mode.startswith("I;16"):
-        # Pillow's own conversion would cut off all that is above 255.
+        # Pillow's own conversion would clip values above 255.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
         raise ValueError("its pixels have 32 bits: save it with 8 or 16")

@@ -1,4 +1,4 @@
-"""Boxes of images that become an image of another size: the centre, or at random."""
+"""Boxes of images to resize: the centred square, or a random window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from jaxtrain.data.random_windows import (
     uniform,
 )
 
-# How images of other shapes become square (see `DataConfig.crop_mode`).
+# Conversions of non-square images to squares (see `DataConfig.crop_mode`).
 CROP_MODES = ("center", "squash", "border")
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Resizing of images of other sizes to one size.
+    """Resizing of images of any size to a fixed one.
 
     Attributes:
-      centre_part: of the shorter side, what is kept of an image made smaller.
-      interpolation: bilinear or bicubic.
+      centre_part: Share of the shorter side that the centre crop of a larger image has.
+      interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
-      window: of the random windows of training; None: there are none. Those of a
+      window: Distribution of random training windows. None disables them. Windows of a
         `Jitter` are cut on the host alone.
-      window_size: height and width that the step resizes them to, or the largest; None:
-        those of other images.
-      white_level: Value of 16 bits that becomes 255; None: the largest.
+      window_size: Height and width to which the step resizes the windows, or the
+        largest of several. None means the size of other images.
+      white_level: 16-bit value that is mapped to 255. None means the largest.
     """
 
     centre_part: float = 224 / 256
@@ -39,12 +39,13 @@ class Fit:
     white_level: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
-        """Return the box that is resized to `size` x `size`: a centred square.
+        """Return the box that is resized to `size` x `size`.
 
-        It has the shorter side of the image; a part of it if that is more than `size`,
-        which is the usual way of evaluation: shorter side to 256, centre 224. With
-        `squash` it is the whole image. With `border` it has the longer side, and what
-        is beyond the image, whole pixels of the result, becomes border.
+        With `center` it is a centred square with the shorter side of the image, or with
+        a share of it if that side is longer than `size`, as usual in evaluation:
+        shorter side to 256, centre crop of 224. With `squash` it is the full image.
+        With `border` it has the longer side; what lies outside the image, whole pixels
+        of the result, becomes border.
         """
         if self.crop_mode == "squash":
             return 0.0, 0.0, float(width), float(height)
@@ -59,11 +60,13 @@ class Fit:
         return left, top, left + side, top + side
 
     def draw(self, height: int, width: int, seed: Sequence[int], size: int) -> Box:
-        """Draw the random window of an image, a function of the seed and the sizes.
+        """Draw a random window of an image, a function of the seed and the sizes.
 
         Args:
-          seed: Numbers, 0 or more.
-          size: Height and width that the window is resized to.
+          height: Height of the image.
+          width: Width of the image.
+          seed: Non-negative integers of any number.
+          size: Height and width to which the window is resized.
         """
         if isinstance(self.window, Jitter):
             return self._jittered(height, width, seed, size, self.window)
@@ -73,9 +76,9 @@ class Fit:
     def _jittered(
         self, height: int, width: int, seed: Sequence[int], size: int, jitter: Jitter
     ) -> Box:
-        """Draw a factor, and the place of the window; all are as likely.
+        """Draw a scale factor and the position of the window, both uniformly.
 
-        The image becomes whole pixels, and so its border lies between pixels.
+        The scaled image has integral sides, so that its border is at a pixel boundary.
         """
         left, top, right, bottom = self.centre_box(height, width, jitter.size)
         draws = uniform(seed, 3)

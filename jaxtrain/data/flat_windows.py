@@ -1,4 +1,4 @@
-"""Windows on canvases, packed for the way from a data worker to the run."""
+"""Packing of windows on canvases for the transfer from data workers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +10,15 @@ from jaxtrain.data.batch import BOX
 
 
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch with its windows one after the other, uint8 (bytes,).
+    """Pack the windows of a batch one after the other, uint8 (bytes,).
 
-    So a data worker hands it on: memory that processes share is cleared and mapped page
-    by page, and most of a canvas is empty.
+    Shared memory is cleared and mapped page by page, and most of a canvas is empty.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]
     num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
-    # As large as the canvases, so that their memory will do; the rest stays untouched.
+    # Allocated like the canvases, so that their memory is reused; pages beyond the
+    # windows stay untouched.
     flat = memory.empty((canvases.size,))[: num_pixels * channels]
     for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
         height, width, _ = part.shape
@@ -27,7 +27,7 @@ def flatten(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Put the windows of `flatten` back on canvases of a shape."""
+    """Unpack the windows of `flatten` onto canvases of a shape."""
     flat, boxes = batch["image"], batch[BOX]
     canvases = memory.empty((len(boxes), *shape))
     for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
@@ -37,7 +37,7 @@ def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, A
 
 
 def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
-    """Yield the part of each window in a flat array, (h, w, channels) each."""
+    """Yield the view of each window in a flat array, (h, w, channels) each."""
     start = 0
     for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
         stop = start + height * width * channels

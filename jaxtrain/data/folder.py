@@ -1,4 +1,4 @@
-"""`folder:DIR`: image files, in one folder for each class."""
+"""`folder:DIR`: image files, one directory per class."""
 
 import os
 from collections.abc import Iterable
@@ -27,36 +27,41 @@ from jaxtrain.errors import UserError
 
 
 def open_folder(name: str, config: DataConfig) -> Opened:
-    """Open images that lie in one folder a class, or so in train/, val/ and test/.
+    """Open images in one directory per class, optionally below train/, val/ and test/.
 
     Raises:
-      UserError: it is no such folder, or holds what cannot be used; one message has all
-        of it.
+      UserError: It is not a directory, or holds unusable files; one message has all
+        problems.
     """
     return open_files(name, config, IMAGES)
 
 
 def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
-    """Open files of a kind as `open_folder` does images."""
+    """Open files of a kind; see `open_folder`."""
     source = config.source
     folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
     scan = FolderScan(folder, include, problems, kind)
-    places = _places(scan, problems)
-    found = {split: scan.classes(place) for split, place in places.items()}
-    # Images of a split without folders of classes have no labels, as Kaggle's to test.
-    found = {split: of for split, of in found.items() if of or split == "train"}
+    places = _split_folders(scan, problems)
+    by_split = {split: scan.classes(place) for split, place in places.items()}
+    # Images of a split without class directories are unlabelled, as in Kaggle's test
+    # sets.
+    by_split = {
+        split: group for split, group in by_split.items() if group or split == "train"
+    }
     if not problems:
         include.check_all_met()
     if not problems:
-        _check_classes(source, folder.root, found.values())
-    _check_train(source, found["train"], places["train"], scan, problems)
-    used = sorted({c for of in found.values() for c, files in of.items() if files})
-    # macOS and other systems may write one name in different bytes.
+        _check_classes(source, folder.root, by_split.values())
+    _check_train(source, by_split["train"], places["train"], scan, problems)
+    used = sorted(
+        {c for group in by_split.values() for c, files in group.items() if files}
+    )
+    # macOS may write a name in other Unicode bytes than other systems.
     folders = sorted({*map(nfc_bytes, used)})
     first = os.path.join(places["train"], *used[:1])
     if len(folders) == 1 and scan.nested_in(first):
-        # They are the classes, more likely.
+        # The nested directories are more likely the classes.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed to "
             f"tell apart; its {kind.noun}s lie in folders: if these are the classes, "
@@ -66,14 +71,14 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     files: list[tuple[bytes, int]] = []
     labels: list[np.ndarray] = []
     splits = {}
-    for split, of_split in found.items():
+    for split, of_split in by_split.items():
         start = len(files)
-        for class_folder, some in of_split.items():
-            files += some
+        for class_folder, files_of_class in of_split.items():
+            files += files_of_class
             number = numbers.get(nfc_bytes(class_folder), -1)
-            labels.append(np.full(len(some), number, np.int32))
-        # A slice of a split, such as train[:90%], then has files of all classes, as it
-        # has of TFDS's sets, which are mixed when they are prepared.
+            labels.append(np.full(len(files_of_class), number, np.int32))
+        # Examples are shuffled by name, so that a slice such as train[:90%] has all
+        # classes, as in TFDS, which shuffles at preparation.
         draws = draws_of_names(name for name, _ in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
@@ -83,14 +88,14 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     return ImageFileStore(folder.root, names, label, facts, scan.remarks()), splits
 
 
-def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return the folders of the classes of each split.
+def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
+    """Return the directory of the classes of each split.
 
-    A folder `train` that holds folders makes the others splits, too. One that holds
-    images besides is a class, unless there is another folder with the name of a split.
+    A directory `train` with subdirectories makes its siblings splits, too. One that
+    also holds images is a class, unless a sibling has the name of a split.
     """
-    found, _ = scan.listing(b"")
-    named = {name: SPLITS.get(shown(name).lower()) for name in found}
+    names, _ = scan.listing(b"")
+    named = {name: SPLITS.get(shown(name).lower()) for name in names}
     others = {*named.values()} - {"train", None}
 
     def holds_classes(name: bytes) -> bool:
@@ -98,7 +103,7 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
         wanted = any(scan.kind.is_read(file.name) for file in files)
         return bool(folders and (others or not wanted))
 
-    train = [name for name in found if named[name] == "train" and holds_classes(name)]
+    train = [name for name in names if named[name] == "train" and holds_classes(name)]
     if not train:
         return {"train": b""}
     scan.ignore_files(b"")
@@ -106,8 +111,8 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     for name, split in named.items():
         if split is None:
             problems.add(
-                f"beside {shown(train[0])} there is {shown(name)}, which is no split "
-                f"({', '.join(SPLITS)})",
+                f"next to {shown(train[0])} there is {shown(name)}, which is not a "
+                f"split ({', '.join(SPLITS)})",
                 "rename it, or move it away",
             )
         elif split in places:
@@ -121,7 +126,7 @@ def _places(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all folders of files are called like splits, or parts."""
+    """Raise UserError if all class directories have names of splits or set parts."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))
@@ -130,13 +135,13 @@ def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
 def _check_train(
     source: str, train: Classes, place: bytes, scan: FolderScan, problems: Problems
 ) -> None:
-    told, ignored = scan.include.told, scan.ignored
+    hint, ignored = scan.include.hint, scan.ignored
     if not problems and not any(train.values()):
         endings, noun = " ".join(scan.kind.endings()), scan.kind.noun
         other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
         passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
-            f"{source} holds no {noun} to train on{told}: expected "
+            f"{source} holds no {noun} to train on{hint}: expected "
             f"{scan.kind.layout}, with the endings {endings}"
             f"{other + passed if ignored else ''}"
         )
@@ -146,7 +151,7 @@ def _check_train(
         counts = formats.count_endings(n for n in ignored if n.startswith(starts))
         instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
         problems.add(
-            f"{len(empty)} folders of classes hold no {scan.kind.noun}{told}: "
+            f"{len(empty)} folders of classes hold no {scan.kind.noun}{hint}: "
             f"{listed(empty)}{instead}",
             f"add {scan.kind.noun}s, or remove the folders",
         )

@@ -1,4 +1,4 @@
-"""Finds the images of classes in a folder, and counts what it passes over."""
+"""Scan of a directory for images of classes, with counts of ignored files."""
 
 import os
 from collections import Counter
@@ -10,24 +10,24 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Remark
 
-# Folders that programs leave beside images, with files that look like them.
+# Directories with image-like files that programs leave behind.
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-# Files by the folder of their class: place in the set, and size in bytes.
+# Class directory -> files: path relative to the set, and size in bytes.
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a folder holds folders of all these names, in any case."""
+    """Whether a directory has subdirectories of all these names, in any case."""
     with os.scandir(os.fsencode(place)) as entries:
-        found = {entry.name.lower() for entry in entries if entry.is_dir()}
-    return found >= {*names}
+        present = {entry.name.lower() for entry in entries if entry.is_dir()}
+    return present >= {*names}
 
 
 class FolderScan:
-    """Lists folders and images; what it cannot use it hands to `problems`."""
+    """Lists directories and images; reports unusable ones to `problems`."""
 
     def __init__(
         self,
@@ -39,48 +39,48 @@ class FolderScan:
         self.kind, self.root = kind, folder.root
         self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
-        # Files that are no image, or lie in no class.
+        # Files that are not images, or are in no class.
         self.ignored: list[bytes] = []
         self._left_behind: list[bytes] = []
         self._num_hidden = 0
-        # Links to a folder that they lie in.
+        # Links to one of their parent directories.
         self._loops: list[bytes] = []
-        # Folders inside those of classes -> images in them.
+        # Directories nested in class directories -> number of images.
         self._nested: Counter[bytes] = Counter()
 
     def ignore_files(self, place: bytes) -> None:
-        """Count the files that lie directly at a place as passed over."""
+        """Record the files directly in a directory as ignored."""
         self.ignored += [
             os.path.join(place, entry.name) for entry in self.listing(place)[1]
         ]
 
     def classes(self, place: bytes) -> Classes:
-        """Return the classes that lie at a place, and their files."""
+        """Return the files of each class directory in a directory."""
         self.ignore_files(place)
-        found: Classes = {}
+        classes: Classes = {}
         for name in self.listing(place)[0]:
-            found[name] = []
-            self._collect(os.path.join(place, name), found[name])
-        return found
+            classes[name] = []
+            self._collect(os.path.join(place, name), classes[name])
+        return classes
 
     def images(self, place: bytes) -> list[tuple[bytes, int]]:
-        """Return all image files below a place, at any depth."""
-        found: list[tuple[bytes, int]] = []
-        self._collect(place, found)
-        return found
+        """Return all image files below a directory, recursively."""
+        files: list[tuple[bytes, int]] = []
+        self._collect(place, files)
+        return files
 
     def nested_in(self, place: bytes) -> bool:
-        """Whether folders with images lie inside the folder of a class."""
+        """Whether a class directory has nested directories with images."""
         start = os.path.join(place, b"")
         return any(name.startswith(start) for name in self._nested)
 
     def unread(self) -> list[bytes]:
-        """Return the files of the kind whose formats are not read here."""
+        """Return the files of unsupported formats of the kind."""
         return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return remarks on ignored files, and on images deeper than usual."""
-        found = []
+        """Return remarks on ignored files, and on nested directories."""
+        remarks = []
         is_read, noun = self.kind.is_read, self.kind.noun
         strays = [name for name in self.ignored if is_read(name)]
         counts = formats.count_endings(
@@ -100,25 +100,28 @@ class FolderScan:
             parts.append(f"{self._num_hidden:,} hidden")
         if parts:
             serious = bool(strays) or formats.are_images(counts) > 0
-            found.append(Remark("passed over", "; ".join(parts), serious))
+            remarks.append(Remark("passed over", "; ".join(parts), serious))
         if self._nested:
             number = sum(self._nested.values())
             text = (
                 f"{number:,} {noun}s lie in folders inside those of classes "
                 f"({listed(self._nested)}) and are of the class outside"
             )
-            # Folders of one name that lie in several classes may be the classes.
+            # Equal names in several classes suggest that the nested ones are the
+            # classes.
             names = Counter(os.path.basename(place) for place in self._nested)
-            found.append(Remark("nested", text, max(names.values()) > 1))
-        return tuple(found)
+            remarks.append(Remark("nested", text, max(names.values()) > 1))
+        return tuple(remarks)
 
     def _collect(
         self, place: bytes, files: list[tuple[bytes, int]], *, inside: bool = False
     ) -> None:
-        """Add the images in a folder, at any depth, to the files of a class.
+        """Add the images below a directory to the files of a class.
 
         Args:
-          inside: Whether the folder lies inside that of a class.
+          place: Directory, relative to the set.
+          files: Files of the class, extended in place.
+          inside: Whether the directory is nested in a class directory.
         """
         before = len(files)
         folders, entries = self.listing(place, keep=False)
@@ -136,7 +139,7 @@ class FolderScan:
             self._collect(os.path.join(place, name), files, inside=True)
 
     def folder_called(self, place: bytes, name: bytes) -> bytes | None:
-        """Return the place of a folder of a name, in any case; None: there is none."""
+        """Return the path of a subdirectory, in any case, or None if absent."""
         alike = [one for one in self.listing(place)[0] if one.lower() == name.lower()]
         if name in alike:
             return os.path.join(place, name)
@@ -151,7 +154,7 @@ class FolderScan:
     def listing(
         self, place: bytes, *, keep: bool = True
     ) -> tuple[list[bytes], Entries]:
-        """Return the names of folders at a place, and what else there is, once."""
+        """Return the subdirectory names and other entries of a directory, cached."""
         if place in self._listings:
             return self._listings[place]
         folders: list[bytes] = []
@@ -170,9 +173,11 @@ class FolderScan:
                 others.append(entry)
             elif entry.name.lower() in LEFT_BEHIND:
                 self._left_behind.append(name)
-            elif (own := self._problems.attempt(self._folder.identity, name)) in above:
+            elif (
+                inode := self._problems.attempt(self._folder.identity, name)
+            ) in above:
                 self._loops.append(name)
-            elif own is not None:
+            elif inode is not None:
                 folders.append(entry.name)
         if keep:
             self._listings[place] = folders, others

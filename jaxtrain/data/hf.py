@@ -1,7 +1,6 @@
-"""`hf:NAME_OR_DIR`: data sets of the library `datasets` that lie on this machine.
+"""`hf:NAME_OR_DIR`: local data sets of the library `datasets`.
 
-Nothing is downloaded, no code of a data set is run, and no image is decoded by the
-library.
+Nothing is downloaded, no code of a data set is run, and the library decodes no image.
 """
 
 import contextlib
@@ -24,42 +23,42 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Keeps the libraries of Hugging Face off the network: a variable, and its value there.
+# Variable that keeps Hugging Face's libraries offline, and its name in their configs.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
-    """Open a set that was saved to disk, or that the library has in its cache.
+    """Open a set that was saved to disk, or is in the library's cache.
 
     Raises:
-      UserError: it is not there, or holds no encoded images with labels.
+      UserError: It is missing, or holds no encoded images with labels.
     """
     source = config.source
-    told = f"{source} needs the library datasets"
+    message = f"{source} needs the library datasets"
     if extras.missing("datasets"):
-        raise UserError(f"{told}: {extras.install('hf')}")
+        raise UserError(f"{message}: {extras.install('hf')}")
     try:
         import datasets as library
     except ImportError as error:
-        raise UserError(f"{told} ({error}): {extras.install('hf')}") from None
+        raise UserError(f"{message} ({error}): {extras.install('hf')}") from None
     with _offline():
-        found = _load(library, source, name)
-    found = found if isinstance(found, dict) else {"train": found}
-    found = _by_split(source, found)
-    if not found:
+        loaded = _load(library, source, name)
+    loaded = loaded if isinstance(loaded, dict) else {"train": loaded}
+    loaded = _by_split(source, loaded)
+    if not loaded:
         raise UserError(f"{source} holds no examples")
-    features = next(iter(found.values())).features
+    features = next(iter(loaded.values())).features
     kind, target = None, None
     if not config.targets:
         kind, target = _target_images(library, features)
     image = _image_column(library, source, features, target)
     if kind is not None and target is not None:
-        columns_of = [rows.select_columns([image, target]) for rows in found.values()]
-        whole = _joined(library, source, columns_of)
-        lengths = {split: [len(rows)] for split, rows in found.items()}
-        return kind.of_rows(library, config, whole, image, target, lengths)
+        columns_of = [rows.select_columns([image, target]) for rows in loaded.values()]
+        joined = _joined(library, source, columns_of)
+        lengths = {split: [len(rows)] for split, rows in loaded.items()}
+        return kind.from_rows(library, config, joined, image, target, lengths)
     read = _columns if config.targets else _labels
     wanted = list(config.targets) or [_label_column(library, source, features)]
     if missing := [name for name in wanted if name not in features]:
@@ -68,13 +67,13 @@ def open_hf(name: str, config: DataConfig) -> Opened:
             f"{shown(missing[0])!r}, but {listed(features)}"
             f"{nearest(missing[0], features)}"
         )
-    columns_of = [rows.select_columns([image, *wanted]) for rows in found.values()]
-    whole = _joined(library, source, columns_of)
-    lengths = {split: [len(rows)] for split, rows in found.items()}
+    columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]
+    joined = _joined(library, source, columns_of)
+    lengths = {split: [len(rows)] for split, rows in loaded.items()}
     places, splits = number_examples(shown(source), lengths)
-    target, names, origin = read(source, whole, wanted)
+    target, names, origin = read(source, joined, wanted)
     encoded = library.Image(decode=False)
-    images = whole.select_columns([image]).cast_column(image, encoded)
+    images = joined.select_columns([image]).cast_column(image, encoded)
     digest = digest_of(images, image, target)
     if target.ndim == 1:
         facts = classes.facts(source, splits, target, names, digest)
@@ -84,7 +83,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each split that has any, by its name here."""
+    """Return the rows of each non-empty split by its canonical name."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -105,10 +104,9 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the library off the network, and silent; the process goes on as before.
+    """Keep the library offline and silent in this context.
 
-    The library has read the variable when it was imported; its own processes read it
-    again.
+    The library reads the variable at import, and its own processes read it again.
     """
     import datasets
     from datasets import config
@@ -135,7 +133,7 @@ def _load(library: Any, source: str, name: str) -> Any:
         if any(os.path.isfile(os.path.join(folder, file)) for file in SAVED):
             return library.load_from_disk(folder)
         if os.path.isdir(folder):
-            # It would read pickles, too, if it chose the format by itself.
+            # Without a format the library would also read pickles.
             return library.load_dataset("parquet", data_dir=folder)
         repository, _, part = name.partition(":")
         return library.load_dataset(repository, part or None)
@@ -154,7 +152,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 def _target_images(
     library: Any, features: Any
 ) -> tuple[TargetImages, str] | tuple[None, None]:
-    """Return the kind of targets that are images, and their column."""
+    """Return the kind of target images of a set and their column, or two Nones."""
     for row in TARGET_IMAGES.values():
         kind = row()
         if (column := kind.find_column(library, features)) is not None:
@@ -165,7 +163,7 @@ def _target_images(
 def _image_column(library: Any, source: str, features: Any, target: str | None) -> str:
     names = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     names = [name for name in names if name != target]
-    return _only(source, features, "image", names)
+    return _pick_column(source, features, "image", names)
 
 
 def _label_column(library: Any, source: str, features: Any) -> str:
@@ -176,11 +174,11 @@ def _label_column(library: Any, source: str, features: Any) -> str:
     if not names and "label" in features:
         names = ["label"]
     lists = {n: getattr(kind, "feature", None) for n, kind in features.items()}
-    return _only(source, features, "label", names or of_classes(lists))
+    return _pick_column(source, features, "label", names or of_classes(lists))
 
 
-def _only(source: str, features: Any, what: str, names: list[str]) -> str:
-    """Return the one column of a kind, or of several that which is called so."""
+def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str:
+    """Return the only column of a kind, or the one with the default name."""
     if what in names:
         return what
     if len(names) != 1:
@@ -196,24 +194,24 @@ def _only(source: str, features: Any, what: str, names: list[str]) -> str:
 def _labels(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return the number of the class of each example, the names of the classes, ().
+    """Return the class index of each example, the names of the classes, ().
 
-    Of lists of classes: columns of 0 and 1, their names, ().
+    For lists of classes: multi-hot rows, the names of the labels, ().
     """
     (label,) = wanted
     inner = getattr(whole.features[label], "feature", None)
     if inner is not None:
         names = tuple(map(shown, getattr(inner, "names", None) or ()))
         if not names:
-            raise UserError(f"{source}: its column {label} is no list of ClassLabel")
+            raise UserError(f"{source}: its column {label} is not a list of ClassLabel")
         lists = whole.select_columns([label])[:][label]
         numbers = range(len(names))
         if wrong := [i for some in lists for i in some or () if i not in numbers]:
             raise UserError(
-                f"{source}: its column {label} holds {wrong[0]}, which is none of its "
-                f"{len(names)} labels"
+                f"{source}: its column {label} holds {wrong[0]}, which is not one of "
+                f"its {len(names)} labels"
             )
-        return columns.of_labels(lists, numbers), names, ()
+        return columns.multi_hot(lists, numbers), names, ()
     names = getattr(whole.features[label], "names", None)
     # Null becomes NaN.
     values = np.asarray(whole.select_columns([label]).with_format("arrow")[:][label])
@@ -224,13 +222,13 @@ def _labels(
             return *classes.number(values), ()
     except ValueError as error:
         raise UserError(
-            f"{source}: its column {label} does not hold one integer a row: {error}"
+            f"{source}: its column {label} does not hold one integer per row: {error}"
         ) from None
     numbers = np.where(np.isnan(values), NO_LABEL, values).astype(np.int32)
     wrong = numbers[(numbers < NO_LABEL) | (numbers >= len(names))]
     if len(wrong):
         raise UserError(
-            f"{source}: its column {label} holds {wrong[0]}, which is none of its "
+            f"{source}: its column {label} holds {wrong[0]}, which is not one of its "
             f"{len(names)} classes"
         )
     return numbers, tuple(nfc(shown(name)) for name in names), ()
@@ -240,7 +238,7 @@ def _columns(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
     table = whole.select_columns(wanted)[:]
-    found = []
+    arrays = []
     for name in wanted:
         try:
             values = np.array(table[name], np.float64)
@@ -249,8 +247,8 @@ def _columns(
         if values.ndim != 1:
             raise UserError(
                 f"data.targets: the column {shown(name)} of {source} does not hold one "
-                "number a row, or nothing where it is missing"
+                "number per row, or nothing where it is missing"
             )
-        found.append(values)
-    target, origin = columns.centred(np.stack(found, axis=1))
+        arrays.append(values)
+    target, origin = columns.centred(np.stack(arrays, axis=1))
     return target, tuple(wanted), origin

@@ -1,4 +1,4 @@
-"""The rows of a data set of the library `datasets`, of which images stay encoded."""
+"""Store of the rows of a `datasets` data set, with encoded images."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,27 +11,30 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.data.stores import Remark, WithTargets
 
-# Read at once, to look at the sizes of images.
+# Rows to read at a time when the image sizes are hashed.
 ROWS = 1000
 
 
 @dataclass(frozen=True)
 class HfStore(WithTargets):
-    """The rows of all splits, one after the other, and their targets.
+    """Concatenated rows of all splits, and their targets.
 
     Attributes:
-      target: Numbers of the classes of the rows, (N,), or columns, (N, columns).
+      places: Ranges of the splits.
+      images: A `datasets.Dataset` with one column, of encoded images. Picklable: its
+        files are memory-mapped again.
+      target: Class indices of the rows, (N,), or columns, (N, columns).
+      facts: Facts of the set (`Store.facts`).
+      remarks: Remarks on the set, for users.
     """
 
     places: SplitRanges
-    # A `datasets.Dataset` with one column, of encoded images. Picklable: its files are
-    # mapped into memory again.
     images: Any
     target: np.ndarray
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
 
-    # They differ in size; those that are grey are read as colour.
+    # Sizes differ; grey images are converted to colour.
     image_shape = (None, None, 3)
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
@@ -42,16 +45,16 @@ class HfStore(WithTargets):
 
 
 def digest_of(images: Any, column: str, labels: np.ndarray) -> str:
-    """Return the SHA-256 of the labels and the sizes of the images, in their order."""
+    """Return the SHA-256 of the labels and the encoded image sizes, in order."""
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
-    found = hashlib.sha256(labels.tobytes())
+    sha256 = hashlib.sha256(labels.tobytes())
     for table in images.with_format("arrow").iter(ROWS):
         data = compute.struct_field(table[column], "bytes")
         sizes = compute.binary_length(data).fill_null(-1)
-        found.update(sizes.to_numpy().astype(np.int64).tobytes())
-    return found.hexdigest()
+        sha256.update(sizes.to_numpy().astype(np.int64).tobytes())
+    return sha256.hexdigest()
 
 
 def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:

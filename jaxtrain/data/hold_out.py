@@ -1,4 +1,4 @@
-"""Parts of a training split that are held out for validation and for the test."""
+"""Validation and test splits held out of a training split."""
 
 import functools
 
@@ -11,27 +11,27 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.slices import SPLIT_STREAM, class_split, stratified_split
 from jaxtrain.errors import UserError, counted, first_of
 
-# Absent classes that are named.
+# Absent classes to name in a message.
 NUM_NAMED = 5
 
 
 class HoldOut:
     """A training split that parts are held out of, one after the other.
 
-    The last example of a class, or of a label, goes back to training. No other example
-    of a part depends on that: runs of versions without this rule were trained on none
-    of them, and a run whose parts had such examples sees that their number changed.
+    The last example of a class or label returns to training. No other example of a part
+    depends on this rule: runs of versions without it, whose parts had such examples,
+    notice the changed number.
     """
 
     def __init__(self, config: DataConfig, whole: Source):
         self._config, self._whole = config, whole
-        # Places in the whole: what is not drawn, and what went back.
+        # Indices into the whole split: not held out, and returned.
         self._left = np.arange(len(whole))
         self._back = np.arange(0)
 
     @property
     def train(self) -> Source:
-        """Examples that are left to train on."""
+        """Remaining training examples."""
         return self._whole.subset(np.sort(np.r_[self._left, self._back]))
 
     @functools.cached_property
@@ -39,14 +39,15 @@ class HoldOut:
         return self._whole.strata()
 
     def take(self, field: str, fraction: float, seed: int) -> Source:
-        """Return a part that is held out.
+        """Hold out a part.
 
         Args:
-          field: Name of the field of the fraction.
-          fraction: Fraction of what is left.
+          field: Name of the config field of the fraction, for messages.
+          fraction: Fraction of the remaining examples.
+          seed: Seed of the random choice.
 
         Raises:
-          UserError: it has no examples.
+          UserError: The part is empty.
         """
         num, strata = len(self._left), self._strata[self._left]
         if self._config.hold_out == "classes":
@@ -58,8 +59,9 @@ class HoldOut:
             kept, held_out = class_split(strata, fraction, seed)
             held = self._left[held_out]
         else:
-            # Mixed by name, the first are taken: a file that comes or goes then moves
-            # no other into another split, and a packed set has the same ones.
+            # With files ordered by a hash of the name the first are taken: adding or
+            # removing a file moves no other to another split, and a packed set has the
+            # same parts.
             draws = np.arange(num) if self._whole.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._left[kept], self._left[held_out])
@@ -76,9 +78,10 @@ class HoldOut:
         return self._whole.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return a held-out part without the last examples of classes, which go back.
+        """Return a held-out part without the last examples of classes, which return.
 
-        Groups that are no classes, such as counts to predict, may be held out whole.
+        Groups that are not classes, such as counts to predict, may be held out
+        entirely.
         """
         known = np.r_[kept, self._back]
         if self._strata.ndim > 1:
@@ -92,28 +95,28 @@ class HoldOut:
         return np.delete(held, back)
 
     def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return others without the last of a label, where all drawn ones have one."""
+        """Return other examples if each drawn one is the last of some label."""
         if self._strata.ndim == 1:
             return np.arange(0)
         places = np.union1d(self._left, self._back)
         strata = self._strata[places]
         counts = strata.sum(axis=0)
-        found: list[int] = []
+        chosen: list[int] = []
         draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(places))
         for i in np.argsort(draws, kind="stable").tolist():
-            if len(found) < num and (counts[strata[i]] > 1).all():
-                found.append(i)
+            if len(chosen) < num and (counts[strata[i]] > 1).all():
+                chosen.append(i)
                 counts = counts - strata[i]
-        complete = len(found) == num
-        return np.sort(places[found]) if complete else np.arange(0)
+        complete = len(chosen) == num
+        return np.sort(places[chosen]) if complete else np.arange(0)
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Return places of held-out examples, one at least of each label not known yet."""
+    """Return indices of held-out examples that cover the labels missing in training."""
     lacking = held.any(axis=0) & ~known.any(axis=0)
     back: list[int] = []
     while lacking.any():
-        # The first example of the first label; it may have others of them.
+        # The first example of the first missing label; it may cover others, too.
         place = int(np.argmax(held[:, np.argmax(lacking)]))
         back.append(place)
         lacking &= ~held[place]
@@ -121,15 +124,15 @@ def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
 
 
 def describe_absent(names: list[str]) -> str:
-    """Return the first of some absent classes, and how many there are."""
+    """Return the first of some absent classes, and their number."""
     first = first_of(names, NUM_NAMED)
     return f"of {counted(len(names), 'class', 'classes')}: {first}"
 
 
 def absent_classes(source: Source) -> list[str]:
-    """Return the names of the classes, or of the labels, that a split has no image of.
+    """Return the names of the classes or labels without an image in a split.
 
-    None of sets of TFDS, whose labels lie beside the images: to read them takes long.
+    Empty for TFDS sets, whose labels are slow to read.
     """
     facts = source.facts
     columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))

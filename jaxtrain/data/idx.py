@@ -1,4 +1,4 @@
-"""`idx:DIR`: the files of MNIST and of the sets that took over its format."""
+"""`idx:DIR`: files in the format of MNIST."""
 
 import gzip
 import io
@@ -18,18 +18,18 @@ from jaxtrain.data.image_files import in_any_case
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
-# How the names of the files of each split begin; as MNIST has them, "t10k" tests.
+# Prefixes of the file names of each split; MNIST's test files start with "t10k".
 PREFIXES = {"train": "train", "test": "t10k"}
-# Of files that hold bytes: the number of dimensions comes after it.
+# Magic bytes of files of uint8; the number of dimensions follows.
 MAGIC = b"\0\0\x08"
 NUM_DIMS = {"images": 3, "labels": 1}
 
 
 def open_idx(name: str, config: DataConfig) -> Opened:
-    """Open a folder with train-images-idx3-ubyte and its like, packed by gzip or not.
+    """Open a directory with train-images-idx3-ubyte and so on, gzipped or not.
 
     Raises:
-      UserError: a file is missing, or is not what its name tells.
+      UserError: A file is missing or malformed.
     """
     source, folder, pairs = config.source, os.path.expanduser(name), {}
     for split, prefix in PREFIXES.items():
@@ -58,7 +58,7 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Find a file; some pack, and some write a dot before idx."""
+    """Find a file by its usual names: gzipped, or with a dot before idx."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)
@@ -75,7 +75,7 @@ def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"it cannot be unpacked ({error})") from None
+            raise ValueError(f"it cannot be decompressed ({error})") from None
 
 
 def _describe(source: str, path: str, kind: str) -> StoredArray:
@@ -89,11 +89,11 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
                 f"{expected.hex()}, {kind} of 8 bits"
             )
         if len(header) < num_bytes:
-            raise ValueError("its header is cut off")
+            raise ValueError("its header is truncated")
         shape = struct.unpack(f">{num_dims}I", header[4:])
         total = math.prod(shape)
         inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
-            raise ValueError(f"it tells of {total:,} bytes, which it cannot hold")
+            raise ValueError(f"it declares {total:,} bytes, which it cannot hold")
     read = partial(_content, source, path)
     return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)

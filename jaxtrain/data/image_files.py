@@ -1,7 +1,6 @@
-"""Image files below one folder: their names, kept small, and how they are read.
+"""Image files below a directory: compact lists of names, and safe reading.
 
-Files are data that anybody may have written: only regular ones are opened, and none
-that lies outside of the folder.
+Anybody may have written the files: only regular files inside the directory are opened.
 """
 
 import functools
@@ -22,44 +21,44 @@ from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark, WithTargets
 from jaxtrain.errors import UserError
 
-# What to do about files beyond the folder of a set.
+# Remedy for files outside the directory of a set.
 OUTSIDE = (
     "only files in the folder are read: copy it, name a folder that holds all, or, if "
     "you trust what put it there, set data.allow_outside to True (--allow-outside of "
     "new)"
 )
 
-# What such files are counted as.
+# Cause under which such files are counted.
 LEADS_OUT = "that lead out of the folder"
 
 
 def encoded_name(name: bytes | str) -> bytes:
-    """Bytes of a file's name that a list or a table holds: UTF-8 in any locale."""
+    """Return the bytes of a file name from a list or table: UTF-8 in any locale."""
     name = os.fspath(name)
     return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
 
 
 def shown(name: bytes | str) -> str:
-    """Return a name of a file as messages show it: in one line, with no codes."""
+    """Return a file name for messages: on one line, without control characters."""
     text = encoded_name(name).decode("utf-8", "backslashreplace")
     return printable(text).replace("\n", "\\n")
 
 
 def in_any_case(folder: str, name: str) -> str | None:
-    """Return the path of a file in a folder by its name in any case, if any is.
+    """Return the path of a file in a directory, in any case, or None if absent.
 
-    The same case counts before others.
+    An exact match is preferred.
     """
     try:
         there = sorted(os.listdir(folder))
     except OSError:
         there = [name] if os.path.lexists(os.path.join(folder, name)) else []
-    found = [one for one in there if one.lower() == name.lower()]
-    return os.path.join(folder, name if name in found else found[0]) if found else None
+    same = [one for one in there if one.lower() == name.lower()]
+    return os.path.join(folder, name if name in same else same[0]) if same else None
 
 
 def listed(names: Iterable[bytes | str]) -> str:
-    """Name the first of many things, and how many more there are."""
+    """Return the first names of a sequence, and the number of the others."""
     names = list(names)
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     return ", ".join(map(shown, names[:NUM_NAMED])) + more
@@ -67,7 +66,7 @@ def listed(names: Iterable[bytes | str]) -> str:
 
 @dataclass(frozen=True)
 class FileNames:
-    """Many names in one piece of memory, which is pickled as fast as it is copied."""
+    """A compact sequence of names in one buffer, fast to pickle."""
 
     text: bytes
     ends: np.ndarray
@@ -77,7 +76,7 @@ class FileNames:
         return cls(b"".join(names), np.cumsum([len(n) for n in names], dtype=np.int64))
 
     def first(self, num: int) -> "FileNames":
-        """Return the first names, at most so many."""
+        """Return at most the first `num` names."""
         ends = self.ends[:num]
         return FileNames(self.text[: ends[-1] if len(ends) else 0], ends)
 
@@ -91,11 +90,14 @@ class FileNames:
 
 @dataclass(frozen=True)
 class ImageFileStore(WithTargets):
-    """Image files below `root`, and their targets: numbers of classes, or columns.
+    """Image files below `root`, and their targets.
 
     Attributes:
-      target: of each file, (N,) or (N, columns).
-      remarks: what its user should know of how it was found.
+      root: Directory of the files.
+      names: Paths relative to `root`.
+      target: Class index of each file, (N,), or columns, (N, columns).
+      facts: Facts of the set (`Store.facts`).
+      remarks: Remarks on the scan, for users.
     """
 
     root: str
@@ -104,7 +106,7 @@ class ImageFileStore(WithTargets):
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
 
-    # They differ in size; those that are grey are read as colour.
+    # Sizes differ; grey images are converted to colour.
     image_shape = (None, None, 3)
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
@@ -115,21 +117,21 @@ class ImageFileStore(WithTargets):
 
 
 def digest(files: Iterable[tuple[bytes, int]]) -> str:
-    """Return the SHA-256 of the names and the sizes of files, in their order."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of the names and sizes of files, in order."""
+    sha256 = hashlib.sha256()
     for name, size in files:
-        found.update(b"%b\0%d\0" % (name, size))
-    return found.hexdigest()
+        sha256.update(b"%b\0%d\0" % (name, size))
+    return sha256.hexdigest()
 
 
 class Folder:
-    """A folder that files are taken from, and nothing beyond it unless allowed.
+    """A directory of files; nothing outside it is read unless allowed.
 
-    Its methods raise UnusableError for what cannot be used.
+    The methods raise UnusableError for unusable files.
 
     Args:
-      root: the folder; a link stands for what it leads to.
-      config: the source, and whether links may lead out of the folder.
+      root: Directory; links are resolved.
+      config: Data section, with the source and whether links may lead outside.
     """
 
     def __init__(self, root: str, config: DataConfig):
@@ -138,17 +140,17 @@ class Folder:
         self._real = os.path.realpath(os.fsencode(root))
         self._real_folder = functools.cache(os.path.realpath)
         if not os.path.isdir(self._real):
-            what = "is no folder" if os.path.lexists(root) else "is not there"
+            what = "is not a folder" if os.path.lexists(root) else "is not there"
             raise UserError(
                 f"{self.source}: {shown(root)} {what}, seen from {os.getcwd()}"
             )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
-        """Return the entries of a folder, in the order of names."""
+        """Return the entries of a directory, sorted by name."""
         path = os.path.join(self._real, name) if name else self._real
         try:
-            with os.scandir(path) as found:
-                return sorted(found, key=lambda entry: entry.name)
+            with os.scandir(path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise UnusableError(
                 f"cannot read the folder {shown(path)} ({error.strerror})",
@@ -156,7 +158,7 @@ class Folder:
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
-        """Return the size in bytes of a regular file; `entry` if it was listed."""
+        """Return the size in bytes of a regular file; `entry`: its directory entry."""
         if entry is None or entry.is_symlink():
             self.check_inside(name)
         path = os.path.join(self._real, name)
@@ -166,31 +168,31 @@ class Folder:
             raise _missing(name, error) from None
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(
-                f"{shown(name)} is no regular file",
+                f"{shown(name)} is not a regular file",
                 "take it out of the set",
-                "that are no regular files",
+                "that are not regular files",
             )
         return status.st_size
 
     def has(self, name: bytes) -> bool:
-        """Whether there is something of this name."""
+        """Whether a path exists."""
         try:
             return os.path.lexists(os.path.join(self._real, name))
         except ValueError:  # A NUL byte.
             return False
 
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
-        """Whether an entry is a folder."""
+        """Whether a directory entry is a directory."""
         try:
-            found = entry.is_dir()
+            is_folder = entry.is_dir()
         except OSError as error:  # A link to itself.
             raise _missing(name, error) from None
-        if found and entry.is_symlink():
+        if is_folder and entry.is_symlink():
             self.check_inside(name)
-        return found
+        return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return the identity of a folder, the same by whatever path it is met."""
+        """Return the device and inode of a directory, whatever its path."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:
@@ -198,15 +200,15 @@ class Folder:
         return status.st_dev, status.st_ino
 
     def identities(self, name: bytes) -> set[tuple[int, int]]:
-        """Return the identities of a folder and of all that its path goes through."""
-        found = {self.identity(b"")}
+        """Return the identities of a directory and of its parents in the set."""
+        identities = {self.identity(b"")}
         while name:
-            found.add(self.identity(name))
+            identities.add(self.identity(name))
             name = os.path.dirname(name)
-        return found
+        return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Return an absolute path as seen from the folder, if it lies in it."""
+        """Make an absolute path relative to the directory if it is inside."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:
@@ -214,14 +216,14 @@ class Folder:
         return path
 
     def check_inside(self, name: bytes) -> None:
-        """Refuse a file or folder that a link leads to outside, unless allowed."""
+        """Raise UnusableError if a path leads outside through links, unless allowed."""
         if self.allow_outside:
             return
         try:
-            # The folders on the way to the file are followed once each.
+            # Parent directories are resolved once each.
             folder, base = os.path.split(os.path.join(self._real, name))
             real = os.path.join(self._real_folder(folder), base)
-            # A last part of `..` names no file.
+            # A trailing `..` is not a file name.
             if base in (b"", b".", b"..") or os.path.islink(real):
                 real = os.path.realpath(real)
         except (OSError, ValueError) as error:
@@ -236,5 +238,5 @@ class Folder:
 
 def _missing(name: bytes, error: Exception) -> UnusableError:
     reason = getattr(error, "strerror", None) or error
-    fix, cause = "mend it, or take it out", "that cannot be read"
+    fix, cause = "repair it, or remove it", "that cannot be read"
     return UnusableError(f"{shown(name)}: {reason}", fix, cause)

@@ -13,14 +13,14 @@ TILE_SIDES = (322, 323)
 
 
 class ImageHeader(NamedTuple):
-    """The header of an image file.
+    """Header of an image file.
 
     Attributes:
-      format: as Pillow calls it.
+      format: Pillow's name of the format.
       size: Width and height of the image as stored, in pixels.
-      mode: of its pixels, as Pillow calls it.
+      mode: Pillow's mode of the pixels.
       progressive: Whether it is a progressive JPEG.
-      orientation: as EXIF numbers it; 1 is upright.
+      orientation: EXIF orientation; 1 is upright.
     """
 
     format: str
@@ -36,13 +36,13 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     try:
         with Image.open(file, formats=formats.candidates(start)) as image:
             size, mode = image.size, image.mode
-            # A photograph with pictures beside it, as telephones take, is a JPEG too.
+            # Multi-picture files, as phones write them, are JPEGs, too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
-            # A tile is decoded whole, however small the image is.
+            # A tile is decoded entirely, however small the image is.
             tags = getattr(image, "tag_v2", {})
             orientation = tags.get(ORIENTATION) or exif.orientation(image)
-            # The size of a TIFF is that of the upright image by its tag alone.
+            # Pillow reports a TIFF's upright size only if its orientation tag is set.
             if tags and ORIENTATION not in tags and orientation in (5, 6, 7, 8):
                 size = size[1], size[0]
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
@@ -50,7 +50,9 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
         if bands := depth.unknown_bands(file):
             raise UnreadableError(bands) from None
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
-        raise UnreadableError(f"it is no image of a known format ({known})") from None
+        raise UnreadableError(
+            f"it is not an image of a known format ({known})"
+        ) from None
     except Exception as error:
         raise UnreadableError(reason_of(error)) from error
     decode_limits.check_pixels(size, max_pixels)

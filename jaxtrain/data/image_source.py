@@ -1,4 +1,4 @@
-"""Some examples of a store, in the size and channels of the config."""
+"""Source: examples of a store in the size and channels of the config."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +23,19 @@ from jaxtrain.errors import UserError
 
 @dataclass(frozen=True)
 class Source:
-    """Some examples of a store, converted to one shape; picklable, for data workers.
+    """Examples of a store, converted to one shape; picklable, for data workers.
 
     Attributes:
-      store: what holds the examples.
-      indices: those of this split, in their order, (N,).
-      image_shape: (H, W, C) of what `read` returns.
-      max_pixels: a larger image file is unreadable.
-      fit: how images get this shape; without a window `read` takes no crop_seeds.
-      change: function of what was read and of the numbers of the examples, whose result
-        `read` returns instead.
-      stored_size: height and width of the stored images, where these were measured;
-        None: as the store says.
+      store: Store with the examples.
+      indices: Indices of the split's examples in the store, (N,), in order.
+      image_shape: Shape (H, W, C) of the images that `read` returns.
+      max_pixels: Maximum number of pixels; larger image files are unreadable.
+      fit: Conversion of images to this shape; without a window `read` takes no
+        crop_seeds.
+      change: Function (batch, example indices) -> batch that is applied to the result
+        of `read`.
+      stored_size: Measured height and width of the stored images. None means as the
+        store says.
     """
 
     store: Store
@@ -47,9 +48,9 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) of images that `read` cuts at random; None: it cuts none.
+        """Shape (H, W, C) of randomly cropped images; None without random crops.
 
-        Where targets go along, windows are resized at once, and `box` is left out.
+        If targets follow the image, windows are resized at once and have no `box`.
         """
         if not self.input.are_pictures:
             return self.image_shape if self.input.crops_at_random else None
@@ -62,21 +63,21 @@ class Source:
 
     @property
     def input(self) -> InputKind:
-        """The kind of the examples, and how they become images, in the step."""
+        """Kind of the examples, which defines their conversion to images."""
         return input_of(self.facts)
 
     @property
     def dtype(self) -> type[np.generic]:
-        """The dtype of what `read` returns."""
+        """Dtype of the stored examples that `read` returns."""
         return self.input.dtype
 
     @property
-    def shape_seen(self) -> tuple[int, int, int]:
-        """(H, W, C) of the images that become of what `read` returns."""
+    def model_input_shape(self) -> tuple[int, int, int]:
+        """Shape (H, W, C) of the images that the results of `read` become."""
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Turn the result of `read` into images, uint8 (n, H, W, C)."""
+        """Convert the result of `read` to images, uint8 (n, H, W, C)."""
         if self.input.are_pictures:
             return read
         images = self.input.to_images(jnp.asarray(read))
@@ -84,7 +85,7 @@ class Source:
 
     @property
     def is_placed(self) -> bool:
-        """Whether targets have a place in the image, and go where it is taken."""
+        """Whether targets have coordinates in the image and follow its transforms."""
         return place_of(self.store) is not None
 
     @property
@@ -93,23 +94,23 @@ class Source:
 
     @property
     def _same_size(self) -> bool:
-        """Whether images keep their size, which all have."""
+        """Whether all images already have the target size."""
         stored = self.stored_size or self.store.image_shape[:2]
         return stored == self.image_shape[:2]
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts of the whole set."""
+        """Facts of the full data set."""
         return self.store.facts
 
     @property
     def has_files(self) -> bool:
-        """Whether images are files, which are decoded when they are read."""
+        """Whether images are encoded files, decoded when they are read."""
         return isinstance(self.store.read(self.indices[:1])[0][0], StoredFile)
 
     @property
     def in_memory(self) -> bool:
-        """Whether images lie there as they are read: no more than copying is done."""
+        """Whether images are in memory in their final form, so reading only copies."""
         same = self.store.image_shape == self.image_shape
         unchanged = same and self.change is None
         return unchanged and getattr(self.store, "in_memory", False)
@@ -122,18 +123,18 @@ class Source:
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
-        """Return the `target` of some examples, any arrays (n, ...)."""
+        """Return the targets of some examples, any pytree of arrays (n, ...)."""
         if self.is_placed:
             return self.read(indices, unreadable=[])["target"]
-        found = targets_of(self.store, self.indices[indices])
-        return self.store.read(self.indices[indices])[1] if found is None else found
+        targets = targets_of(self.store, self.indices[indices])
+        return self.store.read(self.indices[indices])[1] if targets is None else targets
 
     def all_targets(self) -> Any | None:
-        """Return the `target` of all examples; None if images would have to be read."""
+        """Return all targets, or None if that would require reading images."""
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets; where images are read for them, two of them."""
+        """Return all targets, or only two if that would require reading images."""
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 
@@ -145,42 +146,44 @@ class Source:
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
 
-        Of other inputs than pictures `image` has their dtype and their stored shape.
+        Inputs other than pictures have their own dtype and stored shape.
 
         Args:
-          indices: which examples, in which order, (n,).
-          crop_seeds: numbers, 0 or more, (n, k); if given, each image is a random
-            window, a function of its row alone, in the corner of a canvas (see
-            `canvas.py`), and `box` tells where; or the window resized, where targets go
-            along.
-          unreadable: takes those that cannot be read, whose images are black.
+          indices: Indices of the examples in the split, (n,).
+          crop_seeds: Non-negative integers, (n, k). If given, each image is a random
+            window, a function of its row, in the corner of a canvas (see `canvas.py`)
+            with its `box`; or the resized window, if targets follow the image.
+          unreadable: List to extend by the unreadable images, which are black.
 
         Raises:
-          UserError: an image cannot be read, and no list was given for it.
+          UserError: An image is unreadable, and `unreadable` is None.
         """
         stored, targets = self.store.read(self.indices[indices])
-        found: list[Unreadable] = []
+        bad: list[Unreadable] = []
         if self.is_placed:
-            batch = read_placed(self, stored, targets, indices, crop_seeds, found)
+            batch = read_placed(self, stored, targets, indices, crop_seeds, bad)
         elif not self.input.are_pictures:
-            parts = self._fit(stored, indices, found, crop_seeds)
+            parts = self._fit(stored, indices, bad, crop_seeds)
             batch = {"image": parts, "target": targets}
         elif crop_seeds is not None:
-            batch = self._cut(stored, indices, crop_seeds, found)
+            batch = self._cut(stored, indices, crop_seeds, bad)
             batch["target"] = targets
         else:
-            batch = {"image": self._fit(stored, indices, found), "target": targets}
-        if found and unreadable is None:
-            raise UserError(f"{found[0]}; mend the file, or take it out of the set")
+            batch = {
+                "image": self._fit(stored, indices, bad),
+                "target": targets,
+            }
+        if bad and unreadable is None:
+            raise UserError(f"{bad[0]}; repair the file, or remove it from the set")
         if unreadable is not None:
-            unreadable += found
+            unreadable += bad
         return batch if self.change is None else self.change(batch, indices)
 
     def subset(self, indices: np.ndarray) -> "Source":
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
-        """Return the split as `image` and `target` of arrays, from an example on."""
+        """Return the split as rows of cached `image` and `target`, from `first` on."""
         store = ArrayStore(arrays["image"], arrays["target"], self.facts)
         indices = first + np.arange(len(self))
         return Source(store, indices, self.image_shape, max_pixels=0)
@@ -189,8 +192,8 @@ class Source:
         """Read the header of an image file of the store; no pixel is decoded.
 
         Raises:
-          UnreadableError: see `files.open_file`; or where all images of the store have
-            one size, which is kept, this one has another.
+          UnreadableError: See `files.open_file`; or the image differs in size from the
+            others of a store with a single size.
         """
         file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
@@ -207,13 +210,13 @@ class Source:
         seeds: np.ndarray,
         unreadable: list[Unreadable],
     ) -> dict[str, np.ndarray]:
-        """Return random windows on canvases, black ones of what cannot be read."""
+        """Return random windows on canvases, black for unreadable images."""
         num, size, shape = len(indices), self._window_size, self.canvas_shape
         assert shape is not None, "crop_seeds are for sources that cut windows"
         pixels = memory.empty((num, *shape))
         boxes = np.empty((num, 4), np.float32)
-        # First what Python does, for all: after a decoding, which fills the processor's
-        # cache, the same takes three times as long.
+        # Python's work comes first, for all: after a decoding, which fills the CPU
+        # cache, it takes three times as long.
         opened = list(map(self._open, stored, seeds.tolist()))
         for i, (image, one) in enumerate(zip(stored, opened, strict=True)):
             try:
@@ -221,14 +224,14 @@ class Source:
                     raise one
                 boxes[i] = canvas.cut(*one, size, self.fit, pixels[i])
             except UnreadableError as error:
-                unreadable.append(Unreadable.of(image, int(indices[i]), error))
+                unreadable.append(Unreadable.from_error(image, int(indices[i]), error))
                 boxes[i] = canvas.black(size, pixels[i])
         return {"image": pixels, BOX: boxes}
 
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
     ) -> tuple[canvas.Image, Box] | UnreadableError:
-        """Return an image and its random window, or why there is none."""
+        """Return an image with its random window, or the error of opening it."""
         try:
             image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:
@@ -242,9 +245,9 @@ class Source:
         unreadable: list[Unreadable],
         seeds: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return stored images in their size, black ones of what cannot be read.
+        """Return stored images in the target size, black for unreadable ones.
 
-        Of other inputs these are parts, random ones if there are `seeds`.
+        Other inputs are cropped, at random with `seeds`.
         """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []
@@ -255,7 +258,7 @@ class Source:
                 try:
                     fitted.append(self._fit_one(image, seed))
                 except UnreadableError as error:
-                    unreadable.append(Unreadable.of(image, index, error))
+                    unreadable.append(Unreadable.from_error(image, index, error))
                     fitted.append(np.zeros(self.image_shape, self.dtype))
             stored = np.asarray(fitted)
         return images.to_channels(stored, self.image_shape[-1])

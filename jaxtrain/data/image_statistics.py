@@ -1,4 +1,4 @@
-"""Mean and standard deviation of the images of a source."""
+"""Channel mean and standard deviation of the images of a source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Statistics are taken from all images of a set up to this size, so much at a time.
+# Size up to which all images of a set are read for statistics, and size of a chunk.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
 
@@ -21,10 +21,12 @@ CHUNK_BYTES = 2**24
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and deviation of the config, or of the source.
+    """Return the mean and standard deviation of the config, or else of the source.
 
     Args:
-      source: The training split, or its copy in memory.
+      config: Section of the config.
+      splits: Splits of the run.
+      source: Training split, or its copy in memory.
     """
     if config.mean is None or config.std is None:
         return statistics(splits.seen(source))
@@ -32,7 +34,7 @@ def mean_and_std(
 
 
 def histogram(images: np.ndarray) -> np.ndarray:
-    """Count the values of each channel of uint8 (..., C), int64 (C, 256)."""
+    """Return the histogram of each channel of uint8 (..., C), int64 (C, 256)."""
     channels = images.reshape(-1, images.shape[-1]).T
     return np.stack([np.bincount(values, minlength=256) for values in channels])
 
@@ -40,11 +42,11 @@ def histogram(images: np.ndarray) -> np.ndarray:
 def statistics(
     source: Source, max_examples: int = 10_000
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel, in 0..1.
+    """Return the mean and standard deviation of each channel, in 0..1.
 
     Args:
-      source: all its images are read if they take up to 1 GiB.
-      max_examples: read otherwise, evenly spaced.
+      source: Source of images; all are used if they take up to 1 GiB.
+      max_examples: Number of evenly spaced images to use otherwise.
     """
     num, image_bytes = len(source), int(np.prod(source.image_shape))
     if num * image_bytes > STATISTICS_BYTES:
@@ -59,6 +61,6 @@ def statistics(
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
-    # A channel of one value must not be divided by 0.
+    # A constant channel must not cause a division by 0.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())

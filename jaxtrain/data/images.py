@@ -1,4 +1,4 @@
-"""Stored images to the size and the channels that the config asks for."""
+"""Conversion of stored images to the requested size and channels."""
 
 import threading
 
@@ -11,18 +11,18 @@ from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.random_windows import Box
 from jaxtrain.errors import UserError
 
-# Value of the pixels of a border, in all channels.
+# Value of border pixels, in all channels.
 BORDER = 128
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
-# Decoded images up to this size go into memory that a thread keeps.
+# Maximum size of decoded images in the reused buffer of a thread.
 MAX_SCRATCH_BYTES = 2**24
-_of_thread = threading.local()
+_thread_local = threading.local()
 
 
 def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> bool:
-    """Whether nothing says which size the images of a batch have."""
+    """Whether the size of batch images is undefined."""
     return size is None and None in stored[:2]
 
 
@@ -32,7 +32,7 @@ def converted_shape(
     """Return the (H, W, C) of images after conversion; None stands for as stored.
 
     Raises:
-      UserError: images of this shape cannot be converted to it.
+      UserError: The conversion is unsupported.
     """
     height, width = size or stored[0], size or stored[1]
     shape = (height, width, channels or stored[-1])
@@ -48,9 +48,9 @@ def converted_shape(
 
 
 def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
-    """Turn uint8 (..., C) grey to colour or back; C and `channels` are 1 or 3.
+    """Convert uint8 (..., C) from grey to colour or back; C and `channels` are 1 or 3.
 
-    Grey is the luminance of ITU-R 601, in the fixed point numbers of Pillow.
+    Grey is the luminance of ITU-R 601, in Pillow's fixed-point arithmetic.
     """
     if images.shape[-1] == channels:
         return images
@@ -61,20 +61,20 @@ def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
 
 
 def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
-    """Resize the centred square of an image (H, W, C) to (size, size, C).
+    """Resize the centre crop of an image (H, W, C) to (size, size, C).
 
-    An image that has the size already stays as it is.
+    Images of that size are returned unchanged.
     """
     height, width, _ = image.shape
     if height == width == size:
         return image
-    # As with resizing first, pixels beyond the square count into its border.
+    # As in resize-then-crop, pixels outside the crop contribute to its border.
     box = fit.centre_box(height, width, size)
     return resize(image, size, fit.interpolation, box)
 
 
 def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.ndarray:
-    """Do to a file what `centre_fit` does."""
+    """Decode a file and resize its centre crop, as `centre_fit` does."""
     if file.height == file.width == size:
         return file.decode(channels)
     box = fit.centre_box(file.height, file.width, size)
@@ -85,12 +85,12 @@ def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.nd
 def decode_box(
     file: ImageFile, size: int, channels: int, box: Box
 ) -> tuple[np.ndarray, Box]:
-    """Decode a file of which a box is to be resized to `size`.
+    """Decode a file, of which a box will be resized to `size`.
 
-    A large JPEG is decoded at a part of its size, if the box has enough pixels then.
+    A large JPEG is decoded at reduced size if the box then has enough pixels.
 
     Returns:
-      The whole image, in memory that the thread uses again, and the box in it.
+      The full image, in a buffer that the thread reuses, and the box in it.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -101,16 +101,16 @@ def decode_box(
 
 
 def _scratch(size: int) -> np.ndarray | None:
-    """Return bytes of this thread to decode into, or None if they would be too many.
+    """Return this thread's decoding buffer, or None if the size exceeds its limit.
 
-    New memory for each image takes longer: the system clears it page by page.
+    Newly allocated memory is slower: the kernel clears it page by page.
     """
     if size > MAX_SCRATCH_BYTES:
         return None
-    kept: np.ndarray | None = getattr(_of_thread, "scratch", None)
-    if kept is None or kept.size < size:
-        kept = _of_thread.scratch = np.empty(size, np.uint8)
-    return kept
+    scratch: np.ndarray | None = getattr(_thread_local, "scratch", None)
+    if scratch is None or scratch.size < size:
+        scratch = _thread_local.scratch = np.empty(size, np.uint8)
+    return scratch
 
 
 def resize(
@@ -119,20 +119,20 @@ def resize(
     interpolation: str = "bilinear",
     box: Box | None = None,
 ) -> np.ndarray:
-    """Resample a box of an image (H, W, C), or all of it, antialiased.
+    """Resize a box of an image (H, W, C), antialiased.
 
     Args:
-      image: uint8 (H, W, C).
-      size: height and width of the result, or one number for both.
-      interpolation: a name in FILTERS.
-      box: What is resampled, of which whole pixels of the result may lie beyond the
-        image; they are `BORDER`. None: the whole image.
+      image: Image, uint8 (H, W, C).
+      size: Height and width of the result, or one number for both.
+      interpolation: Interpolation, a key of FILTERS.
+      box: Box to resize; parts outside the image, whole pixels of the result, become
+        `BORDER`. Defaults to the full image.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:
         left, top, right, bottom = box
         beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
-        if beyond < -1e-6:  # By more than rounding.
+        if beyond < -1e-6:  # More than a rounding error.
             return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(
@@ -147,11 +147,11 @@ def _resize_between(
     left, top, right, bottom = box
     rows, above, below = _within(top, bottom, image.shape[0], size[0])
     columns, before, behind = _within(left, right, image.shape[1], size[1])
-    whole = np.full((*size, image.shape[-1]), BORDER, np.uint8)
+    bordered = np.full((*size, image.shape[-1]), BORDER, np.uint8)
     inner = rows.stop - rows.start, columns.stop - columns.start
     part = before, above, behind, below
-    whole[rows, columns] = resize(image, inner, interpolation, part)
-    return whole
+    bordered[rows, columns] = resize(image, inner, interpolation, part)
+    return bordered
 
 
 def _within(

@@ -1,4 +1,4 @@
-"""`data.include`: a list of the files that are kept of a set."""
+"""`data.include`: a list of the files of a set to use."""
 
 import os
 
@@ -10,19 +10,18 @@ from jaxtrain.errors import UserError
 
 
 class Include:
-    """The names to keep, and which of them were met; without a list all are kept.
+    """File names to use, with a record of the ones met; all files without a list.
 
-    The list has a name a line, or names that NUL bytes separate, as those with a line
-    break in them need.
+    Names are separated by newlines, or by NUL bytes, which names with newlines need.
 
     Raises:
-      UserError: it cannot be read, or names nothing.
+      UserError: The list is unreadable or empty.
     """
 
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
-        self._path, self._met = path, set[str]()
-        # Bytes that the name of a file may have -> its line.
+        self._path, self._used = path, set[str]()
+        # Possible bytes of a file name on disk -> line of the list.
         self._lines: dict[bytes, str] = {}
         if path is None:
             return
@@ -38,17 +37,17 @@ class Include:
             raise UserError(f"{where} names no file")
 
     def keeps(self, name: bytes) -> bool:
-        """Whether a file is kept; `name` is its place in the set."""
+        """Whether to use a file, by its path relative to the set."""
         if self._path is None:
             return True
         line = self._lines.get(name)
         if line is not None:
-            self._met.add(line)
+            self._used.add(line)
         return line is not None
 
     def check_all_met(self) -> None:
-        """Raise UserError if the list names files that the set does not have."""
-        unknown = sorted({*self._lines.values()} - self._met)
+        """Raise UserError if the list names files that the set lacks."""
+        unknown = sorted({*self._lines.values()} - self._used)
         if unknown:
             raise UserError(
                 f"data.include = {self._path!r} names {len(unknown)} files that "
@@ -57,8 +56,8 @@ class Include:
             )
 
     @property
-    def told(self) -> str:
-        """Hint of messages where files may be missing for this list."""
+    def hint(self) -> str:
+        """Part of messages about files that may be missing because of the list."""
         return (
             "" if self._path is None else f" that data.include = {self._path!r} keeps"
         )

@@ -1,6 +1,6 @@
-"""Kinds of inputs: what examples are stored as, and how they become images.
+"""Kinds of inputs: their storage, and their conversion to images.
 
-Pictures are the core's kind; plug-ins bring others, such as clips of sound.
+The core supports pictures; plug-ins add others, such as audio clips.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from jaxtrain.data.read_files import FileData
 if TYPE_CHECKING:
     import jax
 
-# Of the facts of a set (`Store.facts`): the kind of its inputs, unless pictures.
+# Key of the kind of inputs in the facts of a set (`Store.facts`), unless pictures.
 INPUT = "input"
 
 
 class FileLook(NamedTuple):
-    """Properties of a file that was read as a whole.
+    """Properties of a fully read file.
 
     Attributes:
-      mode: Coding of its values, in words.
-      format: Format of the file, as its library calls it.
+      mode: Encoding of the values, in words.
+      format: Name of the format in its library.
       remarks: Kinds of remarks of `data --check`, such as `clipped`.
-      height: 1 of a file with one axis.
-      width: Width; of a file with one axis its length in milliseconds.
+      height: Height; 1 for files with one axis.
+      width: Width; for files with one axis the length in milliseconds.
     """
 
     mode: str
@@ -40,20 +40,20 @@ class FileLook(NamedTuple):
 
 @dataclass(frozen=True)
 class InputKind:
-    """Pictures, and the base of other kinds of inputs.
+    """Pictures, and the base class of other kinds of inputs.
 
-    A subclass is a frozen dataclass with one field, the section of `data` of the same
-    name, under which its row stands in `jaxtrain.data.INPUTS`. Its module is imported
-    before JAX is, and by processes that decode. It implements the methods that pictures
-    do not have; files and arrays that cannot be read raise `UnreadableError`.
+    A subclass is a frozen dataclass with one field, the section of `data` with the key
+    of its row in `jaxtrain.data.INPUTS`. Its module is imported before JAX, and by
+    decoding processes. It implements the methods that pictures do not need; unreadable
+    files and arrays raise `UnreadableError`.
 
     Attributes:
-      noun: What messages call an example.
-      taken: What messages say of a model of such inputs, in the plural.
-      source: Kind of the source that reads folders of such files.
-      files: Files of the examples.
-      are_pictures: Whether examples are pictures, which the host resizes and cuts.
-      dtype: Dtype of an example as it is stored.
+      noun: Noun for an example in messages.
+      taken: Predicate of a model of such inputs in messages, in the plural.
+      source: Kind of the source that reads directories of such files.
+      files: Kind of files of the examples.
+      are_pictures: Whether examples are pictures, which the host resizes and crops.
+      dtype: Dtype of stored examples.
     """
 
     noun: ClassVar[str] = "image"
@@ -65,24 +65,24 @@ class InputKind:
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether a file of this name tells the kind of the folder that it lies in."""
+        """Whether the name of a file identifies its directory as of this kind."""
         return formats.may_be_image(name)
 
     def check_installed(self) -> None:
         """Check that files can be decoded.
 
         Raises:
-          UserError: A library is not installed.
+          UserError: A library is missing.
         """
 
     @property
     def settings(self) -> str:
-        """Text that tells inputs of the kind apart, for messages."""
+        """Description of the settings, for messages."""
         return ""
 
     @property
     def crops_at_random(self) -> bool:
-        """Whether an example is stored as another part of its file in each epoch."""
+        """Whether each epoch stores another random part of an example's file."""
         return False
 
     def changes(self) -> Mapping[str, bool]:
@@ -90,37 +90,37 @@ class InputKind:
         return {}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the shape of a stored example of an image of a shape (H, W, C)."""
+        """Return the stored shape of an example that becomes an image (H, W, C)."""
         return image_shape
 
     def image_shape(self, stored_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the shape (H, W, C) of the image that a stored example becomes."""
+        """Return the shape (H, W, C) of the image for a stored example."""
         return stored_shape
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
-        """Return the images, 0..255, (B, H, W, C), of stored examples. Traced."""
+        """Convert stored examples to images (B, H, W, C) in 0..255. Traced."""
         return stored
 
     def decode(self, data: FileData, seed: Sequence[int] | None = None) -> np.ndarray:
-        """Return a file as a stored example; of pictures see `files.open_file`.
+        """Decode a file to a stored example; for pictures see `files.open_file`.
 
         Args:
-          data: File, or why it could not be read.
-          seed: Numbers, 0 or more, that a random part is a function of; None takes the
-            part that evaluations see.
+          data: Contents of the file, or the error of reading it.
+          seed: Non-negative integers that determine a random part; None for the part
+            that evaluations use.
         """
         raise NotImplementedError
 
     def to_stored(self, given: Any) -> np.ndarray:
-        """Return a file, or an array, as a stored example; see `inference.pixels`."""
+        """Convert a file or an array to a stored example; see `inference.pixels`."""
         raise NotImplementedError
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Return the resolution of a file, and its length, by its header."""
+        """Return the resolution and the length of a file, from its header."""
         raise NotImplementedError
 
     def look_at(self, data: FileData) -> FileLook:
-        """Read a whole file, and describe it."""
+        """Read a file completely, and describe it."""
         raise NotImplementedError
 
 
@@ -128,5 +128,5 @@ PICTURES = InputKind()
 
 
 def input_of(facts: Mapping[str, Any]) -> InputKind:
-    """Return the kind of the inputs of a set."""
+    """Return the kind of inputs of a set."""
     return facts.get(INPUT, PICTURES)

@@ -1,4 +1,4 @@
-"""A held-out part of images with several labels: a share of each label, rare ones too.
+"""Stratified hold-out for multi-label data.
 
 Iterative stratification, after Sechidis, Tsoumakas and Vlahavas 2011 (On the
 Stratification of Multi-Label Data, ECML PKDD).
@@ -6,7 +6,7 @@ Stratification of Multi-Label Data, ECML PKDD).
 
 import numpy as np
 
-# Differences of sums of fractions that are rounding.
+# Rounding error of differences of sums of fractions.
 SLACK = 1e-9
 
 
@@ -15,10 +15,10 @@ def split_by_labels(
 ) -> np.ndarray:
     """Choose the examples to hold out, bool (N,).
 
-    The label with the fewest examples left is shared out first, while there is a
-    choice: one example is kept, then the whole examples of its share are held out, and
-    what remains of it is rounded so that the share of all examples is kept. Those
-    without a label come last.
+    The rarest label among the remaining examples is distributed first: one example is
+    kept, then the integral part of the label's share is held out, and the fractional
+    part is rounded so that the share of all examples is kept. Examples without labels
+    come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
@@ -27,7 +27,7 @@ def split_by_labels(
     """
     num, num_labels = present.shape
     parts = np.array([1 - fraction, fraction])
-    # What each part lacks: of each label, and in the last column of examples.
+    # Missing examples of each part, per label and, in the last column, in total.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
     first = lacking[0].copy()
@@ -41,11 +41,11 @@ def split_by_labels(
             due = lacking[1, label]
             behind = lacking[1, -1] * parts[0] > lacking[0, -1] * parts[1]
             if label < num_labels and lacking[0, label] == first[label]:
-                part = 0  # One of each label is kept.
+                part = 0  # Keep one example of each label.
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # What is left of an example goes where examples lack.
+                # Examples beyond the label's share go where examples are missing.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

@@ -1,7 +1,7 @@
-"""Layouts of folders: the source that reads a folder, by the files that lie in it.
+"""Detection of the source for a directory, by its files.
 
-Folders that are named after splits, or after parts of a set such as `images`, are no
-classes: their annotations tell which source reads them.
+Directories named like splits or parts of a set, such as `images`, are not classes:
+their annotations determine the source.
 """
 
 import itertools
@@ -18,17 +18,17 @@ from jaxtrain.data.text import read_user_text
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
 
-# Ending of a file -> kind of source, beside those of layouts.
+# File extension -> kind of source, in addition to those of layouts.
 KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
-# Name of a file that marks the folder of a set -> kind of source.
+# Index file of a set's directory -> kind of source.
 INDEX_FILES: Table[str] = Table("index_files", {})
-# Parts of a set, by the tools that write them.
+# Directories of a set's parts, as annotation tools name them.
 PARTS = ("images", "labels", "masks", "annotations")
 SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
     r"([ _-]?(set|data|images|imgs|\d+))?"
 )
-# Annotations that no source reads: end of the name of a file -> name of the format.
+# Unsupported annotations: suffix of the file name -> name of the format.
 UNREAD = {
     "_mask.png": "masks beside the images",
     "_classes.csv": "a table of classes in each split",
@@ -46,11 +46,11 @@ INSTEAD = (
 
 
 class Annotations(NamedTuple):
-    """Annotations of a folder.
+    """Annotations of a directory.
 
     Attributes:
-      file: File or folder that holds them, as seen from the folder of the set.
-      source: Source that reads them; None means that no source does.
+      file: File or directory with the annotations, relative to the set.
+      source: Source that reads them; None if unsupported.
       format: Name of the format.
     """
 
@@ -60,52 +60,53 @@ class Annotations(NamedTuple):
 
 
 class FolderLayout:
-    """Layout of the folder of a set, which a source reads.
+    """Layout of a set's directory that a source can read.
 
-    A subclass overrides the methods by which its folders can be known.
+    A subclass overrides the methods that recognise its directories.
 
     Attributes:
       format: Name of the format.
-      endings: Endings, in small letters, of files that the source reads.
+      endings: Supported file extensions, in lower case.
     """
 
     format: ClassVar[str]
     endings: ClassVar[tuple[str, ...]] = ()
 
     def marked(self, place: str, names: Sequence[str]) -> str | None:
-        """Return the file or folder whose name marks the layout; None if none does."""
+        """Return the file or directory whose name identifies the layout, or None."""
         del place, names
         return None
 
     def in_part(
         self, place: str, part: str, names: set[str]
     ) -> tuple[str, str | None] | None:
-        """Return the annotations of a split, or of a set without splits.
+        """Return the annotations of a split, or of a set without splits, or None.
 
         Args:
-          part: Folder of the split below it; "" for the set itself.
-          names: Names in that folder, in small letters.
+          place: Directory of the set.
+          part: Directory of the split in the set; "" for the set itself.
+          names: Names in that directory, in lower case.
 
         Returns:
-          File or folder of the annotations, as seen from the folder of the set, and the
-          name of their format if the source does not read them there.
+          File or directory of the annotations, relative to the set, and the name of
+          their format if the source does not support them there.
         """
         del place, part, names
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations of a folder without marks; None if it has none."""
+        """Return the annotations of a directory without identifying names, or None."""
         del place
         return None
 
     def is_list(self, file: str) -> bool:
-        """Whether a file that lies beside images has their annotations."""
+        """Whether a file next to images holds their annotations."""
         del file
         return False
 
 
 class IdxLayout(FolderLayout):
-    """Images and labels in files as MNIST's."""
+    """Images and labels in files in MNIST's format."""
 
     format = "MNIST's format"
 
@@ -114,14 +115,14 @@ class IdxLayout(FolderLayout):
         return next((name for name in names if "-idx3-ubyte" in name.lower()), None)
 
 
-# Kind of source -> layout of the folders that it reads.
+# Kind of source -> layout of its directories.
 LAYOUTS: Table[type[FolderLayout]] = Table(
     "layouts", {"idx": "jaxtrain.data.layouts:IdxLayout"}
 )
 
 
 def kinds_by_ending() -> dict[str, str]:
-    """Return the kind of the source that reads a file, by the ending of its name."""
+    """Return the kinds of sources by file extension."""
     kinds = {
         ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
     } | KIND_BY_ENDING
@@ -129,52 +130,53 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a folder is called like a split, or like a part of a set."""
+    """Whether a directory is named like a split or a part of a set."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 
 
 def guess(path: str) -> str | None:
-    """Return the source that a path stands for; None if nothing is there, or no set."""
+    """Return the source for a path, or None if it is missing or unknown."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
-        found = find_annotations(path)
-        if found is not None and found.source is not None:
-            return found.source
+        annotations = find_annotations(path)
+        if annotations is not None and annotations.source is not None:
+            return annotations.source
         return f"{kind_of_files(place) or 'folder'}:{path}"
     kind = kinds_by_ending().get(os.path.splitext(place)[1].lower())
     return f"{kind}:{path}" if kind and os.path.isfile(place) else None
 
 
 def find_annotations(path: str) -> Annotations | None:
-    """Return the annotations of a folder; None if folders are its classes."""
+    """Return the annotations of a directory, or None if it has class directories."""
     place = os.path.expanduser(path)
-    found = _known(place, path)
-    if found is not None:
-        return found
+    annotations = _find_by_layout(place, path)
+    if annotations is not None:
+        return annotations
     folders = {n for part in ("", *_splits(place)) for n in _folders(place, part)}
     is_set = sum(not is_no_class(name) for name in folders) > 1
-    return None if is_set else _listed(place, path) or _unread(place)
+    return None if is_set else _find_list(place, path) or _find_unsupported(place)
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
-    """Return the message for a folder whose folders of images are no classes.
+    """Return the error message for a directory whose image directories are not classes.
 
     Args:
       source: Source in messages, such as folder:photos.
-      names: Folders that hold files, as seen from it.
+      root: Directory of the set.
+      names: Directories that hold files, relative to the root.
     """
     kind, _, given = source.partition(":")
     start = f"{source}: {listed(names)}"
     start += " is no class" if len(names) == 1 else " are no classes"
-    found = find_annotations(given)
-    if found is not None and found.source is not None:
-        told = shown(found.file)
-        return f"{start}, and {told} has annotations: give {found.source}"
-    if found is not None:
+    annotations = find_annotations(given)
+    if annotations is not None and annotations.source is not None:
+        file, source = shown(annotations.file), annotations.source
+        return f"{start}, and {file} has annotations: give {source}"
+    if annotations is not None:
         return (
             f"{start}, and the annotations are of a format that is not read "
-            f"({found.format}: {shown(found.file)}): {INSTEAD}"
+            f"({annotations.format}: {shown(annotations.file)}): {INSTEAD}"
         )
     nested = [name for name in names if _folders(root, os.fsdecode(name))]
     if nested:
@@ -192,7 +194,7 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     )
 
 
-def _known(place: str, path: str) -> Annotations | None:
+def _find_by_layout(place: str, path: str) -> Annotations | None:
     names = _names(place)
     layouts = {kind: layout() for kind, layout in LAYOUTS.items()}
     for name, kind in INDEX_FILES.references.items():
@@ -203,64 +205,64 @@ def _known(place: str, path: str) -> Annotations | None:
             return Annotations(file, f"{kind}:{path}", layout.format)
     for part in ("", *_splits(place)):
         within = {name.lower() for name in _names(place, part)}
-        found = []
+        candidates = []
         for kind, layout in layouts.items():
             if (annotated := layout.in_part(place, part, within)) is not None:
                 file, unread = annotated
                 source = None if unread else f"{kind}:{path}"
-                found.append(Annotations(file, source, unread or layout.format))
-        if found:
-            return min(found, key=lambda annotations: annotations.source is None)
+                candidates.append(Annotations(file, source, unread or layout.format))
+        if candidates:
+            return min(candidates, key=lambda annotations: annotations.source is None)
     for kind, layout in layouts.items():
         if (file := layout.laid_out(place)) is not None:
             return Annotations(file, f"{kind}:{path}", layout.format)
     return None
 
 
-def _listed(place: str, path: str) -> Annotations | None:
-    """Return a table, or another list, that lies beside the images."""
+def _find_list(place: str, path: str) -> Annotations | None:
+    """Return a table or another list next to the images, or None."""
     for name in _names(place):
-        file, own = os.path.join(place, name), os.path.join(path, name)
+        file, file_path = os.path.join(place, name), os.path.join(path, name)
         ending = os.path.splitext(name)[1].lower()
         if ending == ".csv" and _lists_images(file):
             kind = _kind_of_table(kind_of_files(place))
-            return Annotations(name, f"{kind}:{own}", "a table")
+            return Annotations(name, f"{kind}:{file_path}", "a table")
         for kind, layout in LAYOUTS.items():
             if layout().is_list(file):
-                return Annotations(name, f"{kind}:{own}", layout.format)
+                return Annotations(name, f"{kind}:{file_path}", layout.format)
     return None
 
 
-def _unread(place: str) -> Annotations | None:
-    """Return annotations of a format that no source reads."""
+def _find_unsupported(place: str) -> Annotations | None:
+    """Return annotations in an unsupported format, or None."""
     parts = [name for name in PARTS if name in _folders(place)]
     for part in (*_splits(place), *parts, ""):
         names = [n for n in _names(place, part) if "readme" not in n.lower()]
         for end, format in UNREAD.items():
-            # A text in the folder of a set may be anything.
-            found = [name for name in names if name.lower().endswith(end)]
-            if found and (part or end != ".txt"):
-                return Annotations(os.path.join(part, found[0]), None, format)
+            # Text files in the root directory may be anything.
+            matches = [name for name in names if name.lower().endswith(end)]
+            if matches and (part or end != ".txt"):
+                return Annotations(os.path.join(part, matches[0]), None, format)
     return None
 
 
 def _lists_images(file: str) -> bool:
-    """Whether the header of a table has the columns of a list of images."""
+    """Whether a table has the columns of a list of images."""
     try:
         lines = read_user_text(file, file).lines()
-    except UserError:  # It cannot be read, or is no text.
+    except UserError:  # Unreadable, or not text.
         return False
     targets = {LABEL, *target_images.columns()}
-    # The header may stand below a line that tells the separator.
+    # A line that names the separator may precede the header.
     for header, separator in itertools.product(lines[:2], SEPARATORS):
-        found = {name.strip().strip('"') for name in header.lower().split(separator)}
-        if found & {*PATHS} and found & targets:
+        columns = {name.strip().strip('"') for name in header.lower().split(separator)}
+        if columns & {*PATHS} and columns & targets:
             return True
     return False
 
 
 def kind_of_files(place: str) -> str | None:
-    """Return the kind of source that reads the first file of any; None: of none."""
+    """Return the kind of source for the first known file, or None."""
     kinds = (*INPUTS.values(), InputKind)
     for _, folders, files in os.walk(place):
         folders.sort()
@@ -273,7 +275,7 @@ def kind_of_files(place: str) -> str | None:
 
 
 def _kind_of_table(kind: str | None) -> str:
-    """Return the kind of source that reads a table of what folders of a kind hold."""
+    """Return the kind of source for tables that list files of a kind."""
     return "csv" if kind in (None, InputKind.source) else kind
 
 

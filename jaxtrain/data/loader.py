@@ -1,4 +1,4 @@
-"""From a source to batches on the devices: order, share, cache or stream."""
+"""Batches on the devices from a source: order, process share, cache or stream."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 HostBatch = dict[str, Any]
 
-# Of a batch on the host: those of its images that could not be read.
+# Key of the unreadable images of a host batch.
 UNREADABLE = "unreadable"
 PUT_AHEAD = 2
 
 
 def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
-    """Return the order in which a training split is gone through.
+    """Return the order of the examples of a training split.
 
     Raises:
-      UserError: there are no classes to balance.
+      UserError: Balanced sampling without classes to balance.
     """
     groups = check_sampling(config, source)
     size, repeats = config.batch_size, config.repeats
@@ -45,7 +45,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the groups that are sampled alike, (N,); None: there are none."""
+    """Return the groups of balanced sampling, (N,), or None without it."""
     if config.sampling != "balanced":
         return None
     groups = source.strata()
@@ -70,37 +70,45 @@ def train_batches(
     stop: int,
     rows: slice | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches of steps `start` to `stop`.
+    """Yield the batches of the steps from `start` to `stop`.
 
     Args:
-      rows: Rows of each batch; defaults to those of this process.
+      config: Section of the config.
+      dataset: Training split to read.
+      mesh: Mesh of the devices.
+      order: Order of the examples.
+      start: First step of the range.
+      stop: End of the range, exclusive.
+      rows: Rows of each batch to read. Defaults to the rows of this process.
     """
     if rows is None:
         rows = data_sharding.local_rows(mesh, config.batch_size)
     numbers = functools.partial(_train_rows, order, rows, train_numbers(config))
     crop_seed = order.seed if dataset.source.canvas_shape else None
     steps = range(start, stop)
-    with contextlib.closing(_run(config, dataset, numbers, steps, crop_seed)) as read:
+    with contextlib.closing(
+        _stream(config, dataset, numbers, steps, crop_seed)
+    ) as read:
         yield from read
 
 
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of a pass over the split, the last batch padded."""
+    """Yield this process's rows of an epoch of a split, the last batch padded."""
     rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
     )
-    return _run(config, dataset, numbers, range(-(-num // batch_size)))
+    return _stream(config, dataset, numbers, range(-(-num // batch_size)))
 
 
 def all_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of all training examples, each as training sees it.
+    """Yield this process's rows of an epoch of training examples, in order.
 
-    The last batch is filled up with the first examples.
+    The last batch is filled with the first examples.
     """
     num = len(dataset.source)
     order = np.arange(-(-num // batch_size) * batch_size).reshape(-1, batch_size) % num
@@ -110,23 +118,29 @@ def all_batches(
 def chosen_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, chosen: np.ndarray
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of batches of the training split.
+    """Yield this process's rows of given batches of the training split.
 
     Args:
-      chosen: Numbers of the examples, (batches, batch size).
+      config: Section of the config.
+      dataset: Training split to read.
+      mesh: Mesh of the devices.
+      chosen: Indices of the examples, (batches, batch size).
     """
     rows = data_sharding.local_rows(mesh, chosen.shape[1])
     numbers = functools.partial(_chosen_rows, chosen, rows)
-    return _run(config, dataset, numbers, range(len(chosen)))
+    return _stream(config, dataset, numbers, range(len(chosen)))
 
 
 def feed(
     batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Stack the batches of each call, and keep the next calls' on the device.
+    """Stack the batches of each call, and prefetch the next calls' to the devices.
 
     Args:
-      call_sizes: Number of steps that each call runs.
+      batches: Host batches, one per step.
+      call_sizes: Number of steps of each call.
+      mesh: Mesh of the devices.
+      batch_size: Global batch size.
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:
@@ -162,14 +176,14 @@ def _eval_rows(
     return {"index": index.astype(np.int32), "mask": mask.astype(np.int32)}
 
 
-def _run(
+def _stream(
     config: DataConfig,
     dataset: Dataset,
     numbers: Callable[[int], HostBatch],
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches whose numbers, `index` among them, a function has."""
+    """Yield the batches with the int32 arrays, `index` among them, of a function."""
     if dataset.on_device:
         yield from map(numbers, positions)
         return
@@ -178,7 +192,7 @@ def _run(
         workers = ahead.choose_workers(source.has_files, len(source))
     read = functools.partial(_read, numbers, source, crop_seed)
     if workers:
-        packed = functools.partial(_read_flat, read)
+        packed = functools.partial(_read_packed, read)
         stream = ahead.by_workers(packed, positions.start, positions.stop, workers)
     else:
         copied = source.in_memory and crop_seed is None
@@ -197,11 +211,11 @@ def _read(
     crop_seed: int | None,
     position: int,
 ) -> HostBatch:
-    """Return the batch at a position; evaluations mask what is unreadable."""
+    """Read the batch at a position; in evaluations unreadable images are masked."""
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
     if crop_seed is not None:
-        # What each image's window is a function of.
+        # The random window of an image is a function of these numbers.
         first = (np.full(len(index), x) for x in (crop_seed, position))
         others = [batch[name] for name in ("index", "repeat") if name in batch]
         seeds = np.column_stack([*first, *others])
@@ -216,6 +230,6 @@ def _read(
     return {**batch, **read, UNREADABLE: unreadable}
 
 
-def _read_flat(read: Callable[[int], HostBatch], position: int) -> HostBatch:
+def _read_packed(read: Callable[[int], HostBatch], position: int) -> HostBatch:
     batch = read(position)
     return flatten(batch) if BOX in batch else batch

@@ -1,6 +1,6 @@
-"""Memory of large arrays, used again once nobody can see the array any more.
+"""Reuse of the memory of large arrays.
 
-New memory takes longer: the system clears it page by page.
+Newly allocated memory is slower: the kernel clears it page by page.
 """
 
 import weakref
@@ -9,24 +9,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Pieces that lie ready for new arrays, at most; in a stream each new batch takes the
-# memory of one that a step has used.
+# Maximum number of free buffers; in a stream each new batch reuses the memory of one
+# that a step has consumed.
 MAX_READY = 2
 _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 
 
 def empty(shape: Sequence[int]) -> np.ndarray:
-    """Return an array of bytes, uint8 of this shape, that holds anything.
+    """Return an uninitialised uint8 array of a shape.
 
-    Its memory is given away again only when the array, all views of it and all that
-    others have made of it without a copy, such as `jax.device_put` on CPU, are gone.
+    Its memory is reused only after the array, all its views and all zero-copy aliases,
+    such as of `jax.device_put` on CPU, are gone.
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # All views have this array as their base, as its own base is no array.
-    whole = np.frombuffer(memory.data, np.uint8)
-    weakref.finalize(whole, _ready.append, memory).atexit = False
-    return whole.reshape(shape)
+    # This array is the base of all views, because its base is not an array.
+    base = np.frombuffer(memory.data, np.uint8)
+    weakref.finalize(base, _ready.append, memory).atexit = False
+    return base.reshape(shape)
 
 
 def _take(size: int) -> np.ndarray:

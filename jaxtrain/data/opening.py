@@ -1,4 +1,4 @@
-"""Open the store that `data.source` names."""
+"""Opening of the store of `data.source`."""
 
 import os
 
@@ -15,16 +15,17 @@ from jaxtrain.registry import call_own, check_no_options
 
 
 def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
-    """Open the store of `data.source`, with the examples of each of its splits.
+    """Open the store of `data.source` and return it with its splits.
 
     Args:
-      to_train: Whether a model is to learn its classes, which takes two.
+      config: Data section of the config.
+      to_train: Whether a model will be trained, which takes at least two classes.
 
     Raises:
-      UserError: there is no such source, or it cannot be opened.
+      UserError: The source is unknown, or cannot be opened.
     """
     if own.is_own(config.source):
-        return _open_own(config)
+        return _open_custom(config)
     kind, _, name = config.source.partition(":")
     known = forms()
     if kind not in known:
@@ -34,7 +35,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             )
         raise _unknown(config.source, kind)
     form = known[kind]
-    # Those two say themselves what a name is like.
+    # These two sources check the name themselves.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
@@ -58,7 +59,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Return a source in full: a path alone stands for a folder or a file of images."""
+    """Return a source with its kind, which is guessed for a bare path."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 
@@ -69,7 +70,7 @@ def _unknown(source: str, kind: str) -> UserError:
     if named and os.path.exists(os.path.expanduser(source)):
         known = ", ".join(layouts.kinds_by_ending())
         return UserError(
-            f"data.source = {source!r} is a file of no kind that is read ({known}): "
+            f"data.source = {source!r} is not a file of a supported kind ({known}): "
             "give a folder of images, or unpack it"
         )
     ending = os.path.splitext(source)[1].lower()
@@ -82,7 +83,7 @@ def _unknown(source: str, kind: str) -> UserError:
     )
 
 
-def _open_own(config: DataConfig) -> Opened:
+def _open_custom(config: DataConfig) -> Opened:
     function = own.load("data.source", config.source)
     opened = call_own("data.source", config.source, function, **config.options)
     if not (isinstance(opened, tuple) and len(opened) == 2):

@@ -1,8 +1,8 @@
-"""Facts of masks, which hold the class of each pixel of an image."""
+"""Facts of segmentation masks."""
 
-# What a task finds the names of the classes under, among the facts of a set.
+# Key of the class names in the facts of a set.
 PIXEL_CLASSES = "pixel_classes"
-# Value of pixels that are of no class: they count neither in a loss nor in a metric.
+# Value of pixels without a class, which losses and metrics ignore.
 IGNORED = 255
-# Largest value of a pixel of a mask.
+# Largest pixel value of a mask.
 MAX_VALUE = 255

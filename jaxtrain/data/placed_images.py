@@ -1,4 +1,4 @@
-"""Images that the host resizes, with the targets that follow them."""
+"""Images resized on the host, with targets that follow the transform."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_placed(
     seeds: np.ndarray | None,
     unreadable: list[Unreadable],
 ) -> dict[str, Any]:
-    """Return images in their size, and their targets where these are."""
+    """Return resized images and their transformed targets."""
     shape = source.image_shape if seeds is None else source.canvas_shape
     place = place_of(source.store)
     assert shape is not None and place is not None
@@ -37,7 +37,7 @@ def read_placed(
         try:
             pixels[i], followed = _read_one(source, image, target, seed, shape)
         except UnreadableError as error:
-            unreadable.append(Unreadable.of(image, int(indices[i]), error))
+            unreadable.append(Unreadable.from_error(image, int(indices[i]), error))
             pixels[i], size = 0, shape[:2]
             followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
         placed.append(followed)
@@ -54,7 +54,7 @@ def _read_one(
     seed: Sequence[int] | None,
     shape: tuple[int, int, int],
 ) -> tuple[np.ndarray, Any]:
-    """Return an image of a shape, of its window if there is a seed, its target."""
+    """Return an image in a shape, of a random window if seeded, and its target."""
     place = place_of(source.store)
     assert place is not None
     opened = source.open(image) if isinstance(image, StoredFile) else image

@@ -1,4 +1,4 @@
-"""Preprocessing of a batch of stored images inside the step."""
+"""Preprocessing of stored images inside the step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, batch_change, windows
-from jaxtrain.data.augment.apply import Follow, make_keys, stay
+from jaxtrain.data.augment.apply import Follow, keep_target, make_keys
 from jaxtrain.data.batch import BOX, Batch, Preprocess
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
@@ -27,7 +27,7 @@ def make_preprocess(
     std: tuple[float, ...],
     dtype: Any,
     config: AugmentConfig | None = None,
-    follow: Follow = stay,
+    follow: Follow = keep_target,
     *,
     join: Join | None = None,
     paste: Paste | None = None,
@@ -37,21 +37,21 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Make the preprocessing of a batch: gather, fit, augment, mix, normalise.
+    """Make the preprocessing of a batch: gather, resize, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
-      dtype: Dtype of the prepared images.
-      config: The augmentations; None: none.
-      follow: How the targets go along with them.
-      join: What becomes of the targets of examples that are mixed.
-      paste: The same of targets that have pixels, with cutmix alone.
-      join_tiles: What becomes of the targets of the images of a mosaic.
-      repeats: Times in a row that an example is in a batch.
-      size: Height and width of the prepared images; None: those of the stored ones.
-      fit: How they get this size.
-      input: How stored examples become images.
+      dtype: Dtype of the preprocessed images.
+      config: Augmentations. None disables them.
+      follow: Transform of targets whose images move.
+      join: Combination of the targets of mixed examples.
+      paste: Combination of dense targets, for cutmix alone.
+      join_tiles: Combination of the targets of a mosaic's images.
+      repeats: Number of consecutive copies of an example in a batch.
+      size: Height and width of the preprocessed images. None means as stored.
+      fit: Resizing to this size.
+      input: Conversion of stored examples to images.
     """
 
     @scopes.part(scopes.PREPROCESS)
@@ -72,7 +72,7 @@ def make_preprocess(
             fill = 255 * jnp.asarray(mean)
             batch = augment(batch, each, config, fill, follow)
             if size is not None:
-                batch = windows.whole(batch, size, fit, follow)
+                batch = windows.full_images(batch, size, fit, follow)
             if config.mosaic:
                 assert join_tiles is not None
                 change = batch_change("mosaic")
@@ -83,7 +83,7 @@ def make_preprocess(
                 change = batch_change("mixes_pairs")
                 batch = change(batch, key, config, join, repeats, paste)
         elif size is not None:
-            batch = windows.centres(batch, size, fit, follow)
+            batch = windows.centre_crops(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}
 
     return preprocess
@@ -92,7 +92,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Return normalised images, (..., C), as uint8, on the host."""
+    """Denormalise images, (..., C), to uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 
@@ -104,6 +104,9 @@ def normalize(
 
     Args:
       images: Images in 0..255, (..., C), of any dtype.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      dtype: Dtype of the result.
     """
     channel = (1,) * (images.ndim - 1) + (-1,)
     scale = jnp.asarray(1 / (255 * np.array(std)), wide(dtype)).reshape(channel)

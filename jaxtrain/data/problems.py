@@ -1,4 +1,4 @@
-"""Problems of a set of files: collected, and shown in one message."""
+"""Problems of data sets, collected to be reported in one message."""
 
 import collections
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from jaxtrain.errors import UserError
 
 T = TypeVar("T")
 
-# As many are named where many are wrong in the same way.
+# Number of problems of one kind to report.
 NUM_NAMED = 5
 
 
 class Remark(NamedTuple):
-    """Remark for users on how a set was found, such as on files passed over.
+    """Remark for users on how a set was read, such as on ignored files.
 
     Attributes:
-      title: a few words, such as `passed over`.
-      text: the rest of the sentence.
-      serious: whether images are left out, or may be labelled otherwise than meant.
+      title: Title of a few words, such as `passed over`.
+      text: Text of the remark.
+      serious: Whether images are ignored, or may be mislabelled.
     """
 
     title: str
@@ -27,13 +27,13 @@ class Remark(NamedTuple):
 
 
 class UnusableError(Exception):
-    """Why a file or a folder of a set cannot be used.
+    """Reason why a file or directory of a set cannot be used.
 
     Args:
-      text: what is wrong, which names the file.
-      fix: what to do about it; problems of one fix are told together.
-      cause: Cause in a few words without a name, by which such files are counted where
-        they are left out; empty for the text.
+      text: Problem, including the name of the file.
+      fix: Remedy; problems with one remedy are reported together.
+      cause: Short cause without a name, under which skipped files are counted; empty
+        for the text.
     """
 
     def __init__(self, text: str, fix: str, cause: str = ""):
@@ -42,17 +42,17 @@ class UnusableError(Exception):
 
 
 class Problems:
-    """Collects problems, so that a user learns of all of them at once.
+    """Collector of problems, so that users see all of them at once.
 
     Attributes:
-      remarks: Remarks on what could be used, for the store.
+      remarks: Remarks on the usable part of the set, for the store.
     """
 
     def __init__(self, source: str):
         self._source = source
         self.remarks: list[Remark] = []
-        # Of each fix the first problems in words, and the number of all: a table may
-        # have a million wrong rows.
+        # The first problems of each remedy, and the number of all: a table may have a
+        # million wrong rows.
         self._by_fix: dict[str, list[str]] = {}
         self._numbers = collections.Counter[str]()
 
@@ -60,7 +60,7 @@ class Problems:
         return bool(self._by_fix)
 
     def add(self, text: str, fix: str, where: str = "") -> None:
-        """Take what is wrong, what to do about it, and where, such as `line 4`."""
+        """Add a problem, its remedy, and its location, such as `line 4`."""
         self._numbers[fix] += 1
         texts = self._by_fix.setdefault(fix, [])
         if len(texts) < NUM_NAMED:
@@ -69,14 +69,14 @@ class Problems:
     def attempt(
         self, function: Callable[..., T], *arguments: Any, where: str = ""
     ) -> T | None:
-        """Call a function; return None if it raises UnusableError."""
+        """Call a function; collect an UnusableError and return None."""
         try:
             return function(*arguments)
         except UnusableError as error:
             self.add(error.text, error.fix, where)
 
     def check(self) -> None:
-        """Raise UserError, with one message for all problems, if there are any."""
+        """Raise UserError with one message for all problems, if there are any."""
         if not self._by_fix:
             return
         number = self._numbers.total()

@@ -1,4 +1,4 @@
-"""Random windows of images, as functions of a seed."""
+"""Random windows of images as functions of a seed."""
 
 import math
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ import numpy as np
 
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
-# Tries to find a window that lies in the image, as torchvision's RandomResizedCrop.
+# Number of tries for a window inside the image, as in torchvision's RandomResizedCrop.
 CROP_TRIES = 10
 
 
 class Window(NamedTuple):
-    """Random windows of the Inception crop (Szegedy et al. 2015).
+    """Distribution of random windows of the Inception crop (Szegedy et al. 2015).
 
     Attributes:
-      scale: smallest and largest part of the area.
-      ratio: smallest and largest aspect, width / height.
+      scale: Range of the share of the area.
+      ratio: Range of the aspect ratio, width / height.
     """
 
     scale: tuple[float, ...] = (0.08, 1.0)
@@ -28,14 +28,14 @@ WINDOW = Window()
 
 
 class Jitter(NamedTuple):
-    """Random windows of images that are resized as a whole first.
+    """Distribution of random windows of large-scale jitter.
 
-    This is large-scale jitter (Ghiasi et al. 2021, arXiv:2012.07177): the window has
-    the size of the result, and what lies beyond the image is border.
+    The image is resized by a random factor, and the window has the size of the result;
+    parts outside the image are border (Ghiasi et al. 2021, arXiv:2012.07177).
 
     Attributes:
-      scale: smallest and largest factor on the size of the whole image.
-      size: height and width that `Fit.centre_box` gets at the factor 1.
+      scale: Range of the scale factor of the full image.
+      size: Height and width that `Fit.centre_box` gets at the factor 1.
     """
 
     scale: tuple[float, ...]
@@ -45,11 +45,13 @@ class Jitter(NamedTuple):
 def place_along(
     draw: float, stored: int, resized: int, size: int
 ) -> tuple[float, float]:
-    """Return the start and the end of a window along a side, in stored pixels.
+    """Return the start and end of a window along an axis, in stored pixels.
 
     Args:
-      draw: Number from 0 to 1 that says which of its places it has.
-      size: Pixels of the window then; if it has more, it lies around the image.
+      draw: Random number in 0..1 that determines the position.
+      stored: Stored pixels of the image along the axis.
+      resized: Pixels of the resized image.
+      size: Pixels of the window; a larger window encloses the image.
     """
     room, scale = resized - size, stored / resized
     start = math.copysign(int(draw * (abs(room) + 1)), room)
@@ -57,8 +59,8 @@ def place_along(
 
 
 def uniform(seed: Sequence[int], num: int) -> np.ndarray:
-    """Return numbers from 0 to 1, float64 (num,), a function of the seed."""
-    # Raw draws stay the same from one version of NumPy to the next (NEP 19).
+    """Return uniform numbers in 0..1, float64 (num,), a function of the seed."""
+    # Raw draws are stable between versions of NumPy (NEP 19).
     generator = np.random.Philox(np.random.SeedSequence(seed))
     return (generator.random_raw(num) >> 11) * 2.0**-53
 
@@ -66,20 +68,23 @@ def uniform(seed: Sequence[int], num: int) -> np.ndarray:
 def random_window(
     height: int, width: int, seed: Sequence[int], window: Window = WINDOW
 ) -> tuple[int, int, int, int]:
-    """Draw a window within ranges of its area and of its aspect.
+    """Draw a window within ranges of its area and aspect ratio.
 
-    Of ten draws the first that fits is taken; if none fits, the largest centred window
-    within these aspects.
+    The first of ten draws that fits is used; if none fits, the largest centred window
+    within the aspect ratios.
 
     Args:
-      seed: Numbers, 0 or more; the window is a function of them and of the shape.
+      height: Height of the image.
+      width: Width of the image.
+      seed: Non-negative integers; the window is a function of them and of the shape.
+      window: Ranges of the area and the aspect ratio.
 
     Returns:
-      Left, top, right and bottom.
+      Left, top, right and bottom in pixels.
     """
     draws = uniform(seed, 2 * CROP_TRIES + 2)
     (least, most), (tallest, widest) = window
-    # Uniform in the logarithm, from the middle of the range to both sides.
+    # Log-uniform, symmetric around the geometric mean of the range.
     middle, reach = math.sqrt(tallest * widest), math.sqrt(widest / tallest)
     for area_draw, aspect_draw in zip(draws[2::2], draws[3::2], strict=True):
         area = height * width * (least + (most - least) * area_draw)
@@ -95,7 +100,7 @@ def random_window(
 
 
 def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
-    """Return width and height of the largest window within the aspects, 1 or more."""
+    """Return the width and height of the largest window within the aspect ratios."""
     tallest, widest = window.ratio
     w, h = round(height * widest), round(width / tallest)
     return max(1, min(width, w)), max(1, min(height, h))

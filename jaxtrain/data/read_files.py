@@ -1,32 +1,32 @@
-"""Files of a set as they are read: whole, but large ones after a look at the header."""
+"""Reading of data files, large ones only after a check of the header."""
 
 import errno
 from typing import BinaryIO, NamedTuple
 
 from jaxtrain.regular_file import read_bytes
 
-# More than a file of the largest image that `data.max_pixels` allows can have.
+# Larger than any file of an image within `data.max_pixels`.
 MAX_FILE_BYTES = 2**30
-# A smaller image file is read at once: more than its header may take.
+# Files up to this size are read at once: larger than any header.
 LARGE_BYTES = 2**26
 
 
 class LargeFile(NamedTuple):
-    """A file of more than `LARGE_BYTES` that is not read yet."""
+    """A file larger than `LARGE_BYTES` that has not been read."""
 
     path: bytes
 
     def read(self) -> bytes | OSError:
-        """Return its bytes, or the reason why it cannot be read."""
+        """Return the contents, or the error of reading them."""
         return read_file(self.path)
 
 
-# A file: its content, why there is none, or where it is.
+# Contents of a file, the error of reading it, or a large file.
 FileData = bytes | OSError | LargeFile
 
 
 def read_file(path: bytes) -> bytes | OSError:
-    """Return the bytes of a file, or the reason why it cannot be read."""
+    """Return the contents of a file, or the error of reading it."""
     try:
         return read_bytes(path, MAX_FILE_BYTES)
     except OSError as error:
@@ -34,7 +34,7 @@ def read_file(path: bytes) -> bytes | OSError:
 
 
 def read_unless_large(path: bytes) -> FileData:
-    """Read a file as `read_file` does, unless it is large."""
+    """Return the contents of a file, a `LargeFile`, or the error of reading it."""
     try:
         return read_bytes(path, LARGE_BYTES)
     except OSError as error:
@@ -42,17 +42,18 @@ def read_unless_large(path: bytes) -> FileData:
 
 
 def _plain(error: OSError) -> OSError:
-    # Pickled with the batch; only the reason is asked for.
+    # Pickled with the batch; only the reason is needed.
     return OSError(error.errno, error.strerror)
 
 
 class BoundedReader:
-    """A file that hands out so many bytes and then raises ValueError.
+    """A file that raises ValueError after a number of bytes.
 
-    Libraries that read a header take what it says: a text or a table of any size.
+    Readers of headers trust the declared sizes of texts and tables.
 
     Args:
-      most: Bytes that may be read of it, however often.
+      file: File to read from.
+      most: Maximum total number of bytes.
     """
 
     def __init__(self, file: BinaryIO, most: int):

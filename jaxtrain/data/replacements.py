@@ -1,4 +1,4 @@
-"""Other examples in the place of those that cannot be read."""
+"""Replacement of unreadable examples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from jaxtrain.data.defects import Unreadable
     from jaxtrain.data.image_source import Source
 
-# Second half of the key that chooses what takes the place of an unreadable image.
+# Second half of the Philox key that chooses a replacement.
 REPLACE_STREAM = 2**33
-# Examples drawn in search of another of the same class, and how many at a time.
+# Number of draws in search of an example of the same class, and draws per chunk.
 MAX_DRAWS = 2**14
 DRAWS = 256
 
 
 def read_filled(source: Source, indices: np.ndarray) -> dict[str, Any]:
-    """Read examples, with others in the place of unreadable ones."""
+    """Read examples; unreadable ones are replaced by others."""
     unreadable: list[Unreadable] = []
     batch = source.read(indices, unreadable=unreadable)
     return fill_in(source, batch, indices, unreadable) if unreadable else batch
@@ -35,35 +35,36 @@ def fill_in(
     unreadable: list[Unreadable],
     crop_seeds: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Put other examples, of the same classes, in the place of unreadable ones.
+    """Replace unreadable examples by others of the same classes.
 
-    Which ones is a function of the numbers of the unreadable ones alone.
+    The choice is a function of the indices of the unreadable examples.
 
     Args:
-      batch: what `read` returned; its images are replaced in place.
-      indices: of its examples, (n,).
-      unreadable: those of them that could not be read.
-      crop_seeds: as `read` takes them.
+      source: Source of the batch.
+      batch: Result of `source.read`; its images are replaced in place.
+      indices: Indices of its examples, (n,).
+      unreadable: Unreadable examples of the batch.
+      crop_seeds: Seeds of random windows, as `read` takes them.
     """
-    # The images are the source's own arrays, as it has decoded files.
+    # Images are fresh arrays of decoded files, but targets may be views.
     filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
     reasons = {bad.index: bad for bad in unreadable}
     for i in np.flatnonzero(np.isin(indices, list(reasons))):
         seeds = None if crop_seeds is None else crop_seeds[[i]]
-        other = _another(source, reasons[int(indices[i])], seeds)
+        other = _draw_replacement(source, reasons[int(indices[i])], seeds)
         for array, one in zip(*map(jax.tree.leaves, (filled, other)), strict=True):
             array[i] = one[0]
     return filled
 
 
-def _another(
+def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return a batch of one readable example, of the same group if there is one."""
+    """Return a batch of one readable example, of the same group if possible."""
     generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
     draws = (generator.random_raw(MAX_DRAWS) % len(source)).astype(np.int64)
     group = source.subset(np.array([bad.index])).strata()
-    for index in _of_group(source, group, draws):
+    for index in _candidates(source, group, draws):
         unreadable: list[Unreadable] = []
         other = source.read(np.array([index]), crop_seeds, unreadable)
         if not unreadable:
@@ -74,21 +75,21 @@ def _another(
     )
 
 
-def _of_group(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield examples of a group: those among the draws, then all.
+def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
+    """Yield examples of a group: first among the draws, then among all.
 
-    To look at the groups of all may take long, where they lie in the files. Where
-    examples are in several groups, any example follows those of the same ones.
+    Reading the groups of all examples can be slow, if they are in the files. For
+    multi-label data any example follows the examples with equal labels.
     """
 
     def alike(strata: np.ndarray) -> np.ndarray:
         return (strata == group).reshape(len(strata), -1).all(axis=1)
 
     for start in range(0, MAX_DRAWS, DRAWS):
-        some = draws[start : start + DRAWS]
-        yield from some[alike(source.subset(some).strata())].tolist()
+        chunk = draws[start : start + DRAWS]
+        yield from chunk[alike(source.subset(chunk).strata())].tolist()
     strata = source.strata()
     yield from np.flatnonzero(alike(strata)).tolist()
-    # Of an example without a label (-1) any may take the place.
+    # An example without a label (-1) may be replaced by any.
     if strata.ndim > 1 or (group < 0).any():
         yield from draws.tolist()

@@ -1,4 +1,4 @@
-"""Images of a store that are looked at before a run: some of many, evenly spaced."""
+"""Evenly spaced samples of a store's images, inspected before a run."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from jaxtrain.data import files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.stores import Store
 
-# Images whose headers are read.
+# Number of image headers to read, and images to read at a time.
 NUM_HEADERS = 1000
 READ = 64
 
 
 def evenly(examples: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many examples, evenly spaced."""
+    """Return at most `most` evenly spaced examples."""
     number = min(len(examples), most)
     return examples[np.arange(number) * len(examples) // max(number, 1)]
 
@@ -22,7 +22,7 @@ def evenly(examples: np.ndarray, most: int) -> np.ndarray:
 def stored_images(
     store: Store, examples: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray | StoredFile]]:
-    """Yield examples of a store with their images."""
+    """Yield the indices and images of some examples of a store."""
     for start in range(0, len(examples), READ):
         part = examples[start : start + READ]
         yield from zip(part.tolist(), store.read(part)[0], strict=True)
@@ -31,11 +31,11 @@ def stored_images(
 def common_size(
     store: Store, examples: np.ndarray, max_pixels: int
 ) -> tuple[int, int] | None:
-    """Return the height and width that all image files looked at have.
+    """Return the common height and width of a sample of image files.
 
-    None means that they differ, that none can be read, or that they are no files.
+    None if sizes differ, no file is readable, or images are not files.
     """
-    found: tuple[int, int] | None = None
+    common: tuple[int, int] | None = None
     for _, image in stored_images(store, evenly(examples, NUM_HEADERS)):
         if not isinstance(image, StoredFile):
             return None
@@ -44,7 +44,7 @@ def common_size(
         except UnreadableError:
             continue
         size = file.height, file.width
-        if found not in (None, size):
+        if common not in (None, size):
             return None
-        found = size
-    return found
+        common = size
+    return common

@@ -1,4 +1,4 @@
-"""The files of a sharded set as one sequence of examples, read at any place."""
+"""Random access to the examples of a sharded set."""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -9,20 +9,21 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.system_errors import raise_file_limit
 
-# Descriptors that the rest of a process needs.
+# File descriptors for the rest of the process.
 SPARE = 256
-# No buffers or threads of a reader's own: examples lie anywhere.
+# Without read-ahead and threads: access is random.
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-# Bytes that a reader fetches at once.
+# Buffer size of a reader, in bytes.
 READER_BUFFER = 2**15
 
 
 class ShardFiles:
-    """Files of shards, one after the other, opened when they are first read.
+    """Files of consecutive shards, opened on first use.
 
-    Picklable: a copy opens the files anew.
+    Picklable: a copy reopens the files.
 
     Args:
+      paths: Paths of the files.
       counts: Number of examples in each file.
     """
 
@@ -34,21 +35,21 @@ class ShardFiles:
     def by_shard(
         self, indices: np.ndarray
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-        """Yield what reads a shard, which of the indices it has, and their places."""
+        """Yield (reader, positions in `indices`, positions in the shard) per shard."""
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]
         for shard in np.unique(shards).tolist():
-            mine = np.flatnonzero(shards == shard)
-            yield self.opened(shard), mine, places[mine]
+            positions = np.flatnonzero(shards == shard)
+            yield self.opened(shard), positions, places[positions]
 
     def opened(self, shard: int) -> Any:
-        """Return the reader of the file of a shard."""
+        """Return the reader of a shard, opened on first use."""
         if shard not in self._open:
             self._open[shard] = self.open(shard)
         return self._open[shard]
 
     def open(self, shard: int) -> Any:
-        """Open the file of a shard."""
+        """Open the file of a shard; return its reader."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
@@ -56,21 +57,21 @@ class ShardFiles:
 
 
 class RecordFiles(ShardFiles):
-    """Records of any length, in files of array_record.
+    """Variable-length records in array_record files.
 
-    Its own data source starts a thread for each shard of a batch: with 64 shards, a
+    array_record's data source starts a thread per shard of a batch: with 64 shards, a
     record of 30 KB takes three times the CPU time (benchmarks/packed.py).
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:
-        """Return some records, in any order.
+        """Return records by index, in any order.
 
         Raises:
-          RuntimeError: A file is damaged, which checksums tell, or incomplete.
+          RuntimeError: A file is incomplete, or fails its checksums.
         """
         records = [b""] * len(indices)
-        for reader, mine, places in self.by_shard(indices):
-            for i, record in zip(mine, reader.read(places.tolist()), strict=False):
+        for reader, positions, places in self.by_shard(indices):
+            for i, record in zip(positions, reader.read(places.tolist()), strict=False):
                 records[i] = record
         if not all(records):
             raise RuntimeError("records are missing")
@@ -87,10 +88,10 @@ class RecordFiles(ShardFiles):
 
 
 def allow_open_files(name: str, num_files: int) -> None:
-    """Let this process, and the data workers that it starts, hold files open.
+    """Raise the limit of open files of this process and its data workers if needed.
 
     Raises:
-      UserError: The system does not let it open so many.
+      UserError: The system does not allow enough open files.
     """
     limit = raise_file_limit()
     if limit < num_files + SPARE:

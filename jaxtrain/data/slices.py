@@ -1,4 +1,4 @@
-"""The examples of each split: those that a text names, and those that are held out."""
+"""Examples of splits: slices in TFDS syntax, and stratified hold-outs."""
 
 import hashlib
 import itertools
@@ -14,10 +14,10 @@ from jaxtrain.data import UNLABELLED
 from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
-# Split -> the examples of each of its shards, in order.
+# Split -> example indices of each shard, in order.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
-# Second half of the key that chooses what is held out; the data order has the epoch.
+# Second half of the Philox key of hold-outs; the data order has the epoch there.
 SPLIT_STREAM = 2**32
 
 _BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
@@ -26,24 +26,24 @@ _PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """Splits that lie one after the other, by which messages name examples.
+    """Consecutive ranges of splits, to name examples in messages.
 
     Attributes:
-      source: name of the set in messages.
-      ranges: examples of each split.
+      source: Name of the set in messages.
+      ranges: Index range of each split.
     """
 
     source: str
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return the split of an example, as messages call it, and its number there."""
+        """Return the split of an example, as in messages, and its index there."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
 
     def split_of(self, index: int) -> str:
-        """Return the split of an example."""
+        """Return the split of an example by its index."""
         return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
@@ -54,7 +54,7 @@ class SplitRanges:
 def number_examples(
     source: str, lengths: Mapping[str, Sequence[int]]
 ) -> tuple[SplitRanges, NamedSplits]:
-    """Number the examples of splits whose shards have these lengths, in their order."""
+    """Number the examples of splits consecutively, by the lengths of their shards."""
     ranges, splits, start = {}, {}, 0
     for split, shards in lengths.items():
         ends = [start, *(start + np.cumsum(shards, dtype=int)).tolist()]
@@ -65,14 +65,19 @@ def number_examples(
 
 
 def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
-    """Return the examples that the text of a split names, in their order.
+    """Return the example indices of a split expression, in order.
 
-    Syntax and rounding are those of TensorFlow Datasets
+    Syntax and rounding follow TensorFlow Datasets
     (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
     train[1000:2000]+test, train[:3shard], all.
 
+    Args:
+      text: Split expression to evaluate.
+      splits: Indices of the examples of each split.
+      source: Name of the set in messages.
+
     Raises:
-      UserError: the text cannot be read, or names no example.
+      UserError: The expression is malformed, or selects no example.
     """
     try:
         parts = [_select(part.strip(), splits) for part in text.split("+")]
@@ -89,7 +94,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
 
 def count_shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Count the examples that are in both."""
+    """Count the examples of one selection that are also in the other."""
     return len(np.unique(other[np.isin(other, one)]))
 
 
@@ -99,21 +104,21 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
         return join([shard for shards in named.values() for shard in shards])
     match = _PART.fullmatch(part)
     if match is None:
-        raise ValueError(f"{part!r} is no split")
+        raise ValueError(f"{part!r} is not a split")
     name, sliced, first, first_unit, colon, last, last_unit = match.groups()
     if name not in splits:
         raise ValueError(f"there is no {name!r}")
     shards = splits[name]
     if not sliced:
         return join(shards)
-    # As with TFDS, a unit holds for both bounds, and only a shard stands alone.
+    # As in TFDS, a unit applies to both bounds, and only a shard may be a single index.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
-        raise ValueError(f"{part!r} is no slice")
+        raise ValueError(f"{part!r} is not a slice")
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # 0 is the end, too, as the range of the last shard is -1 to 0.
+        # A stop of 0 means the end, as the range of the last shard is -1 to 0.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":
@@ -122,7 +127,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
             for bound in (start, stop)
         )
     if max(abs(start or 0), abs(stop or 0)) > len(examples):
-        raise ValueError(f"{part!r} goes beyond its {len(examples)} examples")
+        raise ValueError(f"{part!r} exceeds its {len(examples)} examples")
     return examples[start:stop]
 
 
@@ -132,14 +137,14 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
     try:
         bound = float(value) if unit == "%" else int(value)
     except ValueError:
-        raise ValueError(f"{value!r} in {part!r} is no bound") from None
+        raise ValueError(f"{value!r} in {part!r} is not a bound") from None
     if unit == "%" and abs(bound) > 100:
-        raise ValueError(f"{part!r} goes beyond 100 %")
+        raise ValueError(f"{part!r} exceeds 100 %")
     return bound
 
 
 def check_train(source: str, splits: Collection[str]) -> None:
-    """Raise UserError if none of the splits of a set is called train."""
+    """Raise UserError if a set has no split named train."""
     if "train" not in splits:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
@@ -149,21 +154,21 @@ def check_train(source: str, splits: Collection[str]) -> None:
 
 
 def join(shards: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the examples of some shards, or of none, in their order."""
+    """Concatenate the examples of any number of shards."""
     return np.concatenate([np.arange(0), *shards])
 
 
 def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
-    """Return the groups that a held-out part of a set takes evenly (`Store.strata`).
+    """Return the groups for stratified hold-outs (`Store.strata`).
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
-      facts: Facts of the set: only columns that it names are labels.
+      facts: Facts of the set: only named columns are labels.
 
     Returns:
-      The targets, if they are whole numbers (N,): groups. Which labels each example
-      has, bool (N, C), if they are numbers (N, C) that are all 0, 1, or -1 or NaN where
-      they are missing, and have names. Zeros (N,) otherwise: one group.
+      Integral targets (N,) themselves. For named columns (N, C) with values 0, 1, and
+      -1 or NaN for missing ones: label presence, bool (N, C). Otherwise zeros (N,), a
+      single group.
     """
     if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
         if target.ndim == 1 and target.dtype.kind in "iu":
@@ -178,9 +183,9 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
 
 
 def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
-    """Return a random number for each name, uint64 (N,), a function of it alone.
+    """Return a pseudo-random number for each name, uint64 (N,).
 
-    What is drawn by them stays the same when other names come or go.
+    A hash of the name, so it does not change when other names are added or removed.
     """
     hashes = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(hashes), np.uint64)
@@ -189,27 +194,29 @@ def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
 def class_split(
     label: np.ndarray, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hold out all examples of some classes: `round(fraction * classes)`, at least two.
+    """Hold out all examples of `round(fraction * classes)` classes, at least two.
 
     Args:
-      label: Class of each example, (N,); those of none, -1, are kept.
+      label: Class of each example, (N,); unlabelled ones, -1, are kept.
+      fraction: Fraction of the classes to hold out.
+      seed: Seed of the random choice.
 
     Returns:
-      The rising indices of the examples kept, and of those held out.
+      Ascending indices of the kept and the held-out examples.
 
     Raises:
-      UserError: fewer than two classes would be kept.
+      UserError: Fewer than two classes would be kept.
     """
-    found = np.unique(label[label != -1])
-    num = max(2, round(fraction * len(found)))
-    if len(found) - num < 2:
+    classes = np.unique(label[label != -1])
+    num = max(2, round(fraction * len(classes)))
+    if len(classes) - num < 2:
         raise UserError(
-            f"data.hold_out = 'classes': of {len(found)} classes {num} would be held "
+            f"data.hold_out = 'classes': of {len(classes)} classes {num} would be held "
             "out, and fewer than two kept: set data.validation_fraction or "
             "data.test_fraction to less, or hold out examples"
         )
-    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(found))
-    held_out = np.isin(label, found[np.argsort(draws, kind="stable")[:num]])
+    draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(classes))
+    held_out = np.isin(label, classes[np.argsort(draws, kind="stable")[:num]])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
@@ -218,20 +225,20 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold out `round(fraction * N)` examples, within 1 of the fraction of each group.
 
-    Where an example may be in several groups, these shares are kept as well as the
-    groups' overlaps allow (`split_by_labels`).
+    For multi-label examples the shares are kept as closely as their overlaps allow
+    (`split_by_labels`).
 
     Args:
-      strata: the group of each example, (N,) numbers; or whether it is in each group,
-        bool (N, groups).
-      fraction: of the examples held out; the largest remainders are rounded up.
-      draws: random numbers to choose by, (N,); None: by the place of an example.
+      strata: Group of each example, (N,) integers; or membership, bool (N, groups).
+      fraction: Fraction to hold out; the largest remainders are rounded up.
+      seed: Seed of the random choice, without `draws`.
+      draws: Random numbers to choose by, (N,). Defaults to draws by index.
 
     Returns:
-      The rising indices of the examples kept, and of those held out.
+      Ascending indices of the kept and the held-out examples.
     """
     if draws is None:
-        # Raw draws stay the same from one version of NumPy to the next (NEP 19).
+        # Raw draws are stable between versions of NumPy (NEP 19).
         draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(strata))
     if strata.ndim > 1:
         held_out = split_by_labels(strata, fraction, draws)
@@ -239,8 +246,8 @@ def stratified_split(
     _, groups, counts = np.unique(strata, return_inverse=True, return_counts=True)
     shares = fraction * counts
     quotas = np.floor(shares).astype(np.int64)
-    rest = round(fraction * len(strata)) - quotas.sum()
-    quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
+    num_left = round(fraction * len(strata)) - quotas.sum()
+    quotas[np.argsort(quotas - shares, kind="stable")[:num_left]] += 1
     order = np.lexsort((draws, groups))
     starts = np.cumsum(counts) - counts
     rank_in_group = np.arange(len(strata)) - starts[groups[order]]

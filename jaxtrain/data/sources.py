@@ -1,8 +1,8 @@
-"""Data sets with a length and random access, read by batch.
+"""Splits of a run: sources with a length and random access, read in batches.
 
-A `Store` is a set as it lies on disk or in memory; a `Source` is some of its examples
-in the size and channels of the config. To add a kind of data: write its store and a
-function that opens it (see `stores.py`), and add a row to `SOURCES`.
+A `Store` is a set on disk or in memory; a `Source` is a selection of its examples in
+the size and channels of the config. To add a kind of data: write a store and a function
+that opens it (see `stores.py`), and add a row to `SOURCES`.
 """
 
 import dataclasses
@@ -24,29 +24,30 @@ from jaxtrain.data.stores import Store
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError
 
-# (H, W, C) of stored images; None where they differ.
+# (H, W, C) of stored images; None for differing sizes.
 StoredShape = tuple[int | None, int | None, int]
-# The split that is held out where a set has none of this name, and its part.
+# Split that is held out if a set lacks it, and its default share.
 TEST = "test"
 TEST_FRACTION = 0.1
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The three parts of a run's data.
+    """Training, validation and test splits of a run.
 
-    Read without seeds, a split has the images of evaluations, up to the size that the
-    step gives them (`seen_size`, `fit`); with seeds the training split has the windows
-    of training. Whatever is no training step reads it without.
+    Read without seeds, a split has the images of evaluations, up to the final resizing
+    in the step (`seen_size`, `fit`); with seeds the training split has random windows.
+    Only training steps read with seeds.
 
     Attributes:
-      train: the training split.
-      validation: evaluated during the run; None: there is none.
-      test: evaluated at the end.
-      size: height and width of the training images that the step makes of those that
-        it gets; None: they have their size.
-      fit: how it does so.
-      seen_size: The same of evaluations.
+      train: Training split.
+      validation: Split evaluated during the run, or None.
+      test: Split evaluated at the end.
+      size: Height and width to which the step resizes training images. None means no
+        resizing.
+      fit: Resizing in the step.
+      seen_size: Height and width to which the step resizes evaluation images. None
+        means no resizing.
     """
 
     train: Source
@@ -57,15 +58,15 @@ class Splits:
     seen_size: int | None = None
 
     def named(self) -> dict[str, Source]:
-        """Return the splits that there are, the training split first."""
+        """Return the existing splits by name, the training split first."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return a split that reads images in the size that evaluations give them.
+        """Return a split that reads images in the size of evaluations.
 
         Args:
-          source: A split, or its copy in memory.
+          source: Split, or its copy in memory.
         """
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
@@ -75,17 +76,20 @@ class Splits:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of the images that the model takes."""
-        height, width, channels = self.train.shape_seen
+        """Shape (H, W, C) of the model's input."""
+        height, width, channels = self.train.model_input_shape
         return self.size or height, self.size or width, channels
 
 
 def load(config: DataConfig, seed: int) -> Splits:
-    """Open the splits that the config names, or hold out examples for validation.
+    """Open the splits of the config, and hold out missing ones.
+
+    Args:
+      config: Data section of the config.
+      seed: Seed of the held-out validation split.
 
     Raises:
-      UserError: the source, a split or a conversion is not possible, or splits share
-        examples.
+      UserError: The source, a split or a conversion is invalid, or splits overlap.
     """
     return load_splits(config, seed, *open_store(config))
 
@@ -97,10 +101,14 @@ def load_splits(
     splits: NamedSplits,
     shape: StoredShape | None = None,
 ) -> Splits:
-    """Do what `load` does with a store that is open.
+    """Return the splits of an open store; see `load`.
 
     Args:
-      shape: As `stored_shape` has measured it; None: it is measured.
+      config: Data section of the config.
+      seed: Seed of the held-out validation split.
+      store: Store with all examples.
+      splits: Indices of the examples of each split.
+      shape: Result of `stored_shape`. Defaults to measuring it.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
     on_device = _fits_on_device(config, shape)
@@ -108,12 +116,12 @@ def load_splits(
         open_split, config, store, splits, on_device, shape=shape
     )
     hold_out = HoldOut(config, open_named(config.train_split))
-    # Its own other splits have the classes that are trained on.
-    anew = config.hold_out == "classes"
+    # If classes are held out, the set's other splits would have the training classes.
+    by_classes = config.hold_out == "classes"
     given_validation = (
         config.validation_split is not None or config.validation_fraction == 0
     )
-    if config.test_split == TEST and (anew or TEST not in splits):
+    if config.test_split == TEST and (by_classes or TEST not in splits):
         fraction = config.test_fraction or TEST_FRACTION
         test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
@@ -130,20 +138,22 @@ def load_splits(
     if config.validation_split is not None:
         validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
-    elif "validation" in splits and not anew:
-        given = open_named("validation")
-        if not any(count_shared(given.indices, s.indices) for s in (train, test)):
-            validation = given
+    elif "validation" in splits and not by_classes:
+        named_validation = open_named("validation")
+        if not any(
+            count_shared(named_validation.indices, s.indices) for s in (train, test)
+        ):
+            validation = named_validation
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
         validation = hold_out.take(name, fraction, seed)
         train = hold_out.train
-        # A split that names an example twice may have it in both.
+        # A split that names an example twice may have it in both parts.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
-    if anew and config.test_split != TEST and given_validation:
+    if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
             "data.hold_out = 'classes' has no effect: data.test_split = "
             f"{config.test_split!r} is a split of the set, and so is the validation "
@@ -174,10 +184,10 @@ def load_splits(
 
 
 def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> StoredShape:
-    """Return the (H, W, C) of the images of a store, measured where it matters.
+    """Return the (H, W, C) of a store's images, measured if necessary.
 
-    A store of files does not know their sizes: a run needs them where nothing is
-    resized, and where images of one size are put on the device for random windows.
+    A store of files does not know their sizes: a run needs them if nothing is resized,
+    or if images of one size are cached on the device for random windows.
     """
     shape, augment = store.image_shape, config.augment
     on_device = augment.random_resized_crop and config.cache == "device"
@@ -189,9 +199,9 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
 
 
 def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
-    """Whether the step cuts windows: of images of one size; else the host cuts them."""
+    """Whether the step crops, which takes images of one size; else the host does."""
     if not config.augment.random_resized_crop:
-        return False  # Windows of `scale_jitter` may reach beyond an image.
+        return False  # Windows of `scale_jitter` may extend beyond the image.
     height, width, _ = shape
     differ = None in (height, width)
     if differ and config.cache == "device":
@@ -229,12 +239,15 @@ def open_split(
     text: str,
     shape: StoredShape | None = None,
 ) -> Source:
-    """Return the examples that a text such as train[:90%] names, or `all`.
+    """Return the examples of a split expression such as train[:90%].
 
     Args:
-      on_device: leave it to the step to give them their size.
-      text: in TFDS syntax.
-      shape: of the stored images, as `stored_shape` returns it; None: measured here.
+      config: Data section of the config.
+      store: Store with all examples.
+      splits: Indices of the examples of each split.
+      on_device: Whether the step resizes the images.
+      text: Split expression in TFDS syntax.
+      shape: Result of `stored_shape`. Defaults to measuring it.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)
@@ -245,7 +258,7 @@ def open_split(
         assert height is not None and width is not None
         converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
-    # Missing files are told at once.
+    # Fails early if files are missing.
     store.read(indices[[0, -1]])
     measured = None if stored == store.image_shape else stored[:2]
     return Source(
@@ -264,10 +277,10 @@ def _describe_shared(named: dict[str, Source]) -> list[str]:
 def _check_classes(
     config: DataConfig, train: Source, others: dict[str, Source | None]
 ) -> None:
-    """Refuse slices of a set in the order of its classes: each would have a few only.
+    """Refuse slices of a set that is ordered by class: each would have few classes.
 
-    Not of TFDS's sets, which are mixed; to read their labels would take long. Where
-    classes are held out, the others are to have other ones.
+    Not checked for TFDS sets, which are shuffled and slow to read labels from, and for
+    held-out classes, which differ on purpose.
     """
     mixed = config.source.startswith("tfds:") or config.hold_out == "classes"
     if mixed or not sliced_splits(config) or "num_classes" not in train.facts:
@@ -288,6 +301,6 @@ def _check_classes(
 
 
 def sliced_splits(config: DataConfig) -> list[str]:
-    """Return the splits of the config that are slices."""
+    """Return the split expressions of the config that are slices."""
     texts = config.train_split, config.validation_split, config.test_split
     return [text for text in texts if text is not None and "[" in text]

@@ -1,4 +1,4 @@
-"""Stores, and those that read no files: digits and synthetic images."""
+"""Store interface, and stores without files: arrays, digits, synthetic images."""
 
 import functools
 import importlib.util
@@ -21,17 +21,16 @@ Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 
 class Store(Protocol):
-    """A set as stored; height and width are None where images differ in size.
+    """A stored set; height and width are None if images differ in size.
 
-    A store whose images lie in memory, or are mapped there, may say so, `in_memory`:
-    one thread then copies them faster than several. One that has passed over files may
-    have `remarks`, as `remarks_of` returns them. One that can tell the targets without
-    its images may have `targets`, as `targets_of` calls it: tasks then look at all. One
-    whose targets have a place in the image has `place` (see `target_transform.py`), and
-    `read` returns a list of what it takes.
+    Optional attributes: `in_memory`, if images are in memory or memory-mapped, so that
+    one thread copies them faster than several; `remarks`, as of `remarks_of`;
+    `targets`, as called by `targets_of`, if targets can be read without images, so that
+    tasks can check all; `place` (see `target_transform.py`), if targets have
+    coordinates in the image: `read` then returns a list of its arguments.
 
-    What its targets mean, and which facts there are to know of them, such as
-    `num_classes` and `class_names`, is between the store and the task.
+    The meaning of targets, and facts such as `num_classes` and `class_names`, are a
+    contract between the store and the task.
     """
 
     @property
@@ -39,28 +38,28 @@ class Store(Protocol):
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return numbers of the groups that a held-out part takes evenly, (n,).
+        """Return the groups for stratified hold-outs, (n,) integers.
 
-        Where an example may be in several: whether it is in each, bool (n, groups).
+        For multi-label examples: membership, bool (n, groups).
         """
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Images, Any]:
         """Return images, as one array if they have one size, and targets.
 
-        Image files are decoded by those who ask, who know the size that they need.
-        The targets are an array (n, ...), or a pytree of them.
+        Image files are decoded by the caller, which knows the required size. Targets
+        are an array (n, ...), or a pytree of them.
         """
         ...
 
 
 def remarks_of(store: Store) -> tuple[Remark, ...]:
-    """Return the remarks of a store; most have none."""
+    """Return the remarks of a store, () for most."""
     return getattr(store, "remarks", ())
 
 
 def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
-    """Return the texts of remarks by their titles; those of one title are joined."""
+    """Return the texts of remarks by title, joined for equal titles."""
     rows: dict[str, str] = {}
     for title, text, _ in remarks:
         rows[title] = f"{rows[title]}; {text}" if title in rows else text
@@ -68,25 +67,25 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, (n, ...), if the store has them by themselves; else None."""
+    """Return targets, (n, ...), if the store has them without images, else None."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
 
-# A set: a store of all its examples, and which of them each split has.
+# A store of all examples, and the example indices of each split.
 Opened = tuple[Store, NamedSplits]
-# Name behind the colon of `data.source`, and the section -> the set.
+# (name after the colon of `data.source`, data section) -> opened set.
 OpenStore = Callable[[str, DataConfig], Opened]
 
 
 class WithTargets:
-    """Targets that a store has without its images, and their groups."""
+    """Targets that are available without images, and their groups."""
 
     target: Any
     facts: Mapping[str, Any]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return groups of the targets (`groups_of`)."""
+        """Return the groups of the targets (`groups_of`)."""
         return self._groups[indices]
 
     def targets(self, indices: np.ndarray) -> Any:
@@ -99,7 +98,7 @@ class WithTargets:
 
 @dataclass(frozen=True)
 class ArrayStore(WithTargets):
-    """A set in memory: images (N, H, W, C) and their targets, (N, ...) each."""
+    """A set in memory: images (N, H, W, C) and targets, (N, ...) each."""
 
     images: np.ndarray
     target: Any
@@ -117,10 +116,10 @@ class ArrayStore(WithTargets):
 
 @dataclass(frozen=True)
 class SyntheticStore:
-    """A 4x4 grid that tells the class, half hidden in noise.
+    """Noisy images with a class-specific 4x4 grid.
 
-    An example is a function of its number alone: a counter-based generator (Philox,
-    Salmon et al. 2011) draws it when it is read.
+    An example is a function of its index: a counter-based generator (Philox, Salmon et
+    al. 2011) draws it when it is read.
     """
 
     image_shape: tuple[int, int, int]
@@ -140,15 +139,15 @@ class SyntheticStore:
         grids = {c: _random_bytes(1, c, (4, 4, channels)) for c in set(label.tolist())}
         image = np.stack([_random_bytes(0, i, self.image_shape) for i in indices])
         image >>= 1
-        for one, c in zip(image, label.tolist(), strict=True):
-            one += grids[c][:, columns][rows] >> 1
+        for pixels, c in zip(image, label.tolist(), strict=True):
+            pixels += grids[c][:, columns][rows] >> 1
         return image, label
 
 
 def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
-    # Its file, as `load_digits` reads it: to import scikit-learn takes a second of CPU
-    # time, as long as all else that a run imports.
+    # Reads the file as `load_digits` does: importing scikit-learn takes a second of CPU
+    # time, as long as all other imports of a run.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -162,7 +161,7 @@ def open_digits(name: str, config: DataConfig) -> Opened:
 
 
 def open_synthetic(name: str, config: DataConfig) -> Opened:
-    """Open HxWxC/CLASSES[/EXAMPLES], generated; a quarter as many examples to test."""
+    """Open generated HxWxC/CLASSES[/EXAMPLES], with a quarter as many test examples."""
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)(?:/(\d+))?", name)
     numbers = [int(n) for n in match.groups("2048")] if match else [0]
     if 0 in numbers:

@@ -1,4 +1,4 @@
-"""Targets that are images, such as masks, in sources that have other targets, too."""
+"""Image-like targets, such as masks, in sources with other targets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,17 +14,17 @@ from jaxtrain.plugin import Table
 
 
 class TargetImages:
-    """A kind of targets that are images.
+    """A kind of image-like targets.
 
     Attributes:
-      column: Column of a table that names their files, in place of `label`.
-      num_dims: Number of dimensions of an array of them: examples, height, width.
+      column: Column of a table with their file paths, in place of `label`.
+      num_dims: Number of dimensions of their arrays: examples, height, width.
     """
 
     column: ClassVar[str]
     num_dims: ClassVar[int]
 
-    def of_files(
+    def from_files(
         self,
         config: DataConfig,
         folder: Folder,
@@ -37,23 +37,31 @@ class TargetImages:
         """Return the images of a table with their targets.
 
         Args:
+          config: Data section of the config.
+          folder: Directory of the table.
+          images: Images of the table.
           names: Files of the targets, in the order of the images.
+          splits: Indices of the examples of each split.
           digest: SHA-256 of the table and the sizes of the files.
+          remarks: Remarks on the table, for users.
         """
         raise NotImplementedError
 
     def checked(self, name: str, targets: np.ndarray) -> np.ndarray:
-        """Return an array of targets in the dtype that `of_arrays` takes.
+        """Validate targets and convert them to the dtype that `from_arrays` takes.
 
         Args:
+          name: Name of the array, for messages.
           targets: Integers, (N, H, W).
 
         Raises:
-          ValueError: They are no targets of this kind.
+          ValueError: Invalid targets of this kind.
         """
         raise NotImplementedError
 
-    def of_arrays(self, images: ArrayStore, targets: np.ndarray, digest: str) -> Store:
+    def from_arrays(
+        self, images: ArrayStore, targets: np.ndarray, digest: str
+    ) -> Store:
         """Return images in memory with their targets, (N, H, W).
 
         Raises:
@@ -62,10 +70,10 @@ class TargetImages:
         raise NotImplementedError
 
     def find_column(self, library: Any, features: Any) -> str | None:
-        """Return the column of targets of a set of `datasets`; None: it has none."""
+        """Return the target column of a `datasets` data set, or None."""
         raise NotImplementedError
 
-    def of_rows(
+    def from_rows(
         self,
         library: Any,
         config: DataConfig,
@@ -74,12 +82,14 @@ class TargetImages:
         column: str,
         lengths: Mapping[str, Sequence[int]],
     ) -> Opened:
-        """Return the rows of a set of `datasets` with their targets.
+        """Return the rows of a `datasets` data set with their targets.
 
         Args:
-          whole: Rows of all splits, one after the other, with both columns.
-          image: Name of the column of images.
-          column: Name of the column of targets.
+          library: The module `datasets`.
+          config: Data section of the config.
+          whole: Concatenated rows of all splits, with both columns.
+          image: Name of the image column.
+          column: Name of the target column.
           lengths: Number of rows of each split.
         """
         raise NotImplementedError
@@ -88,12 +98,12 @@ class TargetImages:
 TARGET_IMAGES: Table[type[TargetImages]] = Table("target_images", {})
 
 
-def of_dims(num_dims: int) -> TargetImages | None:
-    """Return the kind of an array with this number of dimensions."""
+def kind_by_dims(num_dims: int) -> TargetImages | None:
+    """Return the kind of targets with this number of dimensions, or None."""
     rows = TARGET_IMAGES.values()
     return next((row() for row in rows if row.num_dims == num_dims), None)
 
 
 def columns() -> dict[str, str]:
-    """Column of a table -> kind of the targets whose files it names."""
+    """Return the kinds of targets by the table column of their files."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

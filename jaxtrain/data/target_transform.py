@@ -1,8 +1,8 @@
-"""Transforms of targets that follow an image which the host cuts and resizes.
+"""Transforms of targets that follow cropping and resizing on the host.
 
-A store whose targets have a place in the image, such as masks or boxes, says how they
-move: `place(target, placed)`, of one example. Augmentations in the step move them on
-(`jaxtrain.data.augment.geometry`).
+A store whose targets have coordinates in the image, such as masks or boxes, implements
+`place(target, placed)` for one example. Augmentations in the step then transform them
+further (`jaxtrain.data.augment.geometry`).
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ import numpy as np
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
-# (target of an example, or None, where its image is taken) -> target. None stands for
-# an example that cannot be read, whose image is black.
+# (target of an example, or None, box of the image) -> target. None stands for an
+# unreadable example, whose image is black.
 Place = Callable[[Any, "Placed"], Any]
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A box of an image, resized.
+    """A resized box of an image.
 
     Attributes:
       image_size: Height and width of the upright image, in pixels.
-      box: Left, top, right and bottom in the image; what is beyond it is border.
+      box: Left, top, right and bottom in the image; parts outside are border.
       size: Height and width of the result.
-      orientation: Orientation of the stored image, as EXIF numbers it; 1 is upright.
+      orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
     image_size: tuple[int, int]
@@ -36,13 +36,13 @@ class Placed:
     orientation: int = 1
 
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
-        """Return an array (H, W, ...) of the image moved as the image is.
+        """Transform an array (H, W, ...) like the image, with nearest neighbours.
 
-        Each pixel of the result is one of the array, the one below its middle: numbers
-        of classes have no means.
+        Class indices must not be interpolated.
 
         Args:
-          border: Value of what lies beyond the image.
+          array: Array of the height and width of the image.
+          border: Value of pixels outside the image.
         """
         assert array.shape[:2] == self.image_size
         left, top, right, bottom = self.box
@@ -55,14 +55,14 @@ class Placed:
         return moved
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Map points of the image to the result.
+        """Transform points like the image.
 
         Args:
-          points: (x, y) in pixels, (..., 2): the corner of the first pixel is (0, 0).
+          points: (x, y) in pixels, (..., 2); the corner of the first pixel is (0, 0).
 
         Returns:
-          (x, y) in pixels of the result, float32, outside of it where they are outside
-          of the box.
+          (x, y) in pixels of the result, float32; outside of it for points outside the
+          box.
         """
         left, top, right, bottom = self.box
         rows, columns = self.size
@@ -72,14 +72,14 @@ class Placed:
 
 
 def place_of(store: Store) -> Place | None:
-    """Return the function by which targets follow their images; None: they stay."""
+    """Return the transform of a store's targets, or None without coordinates."""
     return getattr(store, "place", None)
 
 
 def _below(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stored row below the middle of each row, and whether there is one."""
+    """Return the nearest stored row of each row, and whether it is inside."""
     middles = start + (np.arange(size) + 0.5) * (stop - start) / size
     below = np.floor(middles).astype(np.int64)
     return below.clip(0, stored - 1), (below >= 0) & (below < stored)

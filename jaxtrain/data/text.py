@@ -1,7 +1,7 @@
-"""Text that users bring: tables, lists and names of classes, in any common encoding.
+"""Text files of users, such as tables and lists, in any common encoding.
 
-A byte-order mark decides; without one text is UTF-8 or UTF-16, or else cp1252, as older
-programs of Windows write it, which is a guess and is said.
+A byte-order mark determines the encoding; without one it is UTF-8 or UTF-16, or else
+cp1252, as of older Windows programs, which is a guess and reported.
 """
 
 import codecs
@@ -17,7 +17,7 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order marks -> encoding of what follows; that of UTF-16 begins that of UTF-32.
+# Byte-order mark -> encoding of the rest; UTF-16's are prefixes of UTF-32's.
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -25,9 +25,9 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Tried in turn where text is not Unicode; the last one takes any bytes.
+# Encodings to try if text is not Unicode; the last one accepts any bytes.
 GUESSES = ("cp1252", "latin-1")
-# Bytes at the beginning of a file that show UTF-16 without a mark.
+# Bytes at the start of a file in which to detect UTF-16 without a mark.
 NUM_LOOKED = 64
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _ZIP = b"PK\x03\x04"
@@ -39,7 +39,7 @@ class UserText:
     """Text of a user's file.
 
     Attributes:
-      content: Text without a byte-order mark.
+      content: Text without the byte-order mark.
       encoding: Encoding of the file.
     """
 
@@ -52,39 +52,44 @@ class UserText:
         return self.encoding in GUESSES
 
     def lines(self) -> list[str]:
-        """Return the lines, which CR LF, LF or CR end, without these."""
+        """Return the lines, which may end in CR LF, LF or CR, without line breaks."""
         lines = _LINE_BREAK.split(self.content)
         return lines if lines[-1] else lines[:-1]
 
     def remarks(self, path: AnyPath) -> tuple[Remark, ...]:
-        """Return a remark that names the encoding if it is a guess."""
+        """Return a remark on the encoding if it is a guess."""
         if not self.is_guess:
             return ()
         name = shown(os.path.basename(os.fsencode(path)))
-        told = f"{self.encoding}, a guess: if names look wrong, save it as UTF-8"
-        return (Remark(f"encoding of {name}", told, serious=True),)
+        reason = f"{self.encoding}, a guess: if names look wrong, save it as UTF-8"
+        return (Remark(f"encoding of {name}", reason, serious=True),)
 
     def spellings(self, name: str) -> list[bytes]:
-        """Return the bytes that a file of this name may have on disk, likeliest first.
+        """Return the possible bytes of a file name on disk, most likely first.
 
-        The bytes of the text come first, then UTF-8; macOS decomposes accents (NFD).
+        The file's encoding comes first, then UTF-8; macOS decomposes accents (NFD).
 
         Raises:
-          UnicodeEncodeError: It is no name of a file.
+          UnicodeEncodeError: It cannot be a file name.
         """
-        found = [name.encode(self.encoding)] if self.is_guess else []
+        spellings = [name.encode(self.encoding)] if self.is_guess else []
         if name.isascii():
             return [name.encode()]
         forms = (name, nfc(name), unicodedata.normalize("NFD", name))
-        found += [form.encode("utf-8", "surrogateescape") for form in forms]
-        return [*dict.fromkeys(found)]
+        spellings += [form.encode("utf-8", "surrogateescape") for form in forms]
+        return [*dict.fromkeys(spellings)]
 
 
 def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> UserText:
-    """Return the text of a user's file.
+    """Read and decode a user's text file.
+
+    Args:
+      path: Path of the file.
+      where: Prefix of error messages.
+      max_bytes: Maximum size of the file.
 
     Raises:
-      UserError: It cannot be read, or is no text.
+      UserError: The file is unreadable, or not text.
     """
     try:
         return decode_user_text(read_bytes(path, max_bytes))
@@ -95,7 +100,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
 
 
 def decode_user_text(data: bytes) -> UserText:
-    """Return the text of the bytes of a file."""
+    """Decode the contents of a text file, or raise ValueError."""
     if data.startswith(_ZIP):
         raise ValueError("it is a ZIP file, such as a workbook: save it as text (CSV)")
     for mark, encoding in MARKS.items():
@@ -110,26 +115,28 @@ def decode_user_text(data: bytes) -> UserText:
 
 
 def nfc(name: str) -> str:
-    """Return a name with composed accents (Unicode's NFC), as names are compared."""
+    """Return a name with composed accents (Unicode NFC), for comparisons."""
     return unicodedata.normalize("NFC", name)
 
 
 def nfc_bytes(name: bytes) -> bytes:
-    """Return the name of a file or a folder as names are compared, in UTF-8."""
+    """Return a file name with composed accents, in UTF-8, for comparisons."""
     if name.isascii():
         return name
     return encoded_name(nfc(name.decode("utf-8", "surrogateescape")))
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
-    """Parse a YAML text.
+    """Parse YAML.
 
     Args:
-      names: Fields at the top whose values, a list or a mapping, are to be texts.
+      text: YAML document to parse.
+      where: Prefix of error messages.
+      names: Top-level fields whose values, a list or a mapping, must be texts.
 
     Raises:
-      UserError: It is no YAML, has an alias of a list or of a mapping, or one of the
-        texts is something else to YAML, such as `no`.
+      UserError: Invalid YAML, an alias of a list or a mapping, or a text that YAML
+        parses as another type, such as `no`.
     """
     import yaml
 
@@ -142,8 +149,8 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     except UserError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{where} is no YAML: {told}") from None
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{where} is not valid YAML: {reason}") from None
     finally:
         loader.dispose()
 
@@ -152,12 +159,12 @@ def _decoded(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        told = f"byte {error.start} is no {encoding} ({error.reason})"
-        raise ValueError(told) from None
+        reason = f"byte {error.start} is no {encoding} ({error.reason})"
+        raise ValueError(reason) from None
 
 
 def _unmarked(data: bytes) -> str:
-    """Return the encoding of text without a mark: every other byte of UTF-16 is 0."""
+    """Return the encoding of text without a mark; UTF-16 has every other byte 0."""
     start = data[:NUM_LOOKED]
     first, second = set(start[::2]), set(start[1::2])
     if second == {0} and 0 not in first:
@@ -168,7 +175,7 @@ def _unmarked(data: bytes) -> str:
 def _make_loader() -> Any:
     """Return PyYAML's safe loader without aliases of lists and mappings.
 
-    A merge of ten aliases in each of ten lines makes ten thousand million fields.
+    Ten aliases in each of ten nested lines expand to ten billion fields.
     """
     import yaml
 
@@ -193,7 +200,7 @@ def _values(root: Any, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _check_text(loader: Any, node: Any, where: str) -> None:
-    """Refuse a value that YAML reads as something else than what stands there."""
+    """Raise UserError for an unquoted text that YAML parses as another value."""
     if node.id != "scalar" or node.tag == _YAML_TEXT:
         return
     value = loader.construct_object(node)

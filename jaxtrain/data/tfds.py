@@ -1,7 +1,7 @@
-"""TFDS data sets that are prepared: find and read them.
+"""`tfds:NAME`: prepared TFDS data sets.
 
-Only the files and their own description are used, never a data set's code: no
-TensorFlow is needed and nothing downloaded.
+Only the files and their metadata are read, never a data set's code: neither TensorFlow
+nor downloads are needed.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.plugin import hints_on
 from jaxtrain.regular_file import read_text
 
-# Read at any place, as the global shuffle needs; TFDS's default, tfrecord, is not.
+# Random access, as the global shuffle needs, unlike TFDS's default, tfrecord.
 FILE_FORMAT = "array_record"
-# Files that describe a set, and under what keys its versions name classes.
+# Metadata files of a set, and their keys that name classes.
 DESCRIPTIONS = ("features.json", "dataset_info.json")
 CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
@@ -42,11 +42,15 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class TfdsStore:
-    """All splits of a prepared set. Picklable: the files are opened when first read.
+    """All splits of a prepared set. Picklable: files are opened on first use.
 
     Attributes:
-      unlabelled: Splits without any label, by their first and last example. An example
-        of another split that has none is unreadable.
+      places: Ranges of the splits.
+      records: Serialised examples of all splits.
+      image_shape: Shape (H, W, C); None for differing sizes.
+      facts: Facts of the set (`Store.facts`).
+      unlabelled: Splits without any labels, judged by their first and last example. In
+        other splits an example without a label is unreadable.
     """
 
     places: SplitRanges
@@ -54,7 +58,7 @@ class TfdsStore:
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     unlabelled: tuple[str, ...] = ()
-    # To read the labels of all examples takes as long as to read the set.
+    # Reading all labels is as slow as reading the set.
     labels_in_records: ClassVar[bool] = True
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -76,29 +80,29 @@ class TfdsStore:
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
-        # TFDS's own decoding takes 15 us a record without the image, this takes 2.
+        # TFDS's own parsing takes 15 us per record without the image, this takes 2.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
             records = self.records[indices]
         except RuntimeError as error:
-            found = {self.places.locate(i)[0] for i in indices.tolist()}
+            splits = {self.places.locate(i)[0] for i in indices.tolist()}
             raise UserError(
-                f"{', '.join(sorted(found))}: its files are incomplete or damaged; "
+                f"{', '.join(sorted(splits))}: its files are incomplete or damaged; "
                 f"delete them and prepare the set again ({error})"
             ) from error
         return [parse(record).features.feature for record in records]
 
 
 def open_tfds(name: str, config: DataConfig) -> Opened:
-    """Open a TFDS set that is prepared as array_record; TensorFlow is not needed.
+    """Open a TFDS set prepared as array_record; TensorFlow is not needed.
 
     Args:
-      name: as TFDS writes it: NAME, NAME/CONFIG, NAME:VERSION.
-      config: has the folder of prepared data sets.
+      name: TFDS name: NAME, NAME/CONFIG, NAME:VERSION.
+      config: Data section, with the directory of prepared data sets.
 
     Raises:
-      UserError: the name is not known, the set is not prepared so, or it holds no
-        labelled uint8 images.
+      UserError: The name is unknown, the set is not prepared as array_record, or it has
+        no labelled uint8 images.
     """
     import tensorflow_datasets as tfds
 
@@ -117,7 +121,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
             "`image`, of 8 bits, and `label`, a class"
         )
     infos, source = builder.info.splits, f"tfds:{name}"
-    # Of a split without examples TFDS would print a warning.
+    # TFDS would print a warning for a split without examples.
     files = [f for i in infos.values() if i.num_examples for f in i.file_instructions]
     if not files:
         raise UserError(f"{source} holds no examples: prepare it again")
@@ -137,29 +141,30 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
 
 
 def find(name: str, data_dir: PathLike | None) -> Any | None:
-    """Return TFDS's builder of a set as it is prepared, or None if it is not.
+    """Return TFDS's builder of a prepared set, or None if it is not prepared.
 
     Args:
-      name: as TFDS writes it.
-      data_dir: where data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
+      name: TFDS name of the set.
+      data_dir: Directory of data sets. Defaults to $TFDS_DATA_DIR, or else
+        ~/tensorflow_datasets.
 
     Raises:
-      UserError: the name is not known, the set names code, or it is prepared in another
-        format than array_record.
+      UserError: The name is unknown, the metadata name code, or the set is prepared in
+        another format than array_record.
     """
     from tensorflow_datasets.core import read_only_builder
     from tensorflow_datasets.core.utils import error_utils
 
-    folder, found = data_folder(data_dir), None
-    # Raised if the name cannot be parsed. It collects hints only within a context.
+    folder, path = data_folder(data_dir), None
+    # ValueError if the name is malformed. TFDS collects hints only in this context.
     with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
-        found = read_only_builder._find_builder_dir(name, data_dir=folder)
-    if found is None:
+        path = read_only_builder._find_builder_dir(name, data_dir=folder)
+    if path is None:
         _check_known(name)
         return None
     for file in DESCRIPTIONS:
-        _check_features(f"tfds:{name}", os.path.join(found, file))
-    builder = read_only_builder.builder_from_directory(found)
+        _check_features(f"tfds:{name}", os.path.join(path, file))
+    builder = read_only_builder.builder_from_directory(path)
     formats = sorted(f.value for f in builder.info.available_file_formats())
     if FILE_FORMAT not in formats:
         raise UserError(
@@ -171,11 +176,11 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
 
 def _check_features(source: str, path: str) -> None:
-    """Check that a set names classes of TFDS alone: it would import others."""
+    """Check that the metadata name classes of TFDS only: others would be imported."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:
-        return  # What is missing is told by what needs it.
+        return  # Reported by the code that needs the file.
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{source}: {path} cannot be read ({error}): prepare the set again"
@@ -189,7 +194,7 @@ def _check_features(source: str, path: str) -> None:
 
 
 def _classes(described: Any) -> Iterator[str]:
-    """Yield the classes that a description names, in any depth, also in nested JSON."""
+    """Yield the class names in metadata, recursively, also in nested JSON texts."""
     if isinstance(described, str) and described.lstrip()[:1] in ("{", "[", '"'):
         with contextlib.suppress(ValueError):
             yield from _classes(json.loads(described))
@@ -204,7 +209,7 @@ def _classes(described: Any) -> Iterator[str]:
 
 
 def data_folder(data_dir: PathLike | None) -> str:
-    """Return the folder of data sets: `data_dir`, else that of TFDS itself."""
+    """Return the directory of data sets: `data_dir`, or else TFDS's default."""
     folder = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return os.path.expanduser(folder)
 

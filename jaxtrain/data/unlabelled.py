@@ -1,6 +1,6 @@
-"""Examples of a set of classes that have no label: empty, NaN or -1.
+"""Unlabelled examples of a classification set: empty, NaN or -1.
 
-Sources give them the class -1; `set_aside` takes them out of the splits of a set.
+Sources give them the class -1; `set_aside` moves them to a split of their own.
 """
 
 import dataclasses
@@ -19,33 +19,33 @@ from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import Opened, Store, remarks_of, targets_of
 from jaxtrain.errors import UserError, counted
 
-# Number of the class of an example without a label.
+# Class index of unlabelled examples.
 NO_LABEL = -1
 _INTEGER = re.compile(r"-?\d+")
 
 
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
-    """Return whether each number stands for no label, bool (N,).
+    """Return whether each number means a missing label, bool (N,).
 
-    -1 does, but among smaller numbers, and beside 1 alone, where both are classes.
+    -1 does, unless there are smaller numbers, or -1 and 1 are the only classes.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         missing = np.isnan(labels)
         missing[~missing] = missing_numbers(labels[~missing])
         return missing
-    found = np.unique(labels).tolist()
-    are_classes = not found or found[0] < NO_LABEL or found == [-1, 1]
+    distinct = np.unique(labels).tolist()
+    are_classes = not distinct or distinct[0] < NO_LABEL or distinct == [-1, 1]
     return np.zeros(len(labels), bool) if are_classes else labels == NO_LABEL
 
 
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
-    """Return whether each text stands for no label, bool (N,).
+    """Return whether each text means a missing label, bool (N,).
 
-    Empty ones do, NaN as pandas writes it, and -1 among integers.
+    Empty texts, pandas's NaN, and -1 among integers do.
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]
-    # Longer ones, which are no -1, may not fit into an integer.
+    # Longer texts are not -1, and may not fit into int64.
     if all(map(_INTEGER.fullmatch, known)):
         short = [int(label) if len(label) < 10 else 10**9 for label in known]
         missing[~missing] = missing_numbers(np.array(short, np.int64))
@@ -53,22 +53,23 @@ def missing_texts(labels: Sequence[str]) -> np.ndarray:
 
 
 def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
-    """Take the examples without a label out of the splits, into one of their own.
+    """Move unlabelled examples from the splits to the split `unlabelled`.
 
-    A split without any label stays as it is: tasks that need labels refuse it.
+    Splits without any labels are left unchanged: tasks that need labels refuse them.
 
     Args:
-      store: The set. Stores that do not tell their targets without images are left as
-        they are.
+      config: Data section of the config.
+      store: The set. Stores that need images to read targets are left unchanged.
+      splits: Indices of the examples of each split.
 
     Raises:
-      UserError: more than `data.max_bad_fraction` of a split have no label, and no
-        split of the run takes them.
+      UserError: More than `data.max_bad_fraction` of a split are unlabelled, and no
+        split of the run uses them.
     """
     if "num_classes" not in store.facts:
         return store, splits
-    kept: dict[str, Any] = {}
-    aside: list[np.ndarray] = []
+    labelled: dict[str, Any] = {}
+    unlabelled: list[np.ndarray] = []
     for split, shards in splits.items():
         every = join(shards)
         labels = targets_of(store, every)
@@ -76,22 +77,22 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
         if isinstance(labels, np.ndarray) and labels.ndim == 1:
             known = labels != NO_LABEL
         if known.all() or not known.any():
-            kept[split] = shards
+            labelled[split] = shards
             continue
         bad = np.flatnonzero(~known)
         _check_number(config, store, split, every, bad)
         ends = np.cumsum([len(shard) for shard in shards])[:-1]
         parts = zip(shards, np.split(known, ends), strict=True)
-        kept[split] = [shard[mask] for shard, mask in parts]
-        aside.append(every[bad])
+        labelled[split] = [shard[mask] for shard, mask in parts]
+        unlabelled.append(every[bad])
         names = listed(_name(store, split, every, i) for i in bad.tolist())
-        told = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
-        remark = Remark(f"without a label, {split}", told, serious=True)
+        text = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
+        remark = Remark(f"without a label, {split}", text, serious=True)
         remarks = (*remarks_of(store), remark)
         store = dataclasses.replace(store, remarks=remarks)  # type: ignore[type-var]
-    if not aside:
+    if not unlabelled:
         return store, splits
-    return store, {**kept, UNLABELLED: [*kept.get(UNLABELLED, ()), *aside]}
+    return store, {**labelled, UNLABELLED: [*labelled.get(UNLABELLED, ()), *unlabelled]}
 
 
 def _check_number(

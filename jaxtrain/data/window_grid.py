@@ -1,8 +1,8 @@
-"""Windows of the model's size that cover a whole image: their places, and their pixels.
+"""Grids of overlapping windows that cover a full image.
 
-Evaluations and predictions see all of them (`jaxtrain.training.views.sliding_windows`).
-Statistics, ranges and first kernels are computed from some of the same windows, so that
-they are those of what the model is shown.
+Evaluations and predictions use all windows (`jaxtrain.training.views.sliding_windows`).
+Statistics, calibration ranges and data-dependent initial kernels are computed from a
+selection of the same windows, so that they match the model's inputs.
 """
 
 import math
@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
-# Part of a window that the next one shares, at least, as in MONAI.
+# Minimum overlap of neighbouring windows, as in MONAI.
 OVERLAP = 0.25
 
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """The windows of a whole image; the one of an image that is as large as a window.
+    """Windows that cover an image; a single one for an image of the window's size.
 
     Attributes:
       whole: Height and width of the image, in pixels.
@@ -41,23 +41,27 @@ class WindowGrid:
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
     def choose(self, num_images: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Choose windows: one of each image, then another one of each, and so on.
+        """Choose one window of each image, then a second one of each, and so on.
 
-        Neighbours are of different places, so that a batch of them has all.
+        Consecutive windows have different positions, so that a batch covers all.
+
+        Args:
+          num_images: Number of images to choose from.
+          most: Maximum number of windows.
 
         Returns:
-          Numbers of the images, and of their windows, int64 (n,) each.
+          Indices of the images, and of their windows, int64 (n,) each.
         """
         num = min(most, num_images * len(self))
         turn, image = np.divmod(np.arange(num), num_images)
         return image, (image + turn) % len(self)
 
     def cut(self, images: Any, windows: Any) -> Any:
-        """Return a window of each image. May be traced.
+        """Crop a window of each image. Traceable.
 
         Args:
-          images: Whole images (B, H, W, C).
-          windows: Number of the window of each, (B,).
+          images: Full images (B, H, W, C).
+          windows: Index of the window of each image, (B,).
         """
         if len(self) == 1:
             return images
@@ -71,17 +75,18 @@ class WindowGrid:
 
 
 def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
-    """Return the windows of images of `data.sliding_size`; None: of one window."""
+    """Return the grid for images of `data.sliding_size`; one window if None."""
     if sliding_size is None:
         return WindowGrid(window, window)
     return WindowGrid((sliding_size, sliding_size), window)
 
 
 def starts(whole: int, part: int) -> list[int]:
-    """Return the first pixels of the windows along a side.
+    """Return the first pixels of the windows along an axis.
 
     Args:
-      part: Pixels of the side of a window, `whole` at most.
+      whole: Pixels of the image along the axis.
+      part: Pixels of a window, at most `whole`.
     """
     stride = max(1, round(part * (1 - OVERLAP)))
     num = math.ceil((whole - part) / stride) + 1

@@ -1,1 +1,1 @@
-"""The only loop over examples that is not training, and what it computes."""
+"""Evaluation: the pass over a split, and reducers of the outputs."""

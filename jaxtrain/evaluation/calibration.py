@@ -1,4 +1,4 @@
-"""Whether a classifier is right as often as it is sure."""
+"""Calibration of classifiers: expected calibration error and reliability diagram."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ NUM_BINS = 15
 def scores(
     logits: jax.Array, labels: jax.Array, temperature: float = 1.0
 ) -> dict[str, jax.Array]:
-    """Return what is remembered of each example, (B,) each, float32 but for `known`.
+    """Return per-example scores, float32 (B,) each, except `known`, bool.
 
-    `confidence` is the probability of the class ranked first, `correct` whether it is
-    the true one, `nll` the negative log-likelihood of that, and `brier` the squared
-    distance of the probabilities to it (Brier 1950), in 0..2. `known` is whether there
-    is a true one.
+    `confidence` is the largest probability, `correct` whether that class is the true
+    one, `nll` the negative log-likelihood, and `brier` the squared distance of the
+    probabilities to the one-hot label (Brier 1950), in 0..2. `known` is whether the
+    example has a label.
 
     Args:
       logits: Logits, (B, classes).
@@ -39,15 +39,15 @@ def scores(
 
 
 def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return the measures of calibration, and the table of a reliability diagram.
+    """Return calibration metrics and the table of a reliability diagram.
 
-    `expected_calibration_error` is the mean distance of confidence and accuracy over
-    15 bins of equal width, each weighted by its examples (Naeini et al. 2015; Guo et
-    al. 2017, arXiv:1706.04599), `maximum_calibration_error` the largest, `brier_score`
-    and `negative_log_likelihood` are means over the examples of known class.
+    `expected_calibration_error` is the mean difference of confidence and accuracy over
+    15 bins of equal width, weighted by their examples (Naeini et al. 2015; Guo et al.
+    2017, arXiv:1706.04599), `maximum_calibration_error` the largest; `brier_score` and
+    `negative_log_likelihood` are means over the labelled examples.
 
     Args:
-      scores: What `scores` returned of all examples, (N,) each.
+      scores: Results of `scores` for all examples, (N,) each.
     """
     scores = {name: x[scores["known"]] for name, x in scores.items()}
     table = reliability(scores["confidence"], scores["correct"])
@@ -69,18 +69,18 @@ def expected_error(table: list[dict[str, Any]]) -> float:
 def reliability(
     confidence: np.ndarray, correct: np.ndarray, num_bins: int = NUM_BINS
 ) -> list[dict[str, Any]]:
-    """Return a row for each bin: bounds, examples, mean confidence, accuracy.
+    """Return one dict per bin: bounds, examples, mean confidence, accuracy.
 
-    A bin has its upper bound, and not its lower one, as by Guo et al.; the means of an
-    empty one are None.
+    A bin includes its upper bound and excludes its lower one, as in Guo et al.; the
+    means of an empty bin are None.
 
     Args:
-      confidence: Probabilities of the classes ranked first, (N,).
-      correct: Whether these are the true ones, 0 or 1, (N,).
+      confidence: Largest class probability of each example, (N,).
+      correct: Whether that class is the true one, 0 or 1, (N,).
       num_bins: Number of bins of equal width.
     """
     bounds = np.linspace(0, 1, num_bins + 1)
-    # Probabilities add up to 1 as well as float32 can.
+    # Float32 probabilities may sum to slightly more than 1.
     number = np.searchsorted(bounds[1:-1], np.clip(confidence, 0, 1), side="left")
     return [
         {
@@ -95,7 +95,7 @@ def reliability(
 
 
 def _gaps(table: list[dict[str, Any]]) -> tuple[list[float], list[int]]:
-    """Return confidence against accuracy, and the examples, of bins that have some."""
+    """Return |accuracy - confidence| and the number of examples of non-empty bins."""
     filled = [row for row in table if row["num_examples"]]
     gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
     return gaps, [row["num_examples"] for row in filled]

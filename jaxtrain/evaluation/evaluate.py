@@ -1,7 +1,6 @@
-"""The only loop over examples that is not training.
+"""The pass over a split, for evaluation, statistics, features and inference.
 
-A split is evaluated, statistics and features are computed, a model is used on files:
-each is a pass over batches, and reducers say what is made of the outputs.
+Reducers compute the results of a pass from the outputs for each batch.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ Weights = tuple[Any, Any]
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-# Purpose of the program of a split, and what takes less memory, for messages.
+# Purpose of the program of a split, and advice to save memory, for messages.
 EVALUATION = (
     "an evaluation",
     "set a smaller data.eval_batch_size, or more devices",
 )
-# (weights, data, batches) -> (outputs, batch), traced: `data` are arrays on
-# the devices (`Dataset.on_device`), `batches` have a leading axis of one step, and
-# `batch` is the prepared one, (B, ...), with the target that the reducers read.
+# (weights, data, batches) -> (outputs, batch), traced. `data` are arrays on the devices
+# (`Dataset.on_device`), `batches` have a leading axis of one step, and `batch` is the
+# preprocessed one, (B, ...), with the target that the reducers read.
 Apply = Callable[[Weights, Any, Batch], tuple[Any, Batch]]
-# (weights, data, batches) -> (found, known): see `reduce_batch`.
+# (weights, data, batches) -> (reduced, known): see `reduce_batch`.
 Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelView:
-    """Weights as they are evaluated: those of a file, of a run, or of a `TrainState`.
+    """Weights to evaluate: of a file, a run or a `TrainState`.
 
     Attributes:
       weights: Parameters and other state of the model, on the devices.
-      mesh: Mesh of the devices, which share a batch.
-      program: Function that returns the compiled program of reducers.
+      mesh: Mesh of the devices, which shard the batch.
+      program: Function from reducers to their compiled program.
     """
 
     weights: Weights
@@ -73,21 +72,20 @@ def evaluate(
     should_stop: Callable[[], bool] = lambda: False,
     advance: Callable[[int], None] = lambda num: None,
 ) -> tuple[Any, ...]:
-    """Go over examples once, for all reducers.
+    """Run all reducers in a single pass over a split.
 
-    The host is one batch ahead of what it reads, and never waits for the last one sent.
+    The host prepares a batch while the devices compute the previous one.
 
     Args:
-      model: Weights, and their programs.
+      model: Weights and their programs.
       dataset: Examples to evaluate.
       reducers: Functions of the outputs and the batch.
-      config: Section of the data.
-      batch_size: Number of examples of a batch, of all processes. Defaults to
-        `eval_batch_size`.
-      batches: Rows of this process, (n, ...) each. Defaults to each example once, the
-        last batch padded, as its `mask` says.
-      should_stop: Asked before each batch is sent; True ends the pass.
-      advance: Told the number of examples of each batch that is done.
+      config: Data section of the config.
+      batch_size: Global number of examples per batch. Defaults to `eval_batch_size`.
+      batches: Rows of this process, (n, ...) each. Defaults to each example once, with
+        padding in the last batch, marked by its `mask`.
+      should_stop: Callback before each batch is dispatched; True ends the pass.
+      advance: Callback with the number of examples of each finished batch.
 
     Returns:
       The value of each reducer; () if the pass was stopped.
@@ -111,10 +109,10 @@ def evaluate(
         return model.program(reducers)(model.weights, dataset.on_device, placed)
 
     totals, parts, pace = [None] * len(reducers), list[Any](), Pace()
-    for batch, (found, known) in results(until_stopped(), start):
-        pairs = zip(reducers, totals, found, strict=True)
+    for batch, (reduced, known) in results(until_stopped(), start):
+        pairs = zip(reducers, totals, reduced, strict=True)
         totals = [reducer.merge(total, new) for reducer, total, (new, _) in pairs]
-        parts.append(_known([kept for _, kept in found], known))
+        parts.append(_to_host([kept for _, kept in reduced], known))
         pace.sent(totals)
         advance(int(batch["mask"].sum()) if "mask" in batch else size)
     if stopped:
@@ -127,8 +125,8 @@ def evaluate(
     )
 
 
-def _known(kept: Any, known: Any) -> tuple[Any, Any]:
-    """Return the kept arrays of a batch, and its numbers, on the host, unpadded."""
+def _to_host(kept: Any, known: Any) -> tuple[Any, Any]:
+    """Return the retained arrays of a batch and its indices, on the host, unpadded."""
     if not known:
         return kept, np.zeros(0, np.int32)
     kept, known = jax.device_get((kept, known))
@@ -142,30 +140,30 @@ def reduce_batch(
     """Reduce the outputs for a batch. Traced.
 
     Args:
-      reducers: Reducers of a pass.
+      reducers: Reducers of the pass.
       outputs: Outputs of the model, (B, ...).
-      batch: Prepared batch, (B, ...), with its target.
+      batch: Preprocessed batch, (B, ...), with its target.
 
     Returns:
-      The sums and the kept arrays of each reducer; and `mask` and `index` of the
-      examples, if any are kept.
+      The sums and the retained arrays of each reducer; and `mask` and `index` of the
+      examples, if any arrays are retained.
     """
-    found = tuple(reducer.update(outputs, batch) for reducer in reducers)
-    if not jax.tree.leaves([kept for _, kept in found]):
-        return found, {}
-    return found, {name: batch[name] for name in ("mask", "index")}
+    reduced = tuple(reducer.update(outputs, batch) for reducer in reducers)
+    if not jax.tree.leaves([kept for _, kept in reduced]):
+        return reduced, {}
+    return reduced, {name: batch[name] for name in ("mask", "index")}
 
 
 def compiler(
     apply: Apply, mesh: Mesh, purpose: str, fix: str | None = None, **options: Any
 ) -> Callable[[tuple[Reducer, ...]], Compiled]:
-    """Return a function that compiles the program of reducers, once for each tuple.
+    """Return a function that compiles the program of reducers, cached by the tuple.
 
     Args:
-      apply: Function of weights and a batch.
+      apply: Function of weights and a batch; see `Apply`.
       mesh: Mesh of the devices.
-      purpose: Purpose of the program, in messages.
-      fix: Advice of what takes less memory, in messages.
+      purpose: Purpose of the program, for messages.
+      fix: Advice to save memory, for messages.
       **options: Options of `Compiled`.
     """
     everywhere = data_sharding.replicated(mesh)
@@ -186,12 +184,12 @@ def results(
     *,
     in_flight: int = 1,
 ) -> Generator[tuple[Given, Result], None, None]:
-    """Yield each batch with its result, handed out while the next ones are computed.
+    """Yield each batch with its result, one batch behind the dispatch.
 
     Args:
       batches: Batches of examples; closed at the end.
-      start: Function that starts to compute the result of a batch, and does not wait.
-      in_flight: Number of batches that are started before a result is handed out.
+      start: Function that dispatches the computation of a result without waiting.
+      in_flight: Number of batches to dispatch before the first result is yielded.
     """
     waiting: collections.deque[tuple[Given, Result]] = collections.deque()
     with contextlib.closing(batches):
@@ -203,5 +201,5 @@ def results(
 
 
 def eval_batch_size(config: DataConfig) -> int:
-    """Return the number of examples of a batch of an evaluation."""
+    """Return the number of examples per evaluation batch."""
     return config.eval_batch_size or config.batch_size

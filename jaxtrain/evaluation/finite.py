@@ -1,7 +1,7 @@
-"""Outputs that are not finite, of which no prediction and no metric can be made.
+"""Detection of non-finite outputs, which must not become predictions or metrics.
 
-An `argmax` of NaN is class 0, and a threshold that NaN is compared with is not reached:
-such outputs would look like predictions.
+The `argmax` of NaN is class 0, and no comparison with NaN holds: such outputs would
+look like predictions.
 """
 
 import functools
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Of one image, in the place of its prediction.
+# Error of an image in place of its prediction.
 NOT_FINITE = "the outputs of the model are not finite"
 
 
 class Checked(NamedTuple):
-    """Values made of the outputs of a model for a batch.
+    """Results for a batch, with a mask of finite outputs.
 
     Attributes:
       values: Any tree of arrays, (B, ...).
@@ -27,7 +27,7 @@ class Checked(NamedTuple):
 
 
 def finite_rows(outputs: Any) -> jax.Array:
-    """Return whether all numbers of each example are finite, bool (B,). May be traced.
+    """Return whether all values of each example are finite, bool (B,). Traceable.
 
     Args:
       outputs: Any tree of arrays, (B, ...).

@@ -1,4 +1,4 @@
-"""Reducers: what a pass over examples makes of the outputs of a model."""
+"""Reducers of the outputs of a model in a pass over examples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from jaxtrain.tasks.task_metrics import kept_of, sums_of
 
 
 class Reducer:
-    """Sums over examples, arrays that are kept of each, and what they come to.
+    """A pure reduction over examples: sums, and retained per-example arrays.
 
-    As an optax transformation it is functions alone; the sums are held by `evaluate`.
+    Stateless like an optax transformation; `evaluate` holds the sums.
     """
 
     def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
@@ -30,26 +30,26 @@ class Reducer:
           batch: Prepared batch, (B, ...): `target`, `mask`, `index` and others.
 
         Returns:
-          Sums over the examples, and arrays to keep, (B, ...) each; {} for none.
+          Sums over the examples, and arrays to retain, (B, ...) each; {} for none.
         """
         raise NotImplementedError
 
     def merge(self, total: Any, sums: Any) -> Any:
-        """Return sums over more examples; called by the host, which does not wait.
+        """Add the sums of a batch, asynchronously on the devices.
 
         Args:
-          total: Sums so far, which are given up; None of the first batch.
+          total: Sums so far, whose buffers are donated; None for the first batch.
           sums: Sums of a batch.
         """
         return sums if total is None else add_sums(total, sums)
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Any:
-        """Return the value of all examples, on the host.
+        """Compute the result on the host.
 
         Args:
-          sums: Sums over the examples, as `merge` returned them.
-          kept: Arrays of the examples without padding, (N, ...) each.
-          numbers: Numbers of these examples in the split, (N,).
+          sums: Sums over all examples, as `merge` returned them.
+          kept: Retained arrays without padding, (N, ...) each.
+          numbers: Indices of these examples in the split, (N,).
         """
         raise NotImplementedError
 
@@ -64,7 +64,7 @@ class TaskMetrics(Reducer):
     """Loss and metrics of a task, and `num_examples`.
 
     Attributes:
-      task: Task that the model has learnt.
+      task: Task that the model was trained for.
     """
 
     task: Task
@@ -79,12 +79,12 @@ class TaskMetrics(Reducer):
 
 
 class Kept(NamedTuple):
-    """Arrays of the examples of a split that could be read.
+    """Retained arrays of the readable examples of a split.
 
     Attributes:
       values: Arrays, (N, ...), in any tree.
-      numbers: Numbers of the examples in the split, (N,).
-      finite: Whether the outputs for each are finite, bool (N,).
+      numbers: Indices of the examples in the split, (N,).
+      finite: Whether the outputs for each example are finite, bool (N,).
     """
 
     values: Any
@@ -92,10 +92,10 @@ class Kept(NamedTuple):
     finite: np.ndarray
 
     def check(self, split: str) -> None:
-        """Check the outputs for a split, by its name.
+        """Check that all outputs for a split are finite.
 
         Raises:
-          BadNumbersError: Some are not finite.
+          BadNumbersError: Some outputs are not finite.
         """
         bad, num = self.numbers[~self.finite], len(self.finite)
         if len(bad):
@@ -109,10 +109,10 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KeepExamples(Reducer):
-    """Arrays of each example, as `Kept`.
+    """Retain arrays of each example, as `Kept`.
 
     Attributes:
-      keep: Function (outputs, batch) -> arrays (B, ...), in any tree, traced.
+      keep: Traced function (outputs, batch) -> tree of arrays (B, ...).
     """
 
     keep: Callable[[Any, Batch], Any]
@@ -127,10 +127,10 @@ class KeepExamples(Reducer):
 
 @dataclass(frozen=True, eq=False)
 class OnDevices(Reducer):
-    """Outputs for all training examples, which stay on every device.
+    """Outputs for all training examples, stored on the devices.
 
     Attributes:
-      abstract: Outputs for all examples, (examples, ...), with where they lie.
+      abstract: Shapes, dtypes and shardings of the outputs, (examples, ...).
     """
 
     abstract: Any
@@ -158,10 +158,10 @@ def _put(total: Any, values: Any, index: jax.Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MeanOfBatches(Reducer):
-    """Mean over batches, float64, of outputs that are a dict of arrays of a batch.
+    """Mean over batches, in float64, of outputs that are a dict of arrays.
 
     Attributes:
-      change: Function of the outputs for a batch on the host, before the mean.
+      change: Transform of the outputs for a batch on the host, before the mean.
     """
 
     change: Callable[[dict[Any, Any]], dict[Any, Any]] = lambda outputs: outputs

@@ -1,13 +1,13 @@
-"""Confidence intervals of any metric, by the bootstrap (Efron 1979).
+"""Bootstrap confidence intervals of any metric (Efron 1979).
 
-A metric is a value of sums over the examples, and a resample is a set of weights: how
-often each example was drawn. So one product of weights and summands, batch by batch,
-gives the sums of all resamples, and no example has to be kept.
+A metric is a function of sums over examples, and a resample is a vector of weights: the
+number of times each example was drawn. A product of weights and summands, batch by
+batch, gives the sums of all resamples, and no example has to be stored.
 
-The weights are Poisson draws of mean 1, a function of the seed and the example
-(Hanley and MacGibbon 2006; Chamandy et al. 2012): given their total, they are those of
-drawing with replacement. They are not stratified: how many examples of each class a
-test set has is as much a matter of chance as the rest.
+The weights are Poisson draws of mean 1, a function of the seed and the example (Hanley
+and MacGibbon 2006; Chamandy et al. 2012): given their total, they are distributed as
+draws with replacement. They are not stratified: the number of examples of each class in
+a test set is random, too.
 """
 
 import math
@@ -26,25 +26,25 @@ from jaxtrain.tasks.metrics import found_names
 from jaxtrain.tasks.task_metrics import all_metrics, kept_of, sums_of
 
 NUM_RESAMPLES = 1000
-# Numbers of an example, such as a confusion matrix of pixels, beyond which the sums of
-# all resamples would take a quarter of a gigabyte.
+# Maximum number of summands per example, such as a confusion matrix of pixels; with
+# more, the sums of all resamples would take a quarter of a gigabyte.
 MOST_SUMMED = 2**16
-# Of metrics of what is kept of each example; none where more numbers are kept.
+# For metrics of retained arrays: number of resamples, and maximum number of values.
 NUM_KEPT, MOST_KEPT = 200, 2**22
-# Of resamples and attacks.
+# Seed of resamples and attacks.
 SEED = 0
-# Percentiles of the values of the resamples.
+# Percentiles over the resamples.
 PERCENTILES = (2.5, 97.5)
-# Draws beyond this have a probability of 6e-11.
+# Larger draws have a probability of 6e-11.
 MAX_COUNT = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Reducer):
-    """Low and high of each metric of a task.
+    """Lower and upper confidence bounds of each metric of a task.
 
     Attributes:
-      task: Task that the model has learnt.
+      task: Task that the model was trained for.
     """
 
     task: Task
@@ -56,24 +56,25 @@ class Intervals(Reducer):
         names = found_names(all_metrics(self.task))
         wanted = {names[n] for n, m in all_metrics(self.task).items() if m.resampled}
         kept = kept_of(self.task, outputs, target)
-        # The sums of the batch are there for their dtypes.
+        # The sums of the batch are needed for their dtypes.
         sums = sums_of(self.task, outputs, target, mask)
         return (sums, resampled), {n: x for n, x in kept.items() if n in wanted}
 
     def finish(self, sums: Any, kept: Any, numbers: np.ndarray) -> Values:
-        whole, resampled = jax.device_get(sums)
+        totals, resampled = jax.device_get(sums)
         return {
-            **intervals(self.task, resampled, whole),
+            **intervals(self.task, resampled, totals),
             **kept_intervals(self.task, kept, numbers, self.task.num_outputs),
         }
 
 
 def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
-    """Return how often each resample has each example, int32 (num, B).
+    """Return how often each resample draws each example, int32 (num, B).
 
     Args:
       root: Root key of the seed.
-      index: Numbers of the examples, (B,).
+      index: Indices of the examples, (B,).
+      num: Number of resamples.
     """
     stream = keys.stream(root, keys.RESAMPLE)
 
@@ -81,7 +82,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
         return jax.random.bits(jax.random.fold_in(stream, i), (num,), jnp.uint32)
 
     draws = jax.vmap(one, out_axes=1)(index)
-    # By the inverse of the distribution: `jax.random.poisson` loops until it accepts.
+    # By inverse transform sampling: `jax.random.poisson` is a rejection loop.
     terms = [math.exp(-1) / math.factorial(k) for k in range(MAX_COUNT)]
     counts = jnp.zeros(draws.shape, jnp.int32)
     for at_most in np.cumsum(terms).tolist():
@@ -93,12 +94,14 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
 def resampled_sums(
     task: Task, outputs: Any, target: Any, mask: jax.Array, counts: jax.Array
 ) -> Sums:
-    """Return sums over the examples of a batch in each resample, (resamples, ...).
+    """Return the sums over a batch in each resample, (resamples, ...).
 
     Args:
+      task: Task with the metrics.
       outputs: Outputs of the model, (B, ...).
+      target: Targets of the batch, (B, ...).
       mask: Zero marks padding, (B,).
-      counts: How often each resample has each example (`weights`).
+      counts: Number of draws of each example in each resample (`weights`).
     """
 
     def one(output: Any, target: Any, mask: jax.Array) -> Sums:
@@ -108,7 +111,7 @@ def resampled_sums(
     def add(summands: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(summands.dtype, jnp.float32)
         left = counts.astype(dtype)
-        # Whole numbers stay whole: up to 2^24 in float32.
+        # Integers stay exact: up to 2^24 in float32.
         highest = jax.lax.Precision.HIGHEST
         return jnp.tensordot(left, summands.astype(dtype), 1, precision=highest)
 
@@ -116,9 +119,9 @@ def resampled_sums(
 
 
 def _with_intervals(task: Task, sums: Sums) -> Sums:
-    """Return the sums of metrics that are numbers or lists, and no matrices.
+    """Return the sums of scalar and list metrics; matrices have no intervals.
 
-    Those of many numbers are left out, too.
+    Metrics with too many summands are left out, too.
     """
     metrics, wanted = all_metrics(task), {"loss", "num_examples"}
     for name, of in found_names(all_metrics(task)).items():
@@ -132,11 +135,12 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 
 
 def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
-    """Return low and high of each metric: two numbers, or a list of pairs.
+    """Return the bounds of each metric: a pair of numbers, or a list of pairs.
 
-    Resamples in which a value is not defined are left out for it; None: in all.
+    Resamples in which a value is undefined are ignored; None if it is in all.
 
     Args:
+      task: Task with the metrics.
       sums: Sums of the resamples, (resamples, ...), on the host.
       whole: Sums over the split, for their dtypes.
     """
@@ -147,44 +151,45 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
         for name, x in sums.items()
     }
     drawn = np.flatnonzero(exact["num_examples"])
-    found = [task.values({name: x[i] for name, x in exact.items()}) for i in drawn]
-    if not found:
+    resampled = [task.values({name: x[i] for name, x in exact.items()}) for i in drawn]
+    if not resampled:
         return {}
-    names = [name for name in found[0] if name != "num_examples"]
-    return {name: _interval([values[name] for values in found]) for name in names}
+    names = [name for name in resampled[0] if name != "num_examples"]
+    return {name: _interval([values[name] for values in resampled]) for name in names}
 
 
 def kept_intervals(
     task: Task, kept: dict[str, Any], index: np.ndarray, num_outputs: int
 ) -> Values:
-    """Return low and high of the metrics of what is kept that may be resampled.
+    """Return the bounds of metrics of retained arrays that support resampling.
 
-    The first resamples of `weights` are taken; fewer than of sums, as each of them goes
-    through all examples.
+    The first resamples of `weights` are used; fewer than for sums, because each one is
+    a pass over all examples.
 
     Args:
-      kept: What metrics keep of each example (`Task.kept`), on the host.
-      index: Numbers of the examples, (N,).
-      num_outputs: Numbers that are kept of an example, about.
+      task: Task with the metrics.
+      kept: Retained arrays of each example (`Task.kept`), on the host.
+      index: Indices of the examples, (N,).
+      num_outputs: Approximate number of retained values per example.
     """
     names = found_names(all_metrics(task))
     metrics = {n: m for n, m in all_metrics(task).items() if m.resampled}
     if not metrics or len(index) * num_outputs > MOST_KEPT:
         return {}
     counts = np.asarray(weights(keys.root_key(SEED), jnp.asarray(index), NUM_KEPT))
-    found: dict[str, list[Any]] = {name: [] for name in metrics}
+    resampled: dict[str, list[Any]] = {name: [] for name in metrics}
     for count in counts:
         rows = np.repeat(np.arange(len(index)), count)
         if not len(rows):
             continue
         drawn = jax.tree.map(lambda x, rows=rows: x[rows], kept)
         for name, metric in metrics.items():
-            found[name].append(metric.value(drawn[names[name]], len(rows)))
-    return {name: _interval(values) for name, values in found.items() if values}
+            resampled[name].append(metric.value(drawn[names[name]], len(rows)))
+    return {name: _interval(values) for name, values in resampled.items() if values}
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return the pair of percentiles of numbers, or of each place of lists."""
+    """Return the percentiles of numbers, or of each position of lists."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

@@ -1,4 +1,4 @@
-"""Batch-norm statistics computed anew, over batches of training images."""
+"""Recomputed batch-norm statistics: means over batches of training images."""
 
 import contextlib
 from collections.abc import Generator, Mapping
@@ -18,7 +18,7 @@ from jaxtrain.parallel import data_sharding
 from jaxtrain.training.norm_statistics import WINDOW, chosen_windows
 from jaxtrain.trees import by_path
 
-# Reducers of the program whose outputs are the statistics of a batch, by their paths.
+# Reducers of a program whose outputs are the statistics of a batch, by path.
 MEAN = (MeanOfBatches(),)
 
 
@@ -30,17 +30,17 @@ def mean_statistics(
     batch_size: int,
     most: int,
 ) -> dict[str, np.ndarray]:
-    """Return the means of the statistics of batches, float64, by their paths.
+    """Return the mean batch-norm statistics over batches, float64, by path.
 
-    The batches are the same each time: a function of the number of images alone.
+    The batches are deterministic: a function of the number of images.
 
     Args:
       model: Weights, and the program of `MEAN`.
       dataset: Training split of the run.
-      config: Section of the data.
+      config: Data section of the config.
       grid: Windows of an image.
-      batch_size: Number of windows of a batch, of all processes.
-      most: Number of windows at most.
+      batch_size: Global number of windows per batch.
+      most: Maximum number of windows.
     """
     mesh, num = model.mesh, len(dataset.source)
     images, windows = chosen_windows(grid, num, batch_size, most)
@@ -59,11 +59,11 @@ def mean_statistics(
 
 
 def with_statistics(model_state: Any, means: Mapping[str, np.ndarray]) -> Any:
-    """Return the state of a model with other statistics, in the dtypes of its own.
+    """Return the state of a model with replaced statistics, in its dtypes.
 
     Args:
-      model_state: Other state of a model than parameters.
-      means: New statistics, by their paths.
+      model_state: State of a model other than parameters.
+      means: New statistics, by path.
     """
     flat, tree = by_path(model_state), jax.tree.structure(model_state)
     return tree.unflatten(

@@ -1,4 +1,4 @@
-"""An export, top to bottom: write under another name, check, and rename."""
+"""Export of a model: write a temporary file, check it, rename it."""
 
 import os
 from pathlib import Path
@@ -10,14 +10,14 @@ from jaxtrain.export import Precision
 from jaxtrain.export.check import Check, check
 from jaxtrain.export.exporter import Exporter, check_precision, find_exporter
 from jaxtrain.export.request import Request
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 
-# Images of a check by a program that is too slow to be timed.
+# Images of a check in a runtime that is too slow to be timed.
 SLOW_IMAGES = 8
 
 
 def check_format(format: str, precision: Precision | None) -> None:
-    """Raise UserError if there is no such format or precision, or a library misses."""
+    """Raise UserError for an unknown format or precision, or a missing library."""
     exporter = find_exporter(format)
     if precision is not None:
         check_precision(format, precision)
@@ -25,7 +25,7 @@ def check_format(format: str, precision: Precision | None) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raise UserError if something is there already, or there is no such folder."""
+    """Raise UserError if the path exists, or its directory is missing or read-only."""
     if os.path.lexists(out):
         raise UserError(f"--out {out} is there already: remove it, or choose another")
     if not os.path.isdir(out.parent):
@@ -35,29 +35,29 @@ def check_out(out: Path) -> None:
 
 
 def export(format: str, request: Request, out: Path, images: np.ndarray) -> Check:
-    """Write a model to a file, which computes what the model does, or write nothing.
+    """Export a model to a file that was checked against it, or write nothing.
 
     Args:
-      format: kind of file.
-      request: what it holds.
-      out: the file, or the folder.
-      images: as the file takes them; it is checked on them.
+      format: Name of the exporter.
+      request: Model, precision and options.
+      out: File or directory to write.
+      images: Images in the file's input format, for the check.
 
     Returns:
-      What the check has found.
+      Result of the check.
 
     Raises:
-      UserError: the format cannot hold the model, or the file not be written.
-      ExportError: the file does not compute what the model does.
+      UserError: The format cannot represent the model, or writing fails.
+      ExportError: The file does not compute the same outputs as the model.
     """
     exporter = find_exporter(format)
     _check_model(exporter, request)
     exporter.check_request(request)
     check_precision(format, request.precision)
-    check_out(out)  # again: loading took a while
+    check_out(out)  # Again: loading the model took a while.
     timed = exporter.is_timed(request)
-    whole_out = whole("--out", out, folder=exporter.is_folder)
-    with whole_out as partial, reported("--out", out):
+    output = atomic_output("--out", out, folder=exporter.is_folder)
+    with output as partial, reported("--out", out):
         exporter.write(request, partial)
         run = exporter.load(partial, request)
         return check(
@@ -66,7 +66,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
 
 
 def _check_model(exporter: Exporter, request: Request) -> None:
-    """Check that the model puts out one array, which the precision can hold."""
+    """Check that the precision can represent the single output of the model."""
     model = request.model
     in_units = model.decoder.in_units
     if in_units is not None and request.precision == "int8":
@@ -81,4 +81,4 @@ def _check_model(exporter: Exporter, request: Request) -> None:
             f"model.quantize = {rounded!r}, and its file computes with these integers; "
             "choose int8, or leave --precision out"
         )
-    _ = request.exported  # Raises where the outputs have no such form.
+    _ = request.exported  # Raises if the outputs cannot be exported.

@@ -1,4 +1,4 @@
-"""The interface of a format of files, and the formats by name."""
+"""Interface of export formats, and the formats by name."""
 
 import abc
 from pathlib import Path
@@ -11,15 +11,15 @@ from jaxtrain.plugin import Table
 
 
 class Exporter(abc.ABC):
-    """A format: writes a file, and runs it as a user of the file would.
+    """An export format: writes files, and runs them as their users would.
 
     Attributes:
-      precisions: Precisions of the numbers that its files compute with.
-      has_integers: Whether it writes the integers of a model that was trained with
+      precisions: Supported compute precisions.
+      has_integers: Whether it can write the integers of a model trained with
         `model.quantize`.
-      is_folder: Whether it writes a folder rather than a file.
-      default_batch: Images at a time unless the user says otherwise. None: any number.
-      untimed: Reason for which some files are not timed (see `is_timed`).
+      is_folder: Whether it writes a directory rather than a file.
+      default_batch: Default batch size. None means any.
+      untimed: Reason why some files are not timed (see `is_timed`).
     """
 
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "bf16", "fp16")
@@ -29,26 +29,26 @@ class Exporter(abc.ABC):
     untimed: ClassVar[str] = ""
 
     def check_installed(self) -> None:  # noqa: B027 (most need no library)
-        """Raise UserError if a library is missing that writes or runs the files."""
+        """Raise UserError if a library for writing or running the files is missing."""
 
     def check_request(self, request: Request) -> None:  # noqa: B027
-        """Raise UserError if the format cannot hold what is asked for."""
+        """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether the program that checks a file is one that a user would run."""
+        """Whether users would run the file by the same runtime as the check."""
         return True
 
     @abc.abstractmethod
     def write(self, request: Request, path: Path) -> None:
-        """Write a file, or fill a new folder.
+        """Write a file, or fill a new directory.
 
         Raises:
-          UserError: The format has no operators for the model.
+          UserError: The format lacks operators that the model needs.
         """
 
     @abc.abstractmethod
     def load(self, path: Path, request: Request) -> Runner:
-        """Return a function that runs the file: images to outputs, in NumPy."""
+        """Return a function that runs the file: NumPy images to outputs."""
 
 
 EXPORTERS: Table[type[Exporter]] = Table(
@@ -61,7 +61,7 @@ EXPORTERS: Table[type[Exporter]] = Table(
 
 
 def find_exporter(format: str) -> Exporter:
-    """Return the exporter of a format."""
+    """Return the exporter of a format, or raise UserError."""
     if format not in EXPORTERS:
         known = ", ".join([*EXPORTERS, "safetensors"])
         raise UserError(f"--format {format}: expected one of {known}")
@@ -69,7 +69,7 @@ def find_exporter(format: str) -> Exporter:
 
 
 def check_precision(format: str, precision: Precision) -> None:
-    """Raise UserError if a format has no such precision."""
+    """Raise UserError if a format does not support a precision."""
     known = find_exporter(format).precisions
     if precision not in known:
         others = [name for name in EXPORTERS if precision in EXPORTERS[name].precisions]

@@ -1,7 +1,7 @@
-"""Images for an export: to check the file on, and to tell ranges for int8.
+"""Images for export: for the check, and for calibration of int8 ranges.
 
-Of a model that predicts whole images in windows they are such windows, which the file
-takes.
+For models that predict large images in windows, these are windows, as the file takes
+them.
 """
 
 import os
@@ -15,52 +15,54 @@ from jaxtrain.data import sources
 from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.errors import UserError
-from jaxtrain.inference.found import find
+from jaxtrain.inference.image_paths import expand_paths
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 
-# Images of a check, and those that tell the ranges.
+# Images of a check, and images for calibration.
 CHECKED = 64
 CALIBRATION = 256
-# Images that are read at once.
+# Images to read at a time.
 READ = 64
 
 
-def of(
+def load(
     model: TrainedModel, workdir: Path, given: Path | None, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return images of a run, or of a folder of images, as `of_run` does.
+    """Return images of a run, or of a directory of images; see `load_from_run`.
 
     Args:
-      model: that takes them.
-      given: Folder of images, or of another run; None stands for `workdir`.
-      calibration: Number of images that are wanted to tell ranges; 0 for none.
+      model: Model that takes the images.
+      workdir: Directory of the model's run.
+      given: Directory of images, or of another run. Defaults to `workdir`.
+      calibration: Number of images for calibration; 0 for none.
     """
     if given is None or (given / CONFIG).is_file():
-        return of_run(model, given or workdir, calibration=calibration)
-    return of_folder(model, given, calibration=calibration)
+        return load_from_run(model, given or workdir, calibration=calibration)
+    return load_from_folder(model, given, calibration=calibration)
 
 
-def of_run(
+def load_from_run(
     model: TrainedModel, workdir: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return images of the data of a run, spread evenly over them.
+    """Return evenly spaced images of the data of a run.
 
     Args:
-      model: that takes them.
-      calibration: Number of images that are wanted to tell ranges; 0 for none.
+      model: Model that takes the images.
+      workdir: Directory of the run.
+      calibration: Number of images for calibration; 0 for none.
 
     Returns:
-      Images to check on, of the validation split, or of the test split if there is
-      none; and those that tell ranges, of the train split. Uint8 (n, H, W, C).
+      Images for the check, of the validation split or else of the test split; and
+      images for calibration, of the training split, or None. Uint8 (n, H, W, C).
 
     Raises:
-      UserError: the data of the run are not there.
+      UserError: The data of the run are missing.
     """
     if not is_run(workdir):
         raise UserError(
-            f"--workdir {workdir} is a model without data: give a folder of images to "
-            "check the file on, --images DIR"
+            f"--workdir {workdir} is a model without data: give a directory of images "
+            "to check the file on, --images DIR"
         )
     config = read_run(workdir)
     try:
@@ -70,21 +72,21 @@ def of_run(
             f"--workdir {workdir}: its data cannot be read ({error}); give a folder of "
             "such images, --images DIR"
         ) from None
-    checked = _some(model, splits.validation or splits.test, CHECKED)
-    return checked, _some(model, splits.train, calibration) if calibration else None
+    checked = _sample(model, splits.validation or splits.test, CHECKED)
+    return checked, _sample(model, splits.train, calibration) if calibration else None
 
 
-def of_folder(
+def load_from_folder(
     model: TrainedModel, folder: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return images of the files in a folder and those below it, as `of_run` does.
+    """Return images of the files below a directory; see `load_from_run`.
 
     Raises:
-      UserError: there are none, or one cannot be read.
+      UserError: It has no images, or one is unreadable.
     """
     try:
-        unread, found = list[bytes](), []
-        names = find([str(folder)], kind=model.kind, unread=unread)
+        unread, images_read = list[bytes](), []
+        names = expand_paths([str(folder)], kind=model.kind, unread=unread)
     except UserError as error:
         raise UserError(f"--images {error}") from None
     for remark in model.kind.passed_over(unread):
@@ -93,31 +95,31 @@ def of_folder(
     for index, window in _choose(model, len(names), num):
         path = os.fsdecode(names[index])
         try:
-            found.append(_to_pixels(model, path, window))
+            images_read.append(_to_pixels(model, path, window))
         except UnreadableError as error:
             raise UserError(f"--images {folder}: {path}: {error}") from None
-    images = np.stack(found)
+    images = np.stack(images_read)
     checked = images[:: max(1, len(images) // CHECKED)][:CHECKED]
     return checked, images if calibration else None
 
 
-def _some(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
-    chosen, found = _choose(model, len(source), num), []
+def _sample(model: TrainedModel, source: sources.Source, num: int) -> np.ndarray:
+    chosen, images_read = _choose(model, len(source), num), []
     for start in range(0, len(chosen), READ):
-        some, unreadable = chosen[start : start + READ], list[Unreadable]()
-        indices = np.array([index for index, _ in some])
+        chunk, unreadable = chosen[start : start + READ], list[Unreadable]()
+        indices = np.array([index for index, _ in chunk])
         images = source.read(indices, unreadable=unreadable)["image"]
         bad = {u.index for u in unreadable}
-        found += [
+        images_read += [
             _to_pixels(model, np.asarray(image), window)
-            for (index, window), image in zip(some, images, strict=True)
+            for (index, window), image in zip(chunk, images, strict=True)
             if index not in bad
         ]
-    return np.stack(found)
+    return np.stack(images_read)
 
 
 def _choose(model: TrainedModel, length: int, num: int) -> list[tuple[int, int]]:
-    """Return numbers of images, and of the window of each that the model is shown."""
+    """Return pairs of an image index and the index of a window in that image."""
     indices = spread(length, num)
     image, window = model.description.grid.choose(len(indices), num)
     return list(zip(indices[image].tolist(), window.tolist(), strict=True))
@@ -125,10 +127,10 @@ def _choose(model: TrainedModel, length: int, num: int) -> list[tuple[int, int]]
 
 def _to_pixels(model: TrainedModel, image: AnyImage, window: int) -> np.ndarray:
     about = model.description
-    whole = to_pixels(image, about.whole_shape, about.fit, input=about.input)
-    return about.grid.cut(whole[None], np.array([window]))[0]
+    pixels = to_pixels(image, about.whole_shape, about.fit, input=about.input)
+    return about.grid.cut(pixels[None], np.array([window]))[0]
 
 
 def spread(length: int, num: int) -> np.ndarray:
-    """Return `num` indices at most, as far from each other as there is room for."""
+    """Return at most `num` evenly spaced indices, first and last included."""
     return np.unique(np.linspace(0, max(0, length - 1), min(num, length), dtype=int))

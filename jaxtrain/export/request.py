@@ -1,4 +1,4 @@
-"""Requests of exports, and the functions of images that they make."""
+"""Export requests, and the functions of images that they export."""
 
 import dataclasses
 import functools
@@ -17,28 +17,29 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.weights.description import Description
 
-# Images as the file takes them -> its outputs.
+# Images in the file's input format -> outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
-# Parameters and all other state, nested dicts each.
+# Parameters and other state, nested dicts each.
 Weights = tuple[Any, Any]
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Request:
-    """An export.
+    """A request to export a model.
 
     Attributes:
-      model: the weights.
-      precision: of the numbers that the file computes with; it takes and puts out
-        float32. int8 begins as fp32.
-      batch: images at a time; None: any number.
-      preprocessing: whether the file takes uint8 pixels, and puts out probabilities if
-        there are classes; else images as `TrainedModel.prepare` has them, and logits.
-      nms: whether the file of a model of boxes puts out what is found, not the boxes
-        of all places.
-      calibration: images (n, rows, columns, channels) as the file takes them, which
-        tell the ranges for int8; None of other precisions.
+      model: Model with its weights.
+      precision: Compute precision of the file; its inputs and outputs are float32. For
+        int8 the traced program is fp32.
+      batch: Batch size. None means any.
+      preprocessing: Whether the file takes uint8 pixels and returns probabilities, if
+        there are classes; else it takes images as `TrainedModel.prepare` returns them,
+        and returns logits.
+      nms: Whether a detection model's file returns the boxes after non-maximum
+        suppression rather than the boxes of all anchors.
+      calibration: Images (n, height, width, channels) in the file's input format, for
+        the ranges of int8; None for other precisions.
     """
 
     model: TrainedModel
@@ -50,15 +51,15 @@ class Request:
 
     @property
     def was_rounded(self) -> bool:
-        """Whether the model was trained with the integers that int8 has."""
+        """Whether the model is quantisation-aware trained."""
         return self.model.description.model.quantize is not None
 
     @functools.cached_property
     def exported(self) -> ExportedArray:
-        """The array that the file puts out.
+        """The output array of the file.
 
         Raises:
-          UserError: The outputs have no such form.
+          UserError: The outputs cannot be exported in this form.
         """
         return self.model.decoder.exported(
             probabilities=self.preprocessing, nms=self.nms
@@ -66,12 +67,12 @@ class Request:
 
     @property
     def output(self) -> str:
-        """Name of the array that the file puts out."""
+        """Name of the output array."""
         return self.exported.name
 
     @property
     def images(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of a batch, whose size may be symbolic."""
+        """Shape and dtype of an input batch, whose size may be symbolic."""
         size = self.batch or export.symbolic_shape("batch")[0]
         about = self.model.description
         if not self.preprocessing:
@@ -85,11 +86,12 @@ class Request:
         return dataclasses.replace(self.model, description=about)
 
     def weights(self, *, round_kernels: bool = False) -> Weights:
-        """Return the weights as the file has them, in NumPy.
+        """Return the weights of the file, in NumPy.
 
         Args:
-          round_kernels: hold them in the precision, and so in half the space. Biases
-            and what norms have stay in float32: they are few, and computed with in it.
+          round_kernels: Whether to store kernels in the compute precision, in half the
+            space. Biases and norm parameters stay in float32: they are few, and used in
+            float32.
         """
         half = HALF.get(self.precision)
 
@@ -104,12 +106,12 @@ class Request:
     def apply(
         self, weights: Weights, images: jax.Array, *, folded: bool = False
     ) -> jax.Array:
-        """Return the outputs of images, float32, those of `exported`.
+        """Return the outputs for images, float32, in the form of `exported`.
 
         Args:
-          weights: What `weights` returned.
-          images: Images as the file takes them.
-          folded: Whether norms are folded into the kernels of convolutions.
+          weights: Result of `weights`.
+          images: Images in the file's input format.
+          folded: Whether to fold norms into the kernels of convolutions.
         """
         model = self._computing
         if self.preprocessing:
@@ -121,19 +123,19 @@ class Request:
         return self.exported.of(logits)
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
-        """Return the function of images that holds its weights (see `weights`)."""
+        """Return a function of images with its weights as constants (see `weights`)."""
         weights = self.weights()
         if folded:
             return lambda images: self.apply(weights, images, folded=True)
-        # As arrays of JAX, whose casts are traced: those of NumPy are done at once, and
-        # a kernel would be rounded before a norm is folded into it.
+        # As JAX arrays, whose casts are traced: casts of NumPy arrays happen at once,
+        # and would round a kernel before a norm is folded into it.
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
-        """Return the description in the file, as JSON values."""
-        given, images = self.model.description, self.images
+        """Return the description in the file, JSON-serialisable."""
+        about, images = self.model.description, self.images
         return {
-            "model": given.model.name,
+            "model": about.model.name,
             "input": {
                 "name": "images",
                 "shape": [self.batch or "batch", *images.shape[1:]],
@@ -141,27 +143,27 @@ class Request:
             },
             "output": self.output,
             "precision": self.precision,
-            "class_names": given.class_names,
+            "class_names": about.class_names,
             "box_names": None,
             "output_names": None,
             **self.exported.about,
-            # Such as the threshold of each label.
-            "chosen": given.chosen,
-            "mean": given.mean,
-            "std": given.std,
-            "crop_pct": given.crop_pct,
-            "interpolation": given.interpolation,
-            **dataclasses.asdict(given.input),
-            "crop_mode": given.crop_mode,
-            "white_level": given.white_level,
-            **_sliding(given),
+            # For example the threshold of each label.
+            "chosen": about.chosen,
+            "mean": about.mean,
+            "std": about.std,
+            "crop_pct": about.crop_pct,
+            "interpolation": about.interpolation,
+            **dataclasses.asdict(about.input),
+            "crop_mode": about.crop_mode,
+            "white_level": about.white_level,
+            **_sliding(about),
             "origin": self.model.origin,
-            "jaxtrain": given.jaxtrain,
+            "jaxtrain": about.jaxtrain,
         }
 
 
 def _sliding(about: Description) -> dict[str, Any]:
     if about.sliding_size is None:
         return {}
-    told = {"size": about.sliding_size, "overlap": OVERLAP}
-    return {"sliding": told}
+    sliding = {"size": about.sliding_size, "overlap": OVERLAP}
+    return {"sliding": sliding}

@@ -1,6 +1,6 @@
-"""Run the model beside this file: python run.py IMAGES.npy, uint8 (N, H, W, C).
+"""Run the exported model in this directory: python run.py IMAGES.npy, uint8 NHWC.
 
-Needs jax, numpy and safetensors. From Python: `run(images)`, as model.json has them.
+Needs jax, numpy and safetensors. From Python: `run(images)`; model.json has the shape.
 """
 
 import functools
@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).parent
 
 @functools.cache
 def load():
-    """Return the program, its weights in order, and what is known of both."""
+    """Return the program, its weights in order, and the description of both."""
     about = read_about()
     weights = load_file(HERE / "weights.safetensors")
     program = export.deserialize(bytearray((HERE / "program.stablehlo").read_bytes()))
@@ -27,7 +27,7 @@ def load():
 
 
 def read_about():
-    """Read model.json, and compare it with its digest."""
+    """Read model.json and verify its digest."""
     about = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
     if "sha256" in about:
         written = about.pop("sha256")
@@ -41,7 +41,7 @@ def read_about():
 
 
 def run(images):
-    """Return the outputs of images, float32 (N, outputs)."""
+    """Return the outputs for images, float32 (N, outputs)."""
     program, weights, about = load()
     dtype = np.dtype(about["input"]["dtype"])
     if images.dtype == np.uint8 and dtype == np.float32:
@@ -52,24 +52,24 @@ def run(images):
 
 
 if __name__ == "__main__":
-    # Names of classes may be any.
+    # Class names may be of any script.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     boxes = load()[2].get("box_names")
     for outputs in run(np.load(sys.argv[1])):
         if boxes and outputs.shape[-1] == 6 and load()[2]["output"] == "detections":
             for *box, score, kind in outputs[outputs[:, 4] > 0]:
-                told = ", ".join(f"{x:.1f}" for x in box)
-                print(boxes[int(kind)], f"{score:.4f}", f"at {told}")
+                text = ", ".join(f"{x:.1f}" for x in box)
+                print(boxes[int(kind)], f"{score:.4f}", f"at {text}")
             continue
         if boxes:
             place, kind = np.unravel_index(outputs[:, 4:].argmax(), (-1, len(boxes)))
-            told = ", ".join(f"{x:.1f}" for x in outputs[place, :4])
-            print(boxes[kind], f"{outputs[place, 4 + kind]:.4f}", f"at {told}")
+            text = ", ".join(f"{x:.1f}" for x in outputs[place, :4])
+            print(boxes[kind], f"{outputs[place, 4 + kind]:.4f}", f"at {text}")
             continue
         if numbers:
-            told = zip(numbers, outputs, strict=True)
-            print(", ".join(f"{name} {x:.6g}" for name, x in told))
+            text = zip(numbers, outputs, strict=True)
+            print(", ".join(f"{name} {x:.6g}" for name, x in text))
             continue
         best = int(outputs.argmax())
         print(names[best] if names else best, f"{outputs[best]:.4f}")

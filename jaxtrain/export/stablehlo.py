@@ -1,7 +1,7 @@
-"""StableHLO, the compiled function's source, which JAX alone runs: file or folder.
+"""StableHLO export, which JAX runs: one file, or a directory.
 
-`jax.export` runs it for six months of newer versions at least, on CPU, NVIDIA GPU and
-TPU.
+`jax.export` guarantees that later versions run it for at least six months, on CPU,
+NVIDIA GPU and TPU.
 """
 
 import runpy
@@ -27,7 +27,7 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 class StableHLOFile(Exporter):
-    """A program in one file, its weights inside, norms folded into convolutions."""
+    """A single file: program and weights, with norms folded into convolutions."""
 
     def write(self, request: Request, path: Path) -> None:
         _write(path, request.function(folded=True), request.images)
@@ -38,7 +38,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """A folder: the program, the weights, their description, and a script."""
+    """A directory: program, weights, their description, and a script."""
 
     is_folder = True
 
@@ -58,13 +58,13 @@ class SavedFolder(Exporter):
 
 
 def _write_folder(request: Request, path: Path) -> None:
-    """Write a program, its weights apart, their description, and a script.
+    """Write a program, its weights, their description, and a script.
 
-    The program takes the weights as arguments, so that both can be looked at, and
-    others be put in the place of these.
+    The weights are arguments of the program, so that they can be inspected and
+    replaced.
     """
     weights = request.weights(round_kernels=True)
-    # Params and state have no names in common: their layers' leaves differ.
+    # Parameter and state names are distinct, as the leaves of their layers differ.
     named = {
         path.partition("/")[2].replace("/", "."): x
         for path, x in by_path(weights).items()

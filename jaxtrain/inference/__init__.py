@@ -1,4 +1,4 @@
-"""Trained models: load them, predict images, and the files that plug-ins write."""
+"""Trained models: loading, prediction, and prediction files of plug-ins."""
 
 from typing import TYPE_CHECKING
 
@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.inference.parts import PredictionPart
 
-# Name -> files of `predict` with options of their own.
+# Name -> prediction files with their own options of `predict`.
 PREDICTIONS: "Table[type[PredictionPart]]" = Table("predictions", {})

@@ -1,29 +1,28 @@
-"""Texts as cells of a CSV file, which spreadsheets and terminals show.
+"""CSV cells that are safe in spreadsheets and terminals.
 
-Names of files and labels may come from anybody. A spreadsheet computes a cell that
-begins like a formula, and a terminal obeys control characters. The rules are OWASP's
-(https://owasp.org/www-community/attacks/CSV_Injection), and nothing is lost:
-`from_cell` returns the text.
+File names and labels may come from anybody. A spreadsheet evaluates a cell that starts
+like a formula, and a terminal obeys control characters. The rules are OWASP's
+(https://owasp.org/www-community/attacks/CSV_Injection). The escapes are lossless:
+`from_cell` restores the text.
 """
 
 import re
 import unicodedata
 
-# What a spreadsheet may take for the beginning of a formula; the last four are the
-# full-width forms. An apostrophe, so that one that was there is not taken for ours.
+# First characters of formulas; the last four are full-width forms. The apostrophe is
+# included so that `from_cell` removes only one that `to_cell` has added.
 _FORMULA = frozenset("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# They turn round the order in which what follows is shown.
+# Controls that change the display order of the following text.
 _BIDIRECTIONAL = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _CONTROLS = ("Cc", "Zl", "Zp", "Cs")
 
 
 def to_cell(text: str) -> str:
-    """Return a text without formulas and control characters.
+    """Escape formulas and control characters.
 
-    Control characters and backslashes become escapes, as Python writes them: `\\x1b`,
-    `\\n`, `\\\\`. An apostrophe comes before what may be a formula, but not before a
-    number.
+    Control characters and backslashes become Python escapes: `\\x1b`, `\\n`, `\\\\`. An
+    apostrophe precedes a possible formula, but not a number.
     """
     if not text.isprintable() or "\\" in text:
         escaped = "".join(map(_escape, text))
@@ -34,7 +33,7 @@ def to_cell(text: str) -> str:
 
 
 def from_cell(cell: str) -> str:
-    """Return the text that `to_cell` made a cell of."""
+    """Undo `to_cell`."""
     text = cell.removeprefix("'")
     if "\\" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Ensemble of trained models: one model whose prediction is the mean of theirs.
+"""Ensembles of trained models: the prediction is the mean over the members.
 
 Deep ensembles: Lakshminarayanan et al. 2017, arXiv:1612.01474.
 """
@@ -18,10 +18,10 @@ from jaxtrain.weights.stored import fit_arrays
 
 @dataclass(frozen=True, eq=False)
 class Ensemble(TrainedModel):
-    """Trained models of one description, used as one.
+    """Trained models with one description, used as a single model.
 
-    `params` and `model_state` are dicts with those of each model, by its number: "0",
-    "1" and so on.
+    `params` and `model_state` are dicts of the members' trees, with the keys "0", "1"
+    and so on.
     """
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -46,7 +46,7 @@ class Ensemble(TrainedModel):
         return [function(params[n], model_state[n], images) for n in names]
 
     def _mean(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # `jnp.stack`, of operations that ONNX has.
+        # In place of `jnp.stack`, in operations that ONNX has.
         stacked = jax.tree.map(
             lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
             *self._each(function, *arguments),
@@ -55,7 +55,7 @@ class Ensemble(TrainedModel):
 
 
 def join(models: Sequence[TrainedModel]) -> Ensemble:
-    """Return the ensemble of models that differ in their weights alone."""
+    """Return the ensemble of models that differ only in their weights."""
     about = dataclasses.replace(models[0].description, members=len(models), chosen={})
     step = max(model.origin["step"] for model in models)
     return _ensemble(about, models, {"step": step, "run": None})
@@ -68,10 +68,10 @@ def make(
     origin: dict[str, Any],
     where: str,
 ) -> TrainedModel:
-    """Return a model, or an ensemble, with such weights: see `make_model`.
+    """Return a model, or an ensemble, with the given weights; see `make_model`.
 
     Raises:
-      UserError: they are of another model.
+      UserError: The weights do not fit the description.
     """
     if about.members == 1:
         return make_model(about, params, model_state, origin, where)

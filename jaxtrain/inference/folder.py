@@ -1,6 +1,7 @@
-"""Export of a model into one folder: `model.safetensors` and `config.json`, as timm.
+"""Export to timm's format: a directory with `model.safetensors` and `config.json`.
 
-Weights have the names and layouts of timm where it has the model, and otherwise ours.
+Names and layouts of weights are timm's if timm has the architecture, and ours
+otherwise.
 """
 
 from collections.abc import Mapping
@@ -15,53 +16,56 @@ from jaxtrain.config import own_references
 from jaxtrain.config.recipe import CONFIG
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.write import write_digested
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.trees import by_path
 from jaxtrain.weights.folder import OURS, OWN_PARTS, WEIGHTS, digest, timm_source
 from jaxtrain.weights.names import OWN
-from jaxtrain.weights.stored import ours
+from jaxtrain.weights.stored import path_in_weights
 
 
 def write(model: TrainedModel, folder: Path) -> None:
-    """Write a model into a new folder, whole or not at all.
+    """Write a model into a new directory, atomically.
 
     Raises:
-      UserError: something is there already, or it cannot be written.
+      UserError: The path exists, or cannot be written.
     """
     weights = to_named(model)
-    with whole("--out", folder, folder=True) as partial, reported("--out", folder):
+    with (
+        atomic_output("--out", folder, folder=True) as partial,
+        reported("--out", folder),
+    ):
         (partial / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
         write_digested(partial / CONFIG, _config(model, weights))
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
-    """Return the weights by their names in the file, in the layouts that it has."""
-    theirs = timm_source(model.description)
-    names, found = theirs.names if theirs else OWN, {}
+    """Return the weights by name in the file, in the file's layouts."""
+    source = timm_source(model.description)
+    names, weights = source.names if source else OWN, {}
     arrays = by_path((model.params, model.model_state))
     for path, x in arrays.items():
-        array = names.layout(ours(path)).to_torch(np.asarray(x))
-        # `ascontiguousarray` would give a scalar a dim.
-        found[names.name(ours(path))] = np.asarray(array, order="C")
-    assert len(found) == len(arrays)
-    return found
+        array = names.layout(path_in_weights(path)).to_torch(np.asarray(x))
+        # `ascontiguousarray` would turn a scalar into an array of rank 1.
+        weights[names.name(path_in_weights(path))] = np.asarray(array, order="C")
+    assert len(weights) == len(arrays)
+    return weights
 
 
 def _config(model: TrainedModel, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
     about = model.description
     height, width, channels = about.image_shape
-    theirs = timm_source(about)
+    source = timm_source(about)
     layers: dict[str, Any] = {}
     arguments: dict[str, Any] = {"in_chans": channels} if channels != 3 else {}
-    if theirs is not None:
+    if source is not None:
         layers = {
-            "first_conv": theirs.names.first_conv,
-            "classifier": theirs.names.classifier,
+            "first_conv": source.names.first_conv,
+            "classifier": source.names.classifier,
         }
-        if any(map(theirs.names.is_unused, weights)):
-            arguments |= theirs.auxiliary
+        if any(map(source.names.is_unused, weights)):
+            arguments |= source.auxiliary
     config: dict[str, Any] = {
-        "architecture": theirs.architecture if theirs else about.model.name,
+        "architecture": source.architecture if source else about.model.name,
         "num_classes": about.num_outputs,
         "label_names": about.class_names,
         "pretrained_cfg": {

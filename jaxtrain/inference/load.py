@@ -1,4 +1,4 @@
-"""Load a trained model: of the folder of a run, of an exported one, or of others."""
+"""Load a trained model from a run, an export, or another library's file."""
 
 import os
 
@@ -17,40 +17,40 @@ def load_model(
     *,
     trust: bool = False,
 ) -> TrainedModel:
-    """Load the model that a run has trained, that was exported, or of other libraries.
+    """Load a model from a run, an export, or another library's file.
 
-    Of a run with averaged weights it has those, as the run's own evaluations.
+    A run with averaged weights is loaded with these, as in its own evaluations.
 
     Args:
-      path: A path or a name: see `jaxtrain.weights.load`.
-      checkpoint: of a run: the `best` by its validation, the `latest`, or that of a
-        step. Of a run that ranks none, the best is the latest.
-      trust: Whether to run the code of parts of your own that the folder names, after
-        their files were shown and compared with the recorded digests.
+      path: Path or name; see `jaxtrain.weights.load`.
+      checkpoint: Checkpoint of a run: `best` by validation, `latest`, or a step. In a
+        run without a ranking the best is the latest.
+      trust: Whether to run the custom modules that the directory names, after their
+        files were shown and compared with the recorded digests.
 
     Raises:
-      UserError: there is no model that this version reads, or no such checkpoint.
-      CheckpointError: the checkpoint is damaged.
+      UserError: No model of a supported version, or no such checkpoint.
+      CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)
-    found = find(text)
+    spec = find(text)
     if trust:
         trust_lib.trust(text)
-    if found.is_run:
-        return with_checkpoint(found.path, checkpoint, _read)
+    if spec.is_run:
+        return with_checkpoint(spec.path, checkpoint, _read)
     if checkpoint != "best":
         raise UserError(
             f"checkpoint = {checkpoint!r} has no effect on {text}, which holds one "
             "model: leave it out, or give the folder of the run"
         )
-    return _read(load(found), check_finite=True)
+    return _read(load(spec), check_finite=True)
 
 
 def _read(weights: Weights, *, check_finite: bool = False) -> TrainedModel:
-    """Read the weights of a model.
+    """Build the model of some weights.
 
     Raises:
-      UserError: They are others than the model has, or damaged.
+      UserError: The weights do not fit the architecture, or are damaged.
     """
     about, origin = weights.about, weights.origin
     wanted, name = abstract_members(about), about.model.name

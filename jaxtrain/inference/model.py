@@ -1,4 +1,4 @@
-"""A trained model in use: images in; logits, probabilities or features out."""
+"""Trained models: logits, probabilities, features and detections for images."""
 
 import functools
 from collections.abc import Callable
@@ -19,90 +19,89 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import fit_arrays
 
-# Images that a program takes at once; of fewer, the next power of two.
+# Maximum batch size; smaller batches are padded to a power of two.
 MAX_BATCH = 64
 Output = Literal["logits", "values", "features", "masks", "decoded"]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(PlacedModel):
-    """A model with its weights, as people use it: images in, predictions out."""
+    """A model with its weights: images in, predictions out."""
 
     def __repr__(self) -> str:
         about = self.description
         num = len(self.class_names or ())
-        puts_out = f"{num} classes" if num else f"{about.num_outputs} outputs"
-        size, seen = "x".join(map(str, about.whole_shape)), f"{self.kind.noun}s"
+        outputs = f"{num} classes" if num else f"{about.num_outputs} outputs"
+        size, inputs = "x".join(map(str, about.whole_shape)), f"{self.kind.noun}s"
         step = self.origin.get("step")
         at = "" if step is None else f", step {step}"
-        return f"TrainedModel({about.model.name}: {size} {seen}, {puts_out}{at})"
+        return f"TrainedModel({about.model.name}: {size} {inputs}, {outputs}{at})"
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes, in the order of the outputs; None: no classes."""
+        """Class names in the order of the outputs, or None without classes."""
         return self.description.class_names
 
-    # What a user calls.
+    # Public methods.
 
     def predict(self, images: Any) -> np.ndarray:
-        """Return the probability of each class, float32 (N, classes).
+        """Return class probabilities, float32 (N, classes), or predicted numbers.
 
-        Of a model that predicts numbers: these, (N, columns), float32, or
-        float64 where float32 would round their differences off.
+        Numbers are (N, columns), float32, or float64 if float32 would round off their
+        differences.
 
         Args:
-          images: uint8 (N, H, W, C), or (N, H, W) of the size of the model, or many of
-            any kind: paths of files, their bytes, pictures of Pillow, arrays (H, W, C).
-            Those of another size are resized as in an evaluation.
+          images: uint8 (N, H, W, C) or (N, H, W) of the model's size, or a sequence of
+            paths, encoded bytes, Pillow images or arrays (H, W, C). Images of another
+            size are resized as in evaluation.
 
         Raises:
-          UserError: an image cannot be read, its outputs are not finite, or the model
-            knows no classes.
+          UserError: An image is unreadable, its outputs are not finite, or the outputs
+            have no such form.
         """
         self.decoder.check_values()
         return self._all("values", images)
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return which labels images are said to have, bool (N, classes).
+        """Return the predicted labels, bool (N, classes).
 
         Args:
-          probabilities: What `predict` returned, of a model of labels.
+          probabilities: Result of `predict` of a multi-label model.
 
         Raises:
-          UserError: the model tells no labels.
+          UserError: The model is not a multi-label model.
         """
         return self.decoder.labels_found(probabilities)
 
     def logits(self, images: Any) -> Any:
-        """Return what the model puts out, float32 (N, num_outputs); see `predict`.
+        """Return the raw outputs, float32 (N, num_outputs); see `predict`.
 
-        A task whose outputs have other shapes has (N, ...) each, in the same tree.
+        A task with structured outputs returns their tree, (N, ...) each.
         """
         return self._all("logits", images)
 
     def masks(self, images: Any) -> np.ndarray:
-        """Return the class of each pixel, uint8 (N, H, W), as the model sees images.
+        """Return the class of each pixel, uint8 (N, H, W), at the model's resolution.
 
         Args:
-          images: Images of any kind, as `predict` takes them.
+          images: Images of any kind; see `predict`.
 
         Raises:
-          UserError: the model tells no classes of pixels.
+          UserError: The model does not segment images.
         """
         return self._all("masks", images)
 
     def find(self, images: Any) -> list[Any]:
-        """Return the boxes that a model finds in each image; see `predict`.
+        """Return the detected boxes of each image; see `predict`.
 
-        Each has `boxes`, `scores` and `classes`, the best first: left, top, right and
-        bottom in pixels of the image, float64 (n, 4), and (n,) each.
+        Each result has `boxes`, float64 (n, 4), left, top, right and bottom in pixels
+        of the original image, and `scores` and `classes`, (n,), best first.
 
         Raises:
-          UserError: an image cannot be read, or the model finds no boxes.
+          UserError: An image is unreadable, or the model does not detect objects.
         """
         self.decoder.check_boxes(
-            f"task = {self.description.task!r} finds no boxes: ask for predict, or "
-            "logits"
+            f"task = {self.description.task!r} detects no boxes: call predict or logits"
         )
         given = as_sequence(images, self.description.whole_shape)
         decoded, decoder = self._all("decoded", given), self.decoder
@@ -112,27 +111,27 @@ class TrainedModel(PlacedModel):
         ]
 
     def features(self, images: Any) -> np.ndarray:
-        """Return what the last layer gets, float32 (N, features); see `predict`.
+        """Return the inputs of the last layer, float32 (N, features); see `predict`.
 
-        Of a model of embeddings: these, as `predict` returns them.
+        Embedding models return the embeddings, as `predict` does.
         """
         return self._all("features", images)
 
-    # What commands are made of.
+    # Used by the commands.
 
     @property
     def kind(self) -> FileKind:
-        """The kind of files that it is used on."""
+        """Kind of the model's input files."""
         return self.description.input.files
 
     @property
     def task(self) -> type[Task]:
-        """The class of the task; `Task` itself for a user's own without `--trust`."""
+        """Task class; `Task` itself for a custom task without `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property
     def decoder(self) -> OutputDecoder:
-        """The decoder of the outputs."""
+        """Decoder of the model's outputs."""
         about = self.description
         facts = OutputFacts(
             task=about.task,
@@ -149,25 +148,25 @@ class TrainedModel(PlacedModel):
     def features_of(
         self, params: Any, model_state: Any, images: jax.Array
     ) -> jax.Array:
-        """Return what the last layer gets, or embeddings. May be traced.
+        """Return the inputs of the last layer, or embeddings. Traceable.
 
         Raises:
-          UserError: the last layer is no `Head`.
+          UserError: The last layer is not a `Head`.
         """
         if self.decoder.embeds:
             return self.decoder.values(self.forward(params, model_state, images))
         return self.head_inputs(params, model_state, images)
 
     def run(self, pixels: np.ndarray, output: Output) -> Checked:
-        """Start to compute an output of a batch; the result comes while others go on.
+        """Dispatch a batch; the result is not waited for.
 
         Args:
-          pixels: Images, uint8 (n, H, W, C), n at most `MAX_BATCH` or the number of
-            devices.
-          output: What is wanted of them.
+          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH` or the number
+            of devices.
+          output: Kind of output to compute.
 
         Returns:
-          `Checked` float32 (n or more, ...): rows beyond n are of padding.
+          `Checked` float32 (at least n, ...); rows beyond n are padding.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 
@@ -185,9 +184,9 @@ class TrainedModel(PlacedModel):
         batches = stream.refuse_errors(
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
-        found = [batch.found for batch in batches]
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
-        return self.decoder.whole(whole) if output == "values" else whole
+        results = [batch.found for batch in batches]
+        concatenated = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
+        return self.decoder.whole(concatenated) if output == "values" else concatenated
 
     @functools.cached_property
     def _functions(self) -> dict[str, Callable[..., Checked]]:
@@ -223,13 +222,13 @@ def make_model(
     origin: dict[str, Any],
     where: str,
 ) -> TrainedModel:
-    """Return a model with such weights, which must be those that it has.
+    """Return a model with the given weights.
 
-    Statistics of several groups of batch norm become their means, as an evaluation
-    takes them.
+    Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: they are of another model, or its task is of a plug-in that is missing.
+      UserError: The weights do not fit the architecture, or a plug-in is missing that
+        has its task.
     """
     fitted = fit_arrays(about, params, model_state, where)
     return TrainedModel(about, *fitted, origin)

@@ -1,6 +1,6 @@
-"""Optional files of `predict`: their command-line options, and who writes them.
+"""Interface of optional prediction files with command-line options.
 
-A part is imported before JAX is: it imports what needs JAX inside its methods.
+A part is imported before JAX is: methods import what needs JAX.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class PredictionPart:
-    """Files of predictions that some models have.
+    """Optional prediction files of some models.
 
     Attributes:
-      Options: Frozen dataclass with its options of `main.py predict`, all with
+      Options: Frozen dataclass of the options added to `main.py predict`, all with
         defaults.
-      paths: Those that name a file or a folder to write.
+      paths: Names of the options that are output paths.
     """
 
     Options: ClassVar[type]
@@ -25,18 +25,18 @@ class PredictionPart:
 
     @staticmethod
     def check(arguments: Any) -> None:
-        """Check the options, before the model is loaded.
+        """Check the options before the model is loaded.
 
         Args:
           arguments: Arguments of the command, with the fields of `Options`.
 
         Raises:
-          UserError: They contradict each other.
+          UserError: The options contradict each other.
         """
 
     @staticmethod
     def needs_outputs(arguments: Any) -> bool:
-        """Whether batches must hold `outputs`, the raw outputs of the model."""
+        """Whether batches must include `outputs`, the raw outputs of the model."""
         del arguments
         return False
 
@@ -44,7 +44,7 @@ class PredictionPart:
     def prepare(
         arguments: Any, model: "TrainedModel", names: "FileNames"
     ) -> "list[PredictionFile]":
-        """Return the files that are asked for, before any image is predicted.
+        """Return the requested files before any image is predicted.
 
         Raises:
           UserError: The model has no such predictions, or a file cannot be written for

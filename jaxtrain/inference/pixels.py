@@ -1,6 +1,6 @@
-"""Images of any kind that a user has, as the pixels that a model takes.
+"""Conversion of images of any kind to the pixels that a model takes.
 
-The processes of the server that decode images import this: nothing of models.
+Imported by the server's decoding processes, so it must not import models.
 """
 
 import os
@@ -17,10 +17,10 @@ from jaxtrain.data.fit import Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
 from jaxtrain.data.read_files import LargeFile, read_unless_large
 
-# A file by its path, its bytes, a picture of Pillow, or uint8 (H, W, C) or (H, W).
+# A path, encoded bytes, a Pillow image, or uint8 (H, W, C) or (H, W).
 AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 MAX_PIXELS = DataConfig.max_pixels
-# Height and width of an image, behind its pixels.
+# Bytes of the height and width that follow the pixels.
 SIZE_BYTES = 8
 
 
@@ -31,29 +31,29 @@ def to_pixels(
     max_pixels: int = MAX_PIXELS,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Return an image as an evaluation sees it, uint8 of `shape` (H, W, C).
+    """Preprocess an image as in evaluation, to uint8 of `shape` (H, W, C).
 
     Args:
       image: Image of any kind.
-      shape: Shape that the model takes.
-      fit: How the image gets this size.
-      max_pixels: Number of pixels of a file beyond which it is refused.
-      input: Kind of input; other kinds than pictures have a dtype of their own.
+      shape: Input shape of the model.
+      fit: Resizing of images of other sizes.
+      max_pixels: Maximum number of pixels of an image file.
+      input: Kind of input; inputs other than pictures have their own dtype.
 
     Raises:
-      UnreadableError: it is no image, or damaged, or cannot get this shape.
+      UnreadableError: Not an image, damaged, or incompatible with the shape.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
     if not input.are_pictures:
         return input.to_stored(given)
     if isinstance(given, bytes | LargeFile):
-        return _of_file(given, shape, fit, max_pixels)
+        return _from_file(given, shape, fit, max_pixels)
     if isinstance(given, Image.Image):
-        return _fit(_of_picture(given, shape[-1]), shape, fit)
+        return _fit(_from_pillow(given, shape[-1]), shape, fit)
     if isinstance(given, np.ndarray):
-        return _of_array(given, shape, fit)
+        return _from_array(given, shape, fit)
     raise UnreadableError(
-        f"a {type(image).__name__} is no image: give a path, bytes, a picture of "
+        f"a {type(image).__name__} is not an image: give a path, bytes, a picture of "
         "Pillow or a uint8 array"
     )
 
@@ -65,25 +65,24 @@ def to_sized_pixels(
     max_pixels: int,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Return a file as `to_pixels` does, and its size behind it, as bytes, uint8 (n,).
+    """Return the bytes of `to_pixels` followed by the image size, uint8 (n,).
 
-    The size is the height and width of the image, upright; of other inputs that of
-    `shape`.
+    The size is the height and width of the upright image; for other inputs, of `shape`.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
-    found = size_of(data, max_pixels) if input.are_pictures else shape[:2]
-    size = np.array(found, "<u4").view(np.uint8)
+    shown_size = size_of(data, max_pixels) if input.are_pictures else shape[:2]
+    size = np.array(shown_size, "<u4").view(np.uint8)
     return np.concatenate([pixels.ravel().view(np.uint8), size])
 
 
 def sized_pixels(
     flat: np.ndarray, shape: tuple[int, int, int], dtype: type[np.generic]
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the pixels, and the size, that `to_sized_pixels` put together.
+    """Split the result of `to_sized_pixels` into pixels and image size.
 
     Args:
-      flat: Its result, uint8 (n,).
-      shape: Shape that it was made for.
+      flat: Result of `to_sized_pixels`, uint8 (n,).
+      shape: Shape of the pixels.
       dtype: Dtype of the pixels (`InputKind.dtype`).
     """
     height, width = flat[-SIZE_BYTES:].view("<u4").tolist()
@@ -91,10 +90,10 @@ def sized_pixels(
 
 
 def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return the height and width of an image, upright; of a file, by its header.
+    """Return the height and width of an upright image; of a file, from its header.
 
     Raises:
-      UnreadableError: it is no image, or damaged.
+      UnreadableError: Not an image, or damaged.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
     if isinstance(given, bytes | LargeFile):
@@ -107,24 +106,24 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
 
 def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:
     try:
-        found = read_unless_large(os.fsencode(path))
+        data = read_unless_large(os.fsencode(path))
     except ValueError as error:  # Such as a zero byte.
         raise UnreadableError(str(error)) from None
-    if isinstance(found, OSError):
-        raise UnreadableError(found.strerror or str(found))
-    return found
+    if isinstance(data, OSError):
+        raise UnreadableError(data.strerror or str(data))
+    return data
 
 
-def _of_picture(picture: Image.Image, channels: int) -> np.ndarray:
+def _from_pillow(picture: Image.Image, channels: int) -> np.ndarray:
     try:
         picture = ImageOps.exif_transpose(picture)
         return _with_channels(np.asarray(files.convert(picture, channels)))
-    # One that is not read yet may be a damaged file.
+    # A lazily opened image may be a damaged file.
     except Exception as error:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
-def _of_file(
+def _from_file(
     data: bytes | LargeFile, shape: tuple[int, int, int], fit: Fit, max_pixels: int
 ) -> np.ndarray:
     file = files.open_file(data, max_pixels, fit.white_level)
@@ -134,12 +133,12 @@ def _of_file(
     return _fit(file.decode(channels), shape, fit)
 
 
-def _of_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
+def _from_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarray:
     array = _with_channels(array)
     if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(
-            f"an array {array.dtype.name}{list(array.shape)} is no image: give uint8 "
-            f"{_expected(shape)}"
+            f"an array {array.dtype.name}{list(array.shape)} is not an image: give "
+            f"uint8 {_expected(shape)}"
         )
     if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
         raise UnreadableError(
@@ -174,9 +173,9 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
     """Return one or many images as a sequence.
 
     Args:
-      given: One image of any kind, or many. An array (N, H, W, C) is many, and so is
-        one without the channels whose images, or clips, have the size of the model.
-      shape: Shape that the model takes.
+      given: One image of any kind, or many. An array is many if it is (N, H, W, C), or
+        lacks the channels and its images, or clips, have the model's size.
+      shape: Input shape of the model.
     """
     if isinstance(given, np.ndarray):
         sizes = 1 if shape[1:] == (1, 1) else 2

@@ -1,4 +1,4 @@
-"""The weights of a model on the devices, and the functions that apply them."""
+"""Models with weights on the devices, and functions that apply them."""
 
 import functools
 import math
@@ -24,7 +24,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.weights.description import Description
 
-# What a program of a model is for, and what takes less memory.
+# Purpose of the programs, and advice to save memory.
 PURPOSE = (
     "a batch of images",
     "give fewer at a time, such as by --batch-size, or take a smaller model",
@@ -33,14 +33,14 @@ PURPOSE = (
 
 @dataclass(frozen=True, eq=False)
 class PlacedModel:
-    """A model with its weights, on all devices of this process.
+    """A model with its weights on all devices of this process.
 
     Attributes:
-      description: what it is.
-      params: parameters, nested dicts.
-      model_state: All other state, such as batch-norm statistics of (channels,) each,
+      description: Architecture, task and preprocessing.
+      params: Parameters, nested dicts.
+      model_state: Other state, such as batch-norm statistics of (channels,) each,
         nested dicts.
-      origin: where its weights come from: `step`, `run`, its id, and digest of weights.
+      origin: Origin of the weights: `step`, `run` with its id, digest of the weights.
     """
 
     description: Description
@@ -50,7 +50,7 @@ class PlacedModel:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the images that the model takes."""
+        """Height, width and channels of the model's input."""
         return self.description.image_shape
 
     @functools.cached_property
@@ -67,22 +67,22 @@ class PlacedModel:
 
     @functools.cached_property
     def outputs(self) -> Any:
-        """The shapes of the outputs for one image, with a dim of 1 before."""
+        """Shapes of the outputs for a batch of one image."""
         return self.shapes(self.forward)
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
-        """Normalise uint8 (B, H, W, C), as the model sees images. May be traced.
+        """Normalise stored images, uint8 (B, H, W, C). Traceable.
 
-        Of other inputs the images that they become are normalised.
+        Other inputs are converted to images first.
         """
         about, dtype = self.description, self.policy.compute_dtype
         return normalize(about.input.to_images(pixels), about.mean, about.std, dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the logits of normalised images, float32. May be traced.
+        """Return the outputs for normalised images, float32. Traceable.
 
-        Of images that are larger than the model takes, as its description says, they
-        are the mean over windows.
+        Images larger than the model's input, as its description may say, are predicted
+        as the mean over sliding windows.
         """
 
         def apply(images: jax.Array) -> Any:
@@ -92,21 +92,21 @@ class PlacedModel:
 
     @property
     def view(self) -> View:
-        """What the model is shown of an image."""
+        """View of the image: identity or sliding windows."""
         return plain if self.description.sliding_size is None else sliding_windows
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the logits of images that the model takes, float32. May be traced.
+        """Return the outputs for images of the model's size, float32. Traceable.
 
-        The program is the same on any device.
+        The traced program does not depend on the devices.
         """
 
         return self._forward(params, model_state, images, None)
 
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return what `portable_forward` does, with norms folded into convolutions.
+        """Like `portable_forward`, with norms folded into convolutions.
 
-        Of weights that are no tracers the program holds the folded ones.
+        If the weights are concrete, the program contains the folded weights.
         """
 
         def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
@@ -124,7 +124,7 @@ class PlacedModel:
     def head_inputs(
         self, params: Any, model_state: Any, images: jax.Array
     ) -> jax.Array:
-        """Return what the last layer gets of normalised images. May be traced.
+        """Return the inputs of the last layer for normalised images. Traceable.
 
         Raises:
           UserError: The model has no last linear layer.
@@ -148,15 +148,15 @@ class PlacedModel:
             return widen(bare(weights, images))
 
     def start(self, program: Any, pixels: np.ndarray, size: int) -> Any:
-        """Start one of the `compiled` programs on a batch.
+        """Dispatch a `compiled` program on a batch.
 
         Args:
-          program: Program that `compiled` returned.
+          program: Result of `compiled`.
           pixels: Images, uint8 (n, H, W, C).
-          size: Number of images that the program gets, n or more (see `share`).
+          size: Batch size of the program, at least n (see `share`).
 
         Returns:
-          What the program makes of the batch, with rows of padding beyond n.
+          Outputs of the program, with rows of padding beyond n.
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
@@ -165,7 +165,7 @@ class PlacedModel:
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
         """Return the program of `(params, model_state, normalised images) -> Checked`.
 
-        It is compiled for each size of a batch that it is started with.
+        It is compiled once for each batch size.
         """
 
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
@@ -175,21 +175,21 @@ class PlacedModel:
         return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
-        """Return the shapes of what a function makes of one normalised image."""
+        """Return the output shapes of a function for one normalised image."""
         about = self.description
         pixels = jax.ShapeDtypeStruct((1, *about.whole_shape), about.stored_dtype)
         images = jax.eval_shape(self.prepare, pixels)
         return jax.eval_shape(function, self.params, self.model_state, images)
 
     def share(self, num: int) -> int:
-        """Return the smallest size of a batch from `num` on that the devices share."""
+        """Round a batch size up to a multiple of the number of batch shards."""
         devices = data_sharding.num_batch_shards(self.mesh)
         return -(-num // devices) * devices
 
     def in_windows(self, num: int) -> int:
-        """Return how many whole images have so many windows, 1 or more.
+        """Convert a number of windows to a number of full images, at least 1.
 
-        Those of a batch are in memory together.
+        All windows of a batch are in memory at once.
         """
         pixels, window = (
             math.prod(shape[:2])
@@ -198,11 +198,11 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Return the size of the batch that a program is compiled for."""
+        """Return the compiled batch size for a number of images."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property
     def placed(self) -> tuple[Any, Any]:
-        """The parameters and the other state, on all devices."""
+        """Parameters and other state, replicated on all devices."""
         where = data_sharding.replicated(self.mesh)
         return jax.device_put((self.params, self.model_state), where)

@@ -1,4 +1,4 @@
-"""What a model finds in many image files: rows of a table, features, arrays, maps."""
+"""Prediction of many image files: tables, features, arrays and heat maps."""
 
 import os
 from collections.abc import Iterator
@@ -23,16 +23,16 @@ NAME, ERROR = TABLE_COLUMNS
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is asked of each image.
+    """Requested outputs for each image.
 
     Attributes:
-      topk: Number of the likeliest classes; 1 of a model without classes, and where
-        an image may have several.
-      temperature: Divisor of the logits, if any.
-      features: What the last layer gets.
-      maps: Grad-CAM of the likeliest class.
-      outputs: All that the model puts out, as arrays.
-      pictures: Image files with the predictions on them.
+      topk: Number of most likely classes; 1 for models without classes and multi-label
+        models.
+      temperature: Divisor of the logits. None for no scaling.
+      features: Whether to return the inputs of the last layer.
+      maps: Whether to compute Grad-CAM of the most likely class.
+      outputs: Whether to return the raw outputs as arrays.
+      pictures: Whether to draw the predictions on the images.
     """
 
     topk: int = 1
@@ -44,10 +44,10 @@ class Wanted:
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
-    """Check that a model can be asked for it.
+    """Check that a model supports the requested outputs.
 
     Raises:
-      UserError: it cannot.
+      UserError: It does not.
     """
     about, decoder = model.description, model.decoder
     channels = model.image_shape[-1]
@@ -58,8 +58,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         )
     if not about.input.are_pictures and wanted.maps:
         raise UserError(
-            f"--explain: the model {about.input.taken}, which are no pictures to draw "
-            "on; leave it out"
+            f"--explain: the model {about.input.taken}, which cannot be drawn on; "
+            "leave it out"
         )
     if wanted.pictures:
         decoder.check_draws("--pictures")
@@ -67,8 +67,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
-            "which a row of a table cannot hold: --outputs FOLDER writes a file of "
-            "each"
+            "which do not fit into a table row: --outputs FOLDER writes one file per "
+            "image"
         )
     decoder.check_topk(wanted.topk)
     if wanted.maps:
@@ -78,23 +78,23 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 def predict(
     model: TrainedModel, program: Any, names: FileNames, batch_size: int
 ) -> Batches:
-    """Yield what a model finds in image files, batch by batch, in their order.
+    """Yield predictions for image files, batch by batch, in their order.
 
-    It is `decoded`, the named arrays of `OutputDecoder.decode`; `features`; `map`;
-    `outputs`, a tree of arrays; (n, ...) each.
+    The predictions are `decoded`, the named arrays of `OutputDecoder.decode`;
+    `features`; `map`; and `outputs`, a tree of arrays; (n, ...) each.
 
-    Files are read ahead, and the device computes a batch while the caller has the one
-    before. No more than a few batches are in memory.
+    Files are prefetched, and the device computes a batch while the caller handles the
+    previous one. At most a few batches are in memory.
 
     Args:
       model: Model that predicts.
-      program: What `make_program` returned.
+      program: Result of `make_program`.
       names: Names of the files.
-      batch_size: Number of images in a batch on the device, or of their windows.
+      batch_size: Number of images, or of their windows, in a batch on the devices.
     """
-    # Beyond the images there is nothing to go through.
+    # No larger than the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))
-    # A last batch that is smaller would need a program of its own.
+    # All batches have one size: a smaller last batch would compile another program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
@@ -103,12 +103,12 @@ def predict(
 
 
 def make_program(model: TrainedModel, wanted: Wanted) -> Any:
-    """Return the program that makes arrays by name of images (`TrainedModel.compiled`).
+    """Return the program of the requested arrays by name (`TrainedModel.compiled`).
 
-    What it needs twice, such as the convolutions, XLA computes once.
+    XLA merges computations that the outputs share, such as the convolutions.
 
     Raises:
-      UserError: there is nothing that maps could be drawn of.
+      UserError: The model has no activations for Grad-CAM.
     """
     last = gradcam.last_piece(model) if wanted.maps else 0
     decoder = model.decoder.calibrated(wanted.temperature)
@@ -117,50 +117,52 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         arguments = params, model_state, images
         outputs = model.forward(*arguments)
         decoded = decoder.decode(outputs, wanted.topk)
-        found: dict[str, Any] = {"decoded": decoded}
+        arrays: dict[str, Any] = {"decoded": decoded}
         if wanted.outputs:
-            found["outputs"] = outputs
+            arrays["outputs"] = outputs
         if wanted.features:
-            found["features"] = model.features_of(*arguments)
+            arrays["features"] = model.features_of(*arguments)
         if wanted.maps:
-            found["map"] = gradcam.maps(model, last, *arguments, decoded["index"][:, 0])
-        return Checked(found, finite_rows((outputs, decoded)))
+            arrays["map"] = gradcam.heat_maps(
+                model, last, *arguments, decoded["index"][:, 0]
+            )
+        return Checked(arrays, finite_rows((outputs, decoded)))
 
     return model.compiled(function)
 
 
 def num_features(model: TrainedModel) -> int:
-    """Return how many numbers the last layer gets of an image.
+    """Return the number of inputs of the last layer.
 
     Raises:
-      UserError: the last layer is no `Head`, or gets no row of numbers.
+      UserError: The last layer is not a `Head`, or its input is not a vector.
     """
     shape = model.shapes(model.features_of).shape
     if len(shape) != 2:
         raise UserError(
-            f"--features: the last layer gets {list(shape[1:])} of an image, and not a "
-            "row of numbers"
+            f"--features: the input of the last layer has the shape {list(shape[1:])} "
+            "for an image, and not one dim; leave it out"
         )
     return shape[1]
 
 
 def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | None:
-    """Return the prediction for an image of a batch; None: `batch.errors` says why."""
+    """Return the prediction for an image, or None if it has an error."""
     if batch.errors[i] is not None:
         return None
     return model.decoder.prediction(batch.found["decoded"], i)
 
 
 def table_columns(model: TrainedModel, topk: int) -> Columns:
-    """Return the columns of the table, named as timm's inference script names them."""
+    """Return the columns of the table, with the names of timm's inference script."""
     return {NAME: str, **model.decoder.columns(topk), ERROR: str}
 
 
 def rows(model: TrainedModel, batch: ImageBatch, topk: int) -> Iterator[Row]:
-    """Yield the rows of a batch; of an image without a prediction, None and why."""
+    """Yield the table rows of a batch; an image with an error has None as values."""
     empty = dict.fromkeys(table_columns(model, topk))
     for i, error in enumerate(batch.errors):
         name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")
-        found = prediction(model, batch, i)
-        values = {} if found is None else found.row()
+        result = prediction(model, batch, i)
+        values = {} if result is None else result.row()
         yield {**empty, NAME: name, **values, ERROR: error}

@@ -1,6 +1,6 @@
-"""Files of predictions, written batch by batch, each whole or not at all.
+"""Prediction files, written batch by batch, each atomically.
 
-They get their names when `renames` ends, which all of them share.
+They are renamed when the shared `renames` closes.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.inference import gradcam, tables
-from jaxtrain.inference.found import common_folder
+from jaxtrain.inference.image_paths import common_folder
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import MAX_PIXELS
 from jaxtrain.inference.predict import prediction, rows, table_columns
 from jaxtrain.inference.stream import ImageBatch
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.trees import by_path
 
 Sink = Callable[[ImageBatch], None]
 
 
 class PredictionFile(NamedTuple):
-    """A file, or a folder, that a part of `predict` writes.
+    """An output file or directory of a part of `predict`.
 
     Attributes:
-      open: Function of `renames` that opens it: a context manager of its sink.
-      remark: Sentence that is printed after the file is written; None: nothing is.
+      open: Function of `renames` that returns a context manager of the sink.
+      remark: Message to print after the file is written. None prints nothing.
     """
 
     open: Callable[[ExitStack], AbstractContextManager[Sink]]
@@ -56,7 +56,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Write features into the file of `--features`; NaN where there is no image."""
+    """Write features into the file of `--features`; NaN for unreadable images."""
     with opened(
         "--features",
         path,
@@ -76,76 +76,77 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 def overlays(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write pictures into the folder of `--explain`, with class and probability."""
+    """Write Grad-CAM overlays into the directory of `--explain`."""
 
-    def write(batch: ImageBatch, i: int, place: str) -> None:
-        found = prediction(model, batch, i)
-        assert found is not None
+    def write(batch: ImageBatch, i: int, stem: str) -> None:
+        result = prediction(model, batch, i)
+        assert result is not None
         heat = batch.found["map"][i]
-        picture = gradcam.draw(batch.pixels[i], heat, found.caption())
-        # Pillow's own 6 takes 11 ms, not 3, for files a sixth smaller.
-        picture.save(f"{place}.png", compress_level=1)
+        picture = gradcam.overlay(batch.pixels[i], heat, result.caption())
+        # Pillow's default level of 6 takes 11 ms instead of 3, for files a sixth
+        # smaller.
+        picture.save(f"{stem}.png", compress_level=1)
 
-    yield of_each("--explain", path, names, write, renames)
+    yield per_image_sink("--explain", path, names, write, renames)
 
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Write arrays into the folder of `--outputs`: a file of each image."""
+    """Write one array file per image into the directory of `--outputs`."""
 
-    def write(batch: ImageBatch, i: int, place: str) -> None:
-        found = batch.found["outputs"]
-        if isinstance(found, np.ndarray):
-            np.save(f"{place}.npy", found[i])
+    def write(batch: ImageBatch, i: int, stem: str) -> None:
+        arrays = batch.found["outputs"]
+        if isinstance(arrays, np.ndarray):
+            np.save(f"{stem}.npy", arrays[i])
         else:
-            heads = {head: x[i] for head, x in by_path(found).items()}
-            np.savez(f"{place}.npz", **heads)
+            heads = {head: x[i] for head, x in by_path(arrays).items()}
+            np.savez(f"{stem}.npz", **heads)
 
-    yield of_each("--outputs", path, names, write, renames)
+    yield per_image_sink("--outputs", path, names, write, renames)
 
 
 @contextlib.contextmanager
 def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write images with their predictions into the folder of `--pictures`."""
+    """Write images with drawn predictions into the directory of `--pictures`."""
 
-    def write(batch: ImageBatch, i: int, place: str) -> None:
+    def write(batch: ImageBatch, i: int, stem: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
         try:
             if isinstance(data, OSError):
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError:  # It was another file a moment ago.
+        except UnreadableError:  # It has changed since it was predicted.
             return
         size = file.height, file.width
-        found = model.decoder.prediction(batch.found["decoded"], i, size)
-        picture = found.draw(pixels)
+        result = model.decoder.prediction(batch.found["decoded"], i, size)
+        picture = result.draw(pixels)
         if picture is not None:
-            Image.fromarray(picture).save(f"{place}.png", compress_level=1)
+            Image.fromarray(picture).save(f"{stem}.png", compress_level=1)
 
-    yield of_each("--pictures", path, names, write, renames)
+    yield per_image_sink("--pictures", path, names, write, renames)
 
 
-def of_each(
+def per_image_sink(
     option: str,
     path: Path,
     names: FileNames,
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Return a sink: a file for each image, at its path below the common folder."""
-    partial = renames.enter_context(whole(option, path, folder=True))
+    """Return a sink for one file per image, at its path below the common directory."""
+    partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
     def write_all(batch: ImageBatch) -> None:
         with reported(option, path):
             for i in (i for i, error in enumerate(batch.errors) if error is None):
                 image = os.path.abspath(os.fsencode(batch.images[i]))
-                place = os.path.join(folder, os.path.relpath(image, common))
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                write(batch, i, os.fsdecode(place))
+                stem = os.path.join(folder, os.path.relpath(image, common))
+                os.makedirs(os.path.dirname(stem), exist_ok=True)
+                write(batch, i, os.fsdecode(stem))
 
     return write_all
 
@@ -157,12 +158,12 @@ def opened(
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
     renames: ExitStack,
 ) -> Iterator[Callable[[Any], None]]:
-    """Open a file under another name until `renames` ends; errors name the option.
+    """Open a temporary file that `renames` renames; errors name the option.
 
-    So all files are closed, which a full disk may forbid, before the first is renamed.
+    All files are closed, which can fail on a full disk, before the first is renamed.
     """
     file = ExitStack()
-    partial = renames.enter_context(whole(option, path))
+    partial = renames.enter_context(atomic_output(option, path))
     with reported(option, path):
         write_rows = file.enter_context(make(partial))
 

@@ -1,4 +1,4 @@
-"""Images read ahead by threads, while the device computes the batch before."""
+"""Image batches prefetched by threads while the device computes."""
 
 import contextlib
 import itertools
@@ -18,21 +18,21 @@ from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 from jaxtrain.weights.description import Description
 
-# Images that a thread reads at once: all threads have a part of the first batch.
+# Images per unit of work of a thread: small, so that all threads share the first batch.
 UNIT = 8
-# Batches that are read ahead of the one that the device gets.
+# Batches to prefetch.
 AHEAD = 2
 
 
 class ImageBatch(NamedTuple):
-    """A batch of images, and what was found in them.
+    """A batch of images with its results.
 
     Attributes:
-      images: Images as they were given, such as paths of files.
-      pixels: What the model sees of them, uint8 (n, H, W, C), or other inputs as they
-        are stored, (n, ...); zeros of bad ones.
-      errors: Why each image has no prediction, or None.
-      found: Arrays on the host, (n, ...), in any tree.
+      images: Images as given, such as file paths.
+      pixels: Input of the model, uint8 (n, H, W, C), or stored inputs of another kind,
+        (n, ...); zeros for unreadable images.
+      errors: Error of each image, or None.
+      found: Tree of result arrays on the host, (n, ...) each.
     """
 
     images: list[Any]
@@ -47,52 +47,52 @@ Batches = Generator[ImageBatch, None, None]
 def load(
     get: Callable[[int], AnyImage], num: int, about: Description, batch_size: int
 ) -> Batches:
-    """Yield batches of images, in order; the last one may be smaller.
+    """Yield batches of images, in order; the last may be smaller.
 
     Args:
-      get: Function that returns an image by its place.
-      about: Model that the images are for.
+      get: Function from an index to an image.
+      about: Description of the model.
     """
     units = -(-batch_size // UNIT)
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read a part of a batch, which may be none of it."""
+        """Read one unit of a batch; the last units may be empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
-        some = [get(i) for i in range(start, min(end, start + UNIT))]
+        unit = [get(i) for i in range(start, min(end, start + UNIT))]
         shape = about.whole_shape
-        pixels = np.zeros((len(some), *shape), about.stored_dtype)
-        errors: list[str | None] = [None] * len(some)
-        for i, image in enumerate(some):
+        pixels = np.zeros((len(unit), *shape), about.stored_dtype)
+        errors: list[str | None] = [None] * len(unit)
+        for i, image in enumerate(unit):
             try:
                 pixels[i] = to_pixels(image, shape, about.fit, input=about.input)
             except UnreadableError as error:
                 errors[i] = str(error)
-        return ImageBatch(some, pixels, errors)
+        return ImageBatch(unit, pixels, errors)
 
     positions = range(num_batches * units)
     reading = ahead.by_threads(read, positions, ahead.READ_THREADS, AHEAD * units)
     with contextlib.closing(reading) as parts:
         for _ in range(num_batches):
-            some = list(itertools.islice(parts, units))
+            units_of_batch = list(itertools.islice(parts, units))
             yield ImageBatch(
-                [image for part in some for image in part.images],
-                np.concatenate([part.pixels for part in some]),
-                [error for part in some for error in part.errors],
+                [image for part in units_of_batch for image in part.images],
+                np.concatenate([part.pixels for part in units_of_batch]),
+                [error for part in units_of_batch for error in part.errors],
             )
 
 
 def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batches:
-    """Yield each batch with what is computed of its images.
+    """Yield each batch with its computed results.
 
-    An image whose outputs are not finite has that as its error.
+    Images with non-finite outputs get an error.
 
     Args:
       batches: Batches of images; closed at the end.
-      start: Function that starts to compute (n or more, ...) of the images, where rows
-        beyond n are of padding.
+      start: Function that dispatches the computation of (at least n, ...) results;
+        rows beyond n are padding.
     """
     started = results(batches, lambda batch: start(batch.pixels))
     with contextlib.closing(started):
@@ -108,10 +108,10 @@ def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batche
 
 
 def refuse_errors(batches: Batches) -> Batches:
-    """Let batches through whose images all have a prediction.
+    """Yield batches, raising on the first image with an error.
 
     Raises:
-      UserError: An image could not be read, or its outputs are not finite.
+      UserError: An image is unreadable, or its outputs are not finite.
     """
     start = 0
     with contextlib.closing(batches):

@@ -1,6 +1,6 @@
-"""Files written row by row: tables in CSV, JSON lines, Parquet, and arrays of NumPy.
+"""Row-by-row writers of CSV, JSON Lines, Parquet and NumPy files.
 
-Each is a context manager of a path that hands out what takes the next rows.
+Each is a context manager that yields a function of the next rows.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.cells import to_cell
 from jaxtrain.json_files.write import finite
 
-# Of a row group of Parquet: enough to be read fast.
+# Rows per Parquet row group.
 GROUP_ROWS = 8192
 
 # Column -> the type of its values, any of which may be None.
@@ -30,9 +30,9 @@ WriteRows = Callable[[list[Row]], None]
 
 @contextlib.contextmanager
 def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write comma-separated values under their names, UTF-8; None is nothing.
+    """Write comma-separated values with a header, UTF-8; None is an empty cell.
 
-    Texts are written so that no spreadsheet computes them (see `cells`).
+    Texts are escaped against formulas (see `cells`).
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, columns, lineterminator="\n")
@@ -45,7 +45,7 @@ def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write a JSON object a line; NaN is null."""
+    """Write one JSON object per line; NaN becomes null."""
     with path.open("w", encoding="utf-8") as file:
         yield lambda rows: file.writelines(
             json.dumps(finite(row), allow_nan=False, ensure_ascii=False) + "\n"
@@ -55,7 +55,7 @@ def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write Parquet, numbers in 32 bits, by pyarrow."""
+    """Write Parquet with 32-bit numbers, by pyarrow."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -78,9 +78,9 @@ def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 def npy_file(
     path: Path, shape: tuple[int, int]
 ) -> Iterator[Callable[[np.ndarray], Any]]:
-    """Write float32 (N, F) for NumPy, whose rows are appended.
+    """Append rows to a NumPy file of float32 (N, F).
 
-    It is written as a stream: a mapped file ends the process where a disk is full.
+    Written as a stream: a memory-mapped file would kill the process on a full disk.
     """
     with path.open("wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -88,7 +88,7 @@ def npy_file(
         yield lambda rows: file.write(np.ascontiguousarray(rows, "<f4").data)
 
 
-# Ending of a file's name -> its format.
+# File extension -> writer.
 TABLES: dict[str, Callable[[Path, Columns], AbstractContextManager[WriteRows]]] = {
     ".csv": csv_table,
     ".jsonl": json_lines,
@@ -97,10 +97,10 @@ TABLES: dict[str, Callable[[Path, Columns], AbstractContextManager[WriteRows]]] 
 
 
 def check(option: str, path: Path) -> None:
-    """Check that a table can be written in the format that a file's name asks for.
+    """Check that the format of a file name's extension can be written.
 
     Raises:
-      UserError: it cannot.
+      UserError: Unknown extension, or a library is missing.
     """
     ending = path.suffix.lower()
     if ending not in TABLES:

@@ -1,7 +1,7 @@
-"""Temperature scaling: one number that makes a classifier as sure as it is right.
+"""Temperature scaling of classifiers (Guo et al. 2017, arXiv:1706.04599).
 
-Guo et al. 2017, arXiv:1706.04599. Logits are divided by it: the class ranked first
-stays, and so does the accuracy.
+Logits are divided by one fitted number, which calibrates confidences and leaves the
+ranking of classes, and so the accuracy, unchanged.
 """
 
 import math
@@ -18,24 +18,24 @@ from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
-# In the folder of a run.
+# File in the directory of a run.
 TEMPERATURE = "temperature.json"
-# Of 1 / temperature. A split without a mistake would have it infinite.
+# Bounds of 1 / temperature, which would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
-# Relative, of 1 / temperature.
+# Relative tolerance of 1 / temperature.
 TOLERANCE = 1e-9
-# Logits that are in float64 at a time.
+# Logits in float64 at a time.
 CHUNK = 2**22
 
 
 class FittedTemperature(TypedDict):
-    """What `predict` needs of the file.
+    """Fields of the file that `predict` needs.
 
     Attributes:
       temperature: Divisor of the logits.
       step: Step of the checkpoint whose logits it was fitted to.
-      tta: Views whose mean it was fitted to; None means plain images.
+      tta: Test-time views whose mean it was fitted to. None means plain images.
     """
 
     temperature: float
@@ -44,18 +44,18 @@ class FittedTemperature(TypedDict):
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """Return the temperature of the least NLL, and the mean NLL before and after.
+    """Return the temperature with the least NLL, and the mean NLL before and after.
 
-    One example is added whose class is unknown, as Platt (1999) does for two classes:
-    of few examples without a mistake the NLL alone would have the temperature at 0, and
-    one mistake elsewhere would cost without bound.
+    As Platt (1999) does for two classes, one example of unknown class is added: on a
+    small split without errors the NLL alone would drive the temperature to 0, where an
+    error on other data costs without bound.
 
-    The NLL is convex in 1 / temperature: Newton's steps, and halves of what is left
-    where these lead out of it.
+    The NLL is convex in 1 / temperature: Newton's method, with bisection if a step
+    leaves the bracket.
 
     Args:
       logits: Logits, (N, classes).
-      labels: True classes, (N,); examples whose class is below 0 are left out.
+      labels: True classes, (N,); examples with a class below 0 are ignored.
     """
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
@@ -67,9 +67,9 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
         low, high = (low, beta) if slope > 0 else (beta, high)
         step = beta - slope / curvature if curvature > 0 else math.inf
         new = step if low < step < high else math.sqrt(low * high)
-        done = abs(new - beta) <= TOLERANCE * beta
+        converged = abs(new - beta) <= TOLERANCE * beta
         beta = new
-        if done:
+        if converged:
             break
     return 1 / beta, before, _derivatives(logits, labels, beta)[0]
 
@@ -77,25 +77,25 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
 def _derivatives(
     logits: np.ndarray, labels: np.ndarray, beta: float, unknown: float = 0.0
 ) -> tuple[float, float, float]:
-    """Return the mean NLL of `beta * logits`, and its two derivatives by `beta`.
+    """Return the mean NLL of `beta * logits`, and its first two derivatives in `beta`.
 
     Args:
       logits: Logits, (N, classes).
       labels: True classes, (N,).
       beta: 1 / temperature.
-      unknown: Probability of each target that all classes share.
+      unknown: Probability mass of each target that is spread over all classes.
     """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
     for i in range(0, len(logits), step):
-        some = logits[i : i + step].astype(np.float64)
-        some -= some.max(-1, keepdims=True)
-        exponentials = np.exp(beta * some)
+        chunk = logits[i : i + step].astype(np.float64)
+        chunk -= chunk.max(-1, keepdims=True)
+        exponentials = np.exp(beta * chunk)
         sums = exponentials.sum(-1)
-        mean = (exponentials * some).sum(-1) / sums
-        square = (exponentials * some**2).sum(-1) / sums
-        true = some[np.arange(len(some)), labels[i : i + step]]
-        true = (1 - unknown) * true + unknown * some.mean(-1)
+        mean = (exponentials * chunk).sum(-1) / sums
+        square = (exponentials * chunk**2).sum(-1) / sums
+        true = chunk[np.arange(len(chunk)), labels[i : i + step]]
+        true = (1 - unknown) * true + unknown * chunk.mean(-1)
         nll = np.log(sums) - beta * true
         total += [nll.sum(), (mean - true).sum(), (square - mean**2).sum()]
     nll, slope, curvature = (total / len(logits)).tolist()
@@ -103,55 +103,57 @@ def _derivatives(
 
 
 def read_for(model: "TrainedModel", workdir: Path) -> float:
-    """Return the divisor of the logits of a model, as `read` does.
+    """Return the fitted temperature for a model, as `read` does.
 
     Raises:
-      UserError: it has no classes of which an image has one, or see `read`.
+      UserError: The model is not a single-label classifier, or see `read`.
     """
     model.decoder.check_ranks("--calibrated")
     return read(workdir, model.origin)
 
 
 def read(workdir: Path, origin: dict[str, Any]) -> float:
-    """Return what the logits are divided by.
+    """Return the fitted divisor of the logits.
 
     Args:
       origin: Origin of the model whose logits they are (`TrainedModel.origin`).
 
     Raises:
-      UserError: none was fitted to this model, or the file is damaged.
+      UserError: No temperature was fitted to this model, or the file is damaged.
     """
     path = workdir / TEMPERATURE
     fit = command("evaluate", "--workdir", workdir, "--calibrate")
-    anew = f"make it anew with {fit}"
+    recreate = f"create it again with {fit}"
     if not workdir.is_dir():
-        raise UserError(f"--calibrated: {workdir} is no folder of a run: leave it out")
+        raise UserError(
+            f"--calibrated: {workdir} is not the folder of a run: leave it out"
+        )
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
-        values = read_of_run(path, FittedTemperature, run, advice=anew)
+        values = read_of_run(path, FittedTemperature, run, advice=recreate)
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        how = f"make it with {fit}"
+        remedy = f"make it with {fit}"
         if not is_run(workdir):
-            how = f"copy {TEMPERATURE} of the run that the model was exported from"
-        raise UserError(f"--calibrated: {path} is not there: {how}")
+            remedy = f"copy {TEMPERATURE} of the run that the model was exported from"
+        raise UserError(f"--calibrated: {path} is not there: {remedy}")
     temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
         raise UserError(
             f"--calibrated: {path}: temperature = {temperature}, expected a number "
-            f"above 0: {anew}"
+            f"above 0: {recreate}"
         )
     if step is not None and step != origin["step"]:
         raise UserError(
             f"--calibrated: {path} was fitted to the checkpoint of step {step}, and "
-            f"this is that of step {origin['step']}: give --checkpoint {step}, or "
+            f"the model is of step {origin['step']}: give --checkpoint {step}, or "
             f"{fit} --checkpoint {origin['step']}"
         )
     if views is not None:
         raise UserError(
             f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), and the model is shown one here: make it anew with {fit} "
+            f"({views}), but one view is used here: create it again with {fit} "
             "--tta plain"
         )
     return temperature

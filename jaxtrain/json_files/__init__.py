@@ -1,1 +1,1 @@
-"""JSON files that are read back: typed values, under a digest."""
+"""JSON files with typed values and digests."""

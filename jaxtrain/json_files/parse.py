@@ -1,9 +1,9 @@
-"""JSON of unknown origin: values that Python's reader would change are refused.
+"""Strict parsing of untrusted JSON.
 
-It takes NaN and Infinity, makes infinity of 1e999, keeps the last of two fields of one
-name, and reads values so deep that code which walks through them exceeds Python's
-recursion limit. msgspec's reader keeps the last field, too, and refuses the lone
-surrogates of file names that are not UTF-8.
+Python's decoder accepts NaN and Infinity, overflows 1e999 to infinity, keeps the last
+of duplicate fields, and builds nested values that exceed the recursion limit of code
+that walks them. msgspec's decoder keeps the last duplicate, too, and rejects the lone
+surrogates of non-UTF-8 file names.
 """
 
 import math
@@ -11,22 +11,23 @@ from collections import Counter
 from json import JSONDecoder
 from typing import Any
 
-# Deepest nesting of lists and objects: files of a run have 8.
+# Maximum nesting depth of lists and objects; files of a run have 8.
 MAX_DEPTH = 64
-# NumPy has no larger integers.
+# Largest integer of NumPy.
 MAX_INTEGER = 2**63 - 1
 _NESTED = frozenset((dict, list))
 
 
 def parse(content: str | bytes, *, nan: bool = False) -> Any:
-    """Return the value of a JSON text in UTF-8.
+    """Parse a JSON text in UTF-8.
 
     Args:
-      nan: Whether NaN, Infinity, -Infinity and integers of any size are numbers.
+      content: JSON text, or its bytes.
+      nan: Whether to allow NaN, Infinity, -Infinity and integers of any size.
 
     Raises:
-      ValueError: It is not JSON, is nested deeper than `MAX_DEPTH`, or has a number out
-        of range or a field twice.
+      ValueError: Invalid JSON, nesting deeper than `MAX_DEPTH`, a number out of range,
+        or a duplicate field.
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
@@ -38,14 +39,14 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise RecursionError at a depth that does not depend on the caller's."""
+    """Raise RecursionError at a nesting depth independent of the caller's stack."""
     depth, level = 0, [value] if type(value) in _NESTED else []
     while level:
         depth += 1
         if depth > MAX_DEPTH:
             raise RecursionError
         items = [x.values() if isinstance(x, dict) else x for x in level]
-        # Without a loop in Python over numbers alone, which most values are.
+        # `map` in C: most values are lists of numbers.
         items = [inner for inner in items if not _NESTED.isdisjoint(map(type, inner))]
         level = [x for inner in items for x in inner if type(x) in _NESTED]
 
@@ -53,11 +54,11 @@ def _check_depth(value: Any) -> None:
 def _finite(text: str) -> float:
     if math.isfinite(value := float(text)):
         return value
-    raise ValueError(f"{text[:20]} is no finite number")
+    raise ValueError(f"{text[:20]} is not a finite number")
 
 
 def _integer(text: str) -> int:
-    # A sign and 19 digits.
+    # A sign and 19 digits at most.
     if len(text) <= 20 and abs(value := int(text)) <= MAX_INTEGER:
         return value
     raise ValueError(f"{text[:20]} is an integer beyond {MAX_INTEGER}")
@@ -71,7 +72,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Made once: `json.loads` makes one for each text.
+# Built once: `json.loads` would build one per text.
 _LENIENT = JSONDecoder(parse_float=_finite, object_pairs_hook=_object)
 _STRICT = JSONDecoder(
     parse_float=_finite,

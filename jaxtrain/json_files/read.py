@@ -1,7 +1,7 @@
-"""JSON files that this package has written: read back, with a look at their digest.
+"""Reading of JSON files written by this package, with verification of their digest.
 
 The digest, the last field, is the SHA-256 of the other fields as JSON with sorted keys
-and without spaces, so that neither their order nor how the file is laid out matters.
+and without whitespace, independent of field order and formatting.
 """
 
 import hashlib
@@ -14,26 +14,27 @@ from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import read_bytes
 
-# The field of the digest.
+# Name of the digest field.
 FIELD = "sha256"
-# What to do about a damaged file, where there is nothing better to say.
+# Default remedy for a damaged file.
 RESTORE = "restore it from a copy"
 
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of JSON with their digest as the last field."""
-    # Written and read once, as JSON has text alone for keys.
+    """Return JSON values with their digest as the last field."""
+    # Serialised and parsed once, because JSON keys are texts.
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
 def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
-    """Return the fields of a file, after a look at its digest; None: there is no file.
+    """Read a file and verify its digest; return None if it does not exist.
 
     Args:
-      advice: What to do about a damaged file.
+      path: Path of the file.
+      advice: Remedy for a damaged file.
 
     Raises:
-      UserError: It cannot be read, or is damaged.
+      UserError: It is unreadable or damaged.
     """
     try:
         content = read_bytes(path)
@@ -46,7 +47,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 
 
 def has_digest(path: Path) -> bool:
-    """Whether a file has a digest, which is then that of its values."""
+    """Whether a file has a digest, which is verified."""
     if read_object(path) is None:
         raise UserError(f"{path} is not there: {RESTORE}")
     return FIELD in parse(read_bytes(path))
@@ -55,19 +56,19 @@ def has_digest(path: Path) -> bool:
 def parse_object(
     content: str | bytes, where: str, *, advice: str = RESTORE
 ) -> dict[str, Any]:
-    """Return the fields of a JSON text, after a look at its digest.
+    """Parse a JSON object and verify its digest.
 
-    A text without a digest, which somebody has changed by hand, is taken as it is.
+    An object without a digest, as after manual edits, is accepted.
 
     Raises:
-      UserError: It is no JSON object, or damaged.
+      UserError: Not a JSON object, or damaged.
     """
     try:
         values = parse(content)
     except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where} cannot be read: it is no JSON object: {advice}")
+        raise UserError(f"{where} cannot be read: it is not a JSON object: {advice}")
     if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
             f"{where} is not what was written: its values do not have the digest in "

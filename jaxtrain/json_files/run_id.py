@@ -1,8 +1,8 @@
-"""The id of a run, by which the files of a workdir are known to belong together.
+"""Run ids, which identify the files of a run.
 
-It is drawn when a run begins and never changes. `config.json` holds it; every other
-JSON file of the workdir and every checkpoint repeats it: shapes, steps and digests of
-two runs may be the same.
+An id is drawn when a run starts and never changes. `config.json` holds it; every other
+JSON file of the workdir and every checkpoint repeats it, because shapes, steps and
+digests of two runs may be equal.
 """
 
 import re
@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 FIELD = "run_id"
 CONFIG = "config.json"
-# Digits that messages show.
+# Number of digits in messages.
 NUM_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class RunId:
-    """The id of a run.
+    """Id of a run.
 
     Attributes:
-      value: 32 hexadecimal digits.
+      value: Id of 32 hexadecimal digits.
       source: Path of the `config.json` that holds it, for messages.
     """
 
@@ -38,15 +38,15 @@ class RunId:
 
     @classmethod
     def new(cls, workdir: Path) -> "RunId":
-        """Draw the id of a run that begins in `workdir`."""
+        """Draw the id of a new run in `workdir`."""
         return cls(secrets.token_hex(16), str(workdir / CONFIG))
 
     @classmethod
     def read(cls, workdir: Path) -> "RunId":
-        """Return the id of the run in `workdir`.
+        """Read the id of the run in `workdir`.
 
         Raises:
-          UserError: `config.json` is not there, is damaged, or has no id.
+          UserError: `config.json` is missing, damaged, or has no id.
         """
         path = workdir / CONFIG
         values = read_object(path)
@@ -56,40 +56,43 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a file of this run: its id and `values`."""
+        """Return the fields of a file of this run: its id, and `values`."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:
-        """Check that the fields of a file name this run.
+        """Check that the fields of a file have the id of this run.
 
         Args:
-          advice: What to do about a file of another run.
+          values: Fields of the file.
+          where: Path of the file, for messages.
+          advice: Remedy for a file of another run.
 
         Raises:
-          OtherRunError: They name another run.
-          UserError: They name none.
+          OtherRunError: They have the id of another run.
+          UserError: They have no id.
         """
-        found = _parse(values, where, advice)
-        if found != self.value:
+        run_id = _parse(values, where, advice)
+        if run_id != self.value:
             raise OtherRunError(
-                f"{where} belongs to run {found[:NUM_SHOWN]}, and {self.source} to run "
-                f"{self.value[:NUM_SHOWN]}: {advice}"
+                f"{where} belongs to run {run_id[:NUM_SHOWN]}, and {self.source} to "
+                f"run {self.value[:NUM_SHOWN]}: {advice}"
             )
 
 
 def read_of_run(
     path: Path, kind: type[T], run: RunId | None = None, *, advice: str = RESTORE
 ) -> T | None:
-    """Return the contents of a JSON file, of a run or not; None: there is no file.
+    """Read a JSON file, optionally of a run; return None if it does not exist.
 
     Args:
-      kind: Type of its contents without the id: see `typed.convert`.
+      path: Path of the file.
+      kind: Type of its contents without the id; see `typed.convert`.
       run: Run that the file must belong to. None accepts any.
-      advice: What to do about a damaged file, or one of another run.
+      advice: Remedy for a damaged file, or a file of another run.
 
     Raises:
       OtherRunError: It belongs to another run.
-      UserError: It cannot be read, is damaged, or holds something else.
+      UserError: It is unreadable, damaged, or has other contents.
     """
     values = read_object(path, advice=advice)
     if values is None:

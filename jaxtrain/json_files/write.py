@@ -1,4 +1,4 @@
-"""JSON files that are written: indented, finite, under a digest."""
+"""Writing of JSON files: indented, finite, with a digest."""
 
 import json
 import math
@@ -9,12 +9,12 @@ from typing import Any
 from jaxtrain import atomic_file
 from jaxtrain.json_files.read import with_digest
 
-# A list of plain values in indented JSON. A line break is never part of a text there.
+# A list of scalars in indented JSON, where line breaks are never part of a text.
 _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 def write_digested(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON file with a digest, which `json_files.read` looks at."""
+    """Write a JSON file with a digest, which `json_files.read` verifies."""
     write_json(path, with_digest(finite(values)))
 
 
@@ -25,7 +25,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
+    """Replace NaN and infinity, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {key: finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""Weights of which each device computes with a copy of its own, to sum its gradients.
+"""Per-device copies of weights, so that gradients can be reduced explicitly.
 
-Of weights that all devices share, JAX knows only the gradient of the whole batch: XLA
-sums the parts of the devices where it likes, in the dtype that the layer computes in.
-A gradient with respect to copies is each device's own. It can be cast, added up over
-micro-batches, and summed over the devices once, in a dtype of choice.
+For replicated weights JAX exposes only the gradient of the global batch: XLA places the
+all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
+copies stay local: they can be cast, accumulated over micro-batches, and reduced once,
+in a dtype of choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ Arrays = dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Copies:
-    """How weights become copies, and the gradients of copies those of weights.
+    """Conversion of weights to per-device copies, and of their gradients back.
 
-    Copies have a leading dim of devices that share a batch, each its own row. What the
-    `model` axis splits stays split.
+    Copies have a leading dim over the batch axes, one row for each device. The `model`
+    axis keeps its sharding.
 
     Attributes:
       mesh: Mesh of the devices.
       paths: Paths of the arrays of the model that are copied.
-      dtype: Dtype of the copies of kernels: half the bytes to gather, where it is half
-        as wide as the parameters. All else keeps its dtype.
-      sum_dtype: Dtype that gradients are sent and summed in.
+      dtype: Dtype of the copies of kernels: bfloat16 halves the bytes of the all-gather
+        of float32 parameters. Other arrays keep their dtype.
+      sum_dtype: Dtype in which gradients are sent and summed.
     """
 
     mesh: Mesh
@@ -41,11 +41,11 @@ class Copies:
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Return the copies of weights that lie as `specs` say, inside jit."""
+        """Return copies of weights that are sharded by `specs`, inside jit."""
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
-            return self._on_each(self._gather, specs, specs, _own(specs))(weights)
+            return self._on_each(self._gather, specs, specs, _on_copies(specs))(weights)
 
         def backward(_: None, grads: Arrays) -> tuple[Arrays]:
             summed = self.sum(widen(grads), specs)
@@ -57,26 +57,30 @@ class Copies:
         return copy(weights)
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Have copies of whole arrays, inside jit, lie as `specs` say of these."""
-        shardings = {n: NamedSharding(self.mesh, s) for n, s in _own(specs).items()}
+        """Constrain copies, inside jit, to the devices; `specs`: of the weights."""
+        shardings = {
+            n: NamedSharding(self.mesh, s) for n, s in _on_copies(specs).items()
+        }
         return jax.lax.with_sharding_constraint(copies, shardings)
 
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Sum the gradients of copies over the devices, inside jit.
+        """Reduce the gradients of copies over the devices, inside jit.
 
-        They stay in their own dtype; each device keeps what `specs` leave to it.
+        They keep their dtype; the result is sharded by `specs`.
         """
-        return self._on_each(self._reduce, specs, _own(specs), specs)(grads)
+        return self._on_each(self._reduce, specs, _on_copies(specs), specs)(grads)
 
     def sum_in_place(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Sum the gradients of copies over the devices, each copy having all of it."""
+        """All-reduce the gradients of copies: every row becomes the sum."""
 
         def everywhere(name: str, grad: jax.Array, spec: P) -> jax.Array:
             del name, spec
             summed = jax.lax.psum(grad.astype(self.sum_dtype), BATCH_AXES)
             return summed.astype(grad.dtype)
 
-        return self._on_each(everywhere, specs, _own(specs), _own(specs))(grads)
+        return self._on_each(everywhere, specs, _on_copies(specs), _on_copies(specs))(
+            grads
+        )
 
     def _gather(self, name: str, x: jax.Array, spec: P) -> jax.Array:
         if name.endswith("/kernel"):
@@ -100,10 +104,10 @@ class Copies:
         before: Mapping[str, P],
         after: Mapping[str, P],
     ) -> Callable[[Arrays], Arrays]:
-        """Apply a function, on each device, to what it holds of each array.
+        """Apply a function to the shard of each array, on each device.
 
-        All axes are named, of which two would do: XLA:CPU (jaxlib 0.10.2) aborts on a
-        bfloat16 sum where it goes on to split along others by itself.
+        All axes of the mesh are named, although two would do: XLA:CPU (jaxlib 0.10.2)
+        aborts on a bfloat16 sum if it partitions other axes automatically.
         """
         return jax.shard_map(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
@@ -113,8 +117,8 @@ class Copies:
         )
 
 
-def _own(specs: Mapping[str, P]) -> dict[str, P]:
-    """Return where the copies lie of arrays that lie as `specs` say."""
+def _on_copies(specs: Mapping[str, P]) -> dict[str, P]:
+    """Return the specs of the copies of weights that are sharded by `specs`."""
     return {
         name: P(BATCH_AXES, *(axis if axis != "fsdp" else None for axis in spec))
         for name, spec in specs.items()

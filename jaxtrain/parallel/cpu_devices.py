@@ -1,7 +1,7 @@
-"""CPU devices: of one machine JAX makes as many as it is asked for, one by default.
+"""CPU devices: JAX makes one by default, and as many as are requested.
 
-XLA:CPU computes many operations of a step on one thread, such as a convolution of a few
-images. Devices that share a batch compute theirs at the same time, a core each.
+XLA:CPU runs many operations of a step on one thread, such as a convolution of a few
+images. Devices that share a batch run at the same time, on one core each.
 """
 
 import math
@@ -14,17 +14,17 @@ import jax
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError, counted
 
-# Devices that `auto` uses at most: each holds a copy of the whole state.
+# Maximum number of devices of `auto`: each holds a copy of the full state.
 MOST = 8
-# Pixels of a batch, for each device, from which several devices are faster than one.
+# Pixels of a batch per device from which several devices are faster than one.
 PIXELS_A_DEVICE = 2**14
 
-# Whether this module has asked for the devices that JAX has.
+# Whether this module has set the number of JAX's CPU devices.
 _offered = False
 
 
 def backend_started() -> bool:
-    """Whether JAX has started its backend, and so refuses another number of devices."""
+    """Whether JAX has started its backend, after which the device count is fixed."""
     num = getattr(jax.config, "jax_num_cpu_devices")  # noqa: B009
     try:
         for value in (num + 1, num):
@@ -34,10 +34,11 @@ def backend_started() -> bool:
     return False
 
 
-def offer(asked: int | Literal["auto"]) -> None:
-    """Have JAX make CPU devices for `choose`, if it has not started its backend.
+def offer(requested: int | Literal["auto"]) -> None:
+    """Configure the number of JAX's CPU devices for `choose`, unless JAX has started.
 
-    A number that the user has asked JAX for stays; several processes have one each.
+    With `auto`, a number that the user has configured in JAX stays, and each of several
+    processes has one device.
     """
     global _offered
     flags = os.environ.get("XLA_FLAGS", "")
@@ -46,30 +47,35 @@ def offer(asked: int | Literal["auto"]) -> None:
     )
     if backend_started():
         return
-    if asked == "auto" and (taken or jax.distributed.is_initialized()):
+    if requested == "auto" and (taken or jax.distributed.is_initialized()):
         return
     cores = min(MOST, len(os.sched_getaffinity(0)))
-    jax.config.update("jax_num_cpu_devices", cores if asked == "auto" else asked)
+    jax.config.update(
+        "jax_num_cpu_devices", cores if requested == "auto" else requested
+    )
     _offered = True
 
 
 def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequence[Any]:
-    """Return the devices of a run: all, but of the CPU devices that `offer` made.
+    """Return the devices of a run.
 
-    Of those as many that share a batch as divide it and have enough to do each.
+    Accelerators are all used. CPU devices that `offer` made are used by data-parallel
+    runs alone: the largest number that divides the batch evenly and leaves each device
+    enough pixels. Other runs use one of them.
 
     Args:
       config: Section of the config.
-      sizes: Numbers of examples, or of groups, that devices are to share evenly.
-      pixels: Pixels of a batch.
+      sizes: Numbers of examples, or of groups, to divide evenly over the devices.
+      pixels: Number of pixels of a batch.
 
     Raises:
-      UserError: `cpu_devices` asks for more than there are, or for those of a GPU.
+      UserError: `cpu_devices` exceeds the number of devices, or the run is on an
+        accelerator.
     """
-    devices, asked = jax.devices(), config.cpu_devices
-    if asked != "auto":
-        _check(asked, devices)
-        return devices if jax.process_count() > 1 else devices[:asked]
+    devices, requested = jax.devices(), config.cpu_devices
+    if requested != "auto":
+        _check(requested, devices)
+        return devices if jax.process_count() > 1 else devices[:requested]
     if not _offered or devices[0].platform != "cpu":
         return devices
     arranged = any(getattr(config, axis) is not None for axis in MESH_AXES)
@@ -80,14 +86,15 @@ def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequenc
     return devices[: max(fits, default=1)]
 
 
-def _check(asked: int, devices: Sequence[Any]) -> None:
+def _check(requested: int, devices: Sequence[Any]) -> None:
     if devices[0].platform != "cpu":
         raise UserError(
-            f"parallel.cpu_devices = {asked}: the run is on {devices[0].platform}; "
+            f"parallel.cpu_devices = {requested}: the run is on {devices[0].platform}; "
             "leave it out, or choose the CPU with --platform cpu"
         )
-    if len(jax.local_devices()) < asked:
+    if len(jax.local_devices()) < requested:
         raise UserError(
-            f"parallel.cpu_devices = {asked}, but JAX has started in this process with "
-            f"{counted(len(jax.local_devices()), 'CPU device')}: start a new process"
+            f"parallel.cpu_devices = {requested}, but JAX has started in this process "
+            f"with {counted(len(jax.local_devices()), 'CPU device')}: start a new "
+            "process"
         )

@@ -17,24 +17,24 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of (steps, batch, ...) arrays."""
+    """Return the sharding of arrays (steps, batch, ...)."""
     return NamedSharding(mesh, P(None, BATCH_AXES))
 
 
 def num_batch_shards(mesh: Mesh) -> int:
-    """Return the number of parts that a batch is split into."""
+    """Return the number of shards of a batch."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def num_image_parts(mesh: Mesh) -> int:
-    """Return the number of parts that an image is split into."""
+    """Return the number of shards of an image."""
     return math.prod(mesh.shape[axis] for axis in SPATIAL_AXES)
 
 
 def check_divisible(
     name: str, value: int, divisor: int, reason: str
 ) -> Iterator[Problem]:
-    """Check a size that devices share; a problem names the values nearby that fit."""
+    """Yield a problem with the nearest sizes that fit, unless `divisor` divides it."""
     if value % divisor:
         below = max(1, value // divisor) * divisor
         fits = sorted({below, -(-value // divisor) * divisor})
@@ -45,9 +45,9 @@ def check_divisible(
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Return the rows of a global batch that this process's devices hold.
+    """Return the rows of a global batch on the devices of this process.
 
-    They are consecutive, so that the global array is the same whatever the number of
+    They are contiguous, so that the global array does not depend on the number of
     processes.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((1, batch_size))
@@ -59,7 +59,7 @@ def local_rows(mesh: Mesh, batch_size: int) -> slice:
 
 
 def put_batch(mesh: Mesh, local: Any, batch_size: int) -> Any:
-    """Place this process's rows, shaped (steps, rows, ...), into global arrays."""
+    """Assemble global arrays from this process's rows, (steps, rows, ...)."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(
         lambda rows: jax.make_array_from_process_local_data(

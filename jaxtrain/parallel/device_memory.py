@@ -1,4 +1,4 @@
-"""What memory the devices have, what a program takes, and whether that fits."""
+"""Device and host memory, and the memory that a compiled program needs."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ GIB = 2**30
 def peak_bytes(program: jax.stages.Compiled) -> int:
     """Return the bytes that a program needs on each device, arguments included.
 
-    0 where the backend does not tell its plan.
+    0 if the backend has no memory analysis.
     """
     plan: Any = program.memory_analysis()
     if plan is None:
@@ -29,21 +29,20 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
 
 
 def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
-    """Check that the devices have the memory that a program was planned to take.
+    """Check that a compiled program fits into the memory of its devices.
 
-    What else is in use is not counted: some of it is given back before the program
-    runs.
+    Memory in use is not counted: some of it is freed before the program runs.
 
     Args:
       program: Program that XLA has compiled.
-      purpose: What it does, such as `a training step`.
-      fix: What takes less memory, as an imperative.
+      purpose: Purpose of the program, such as `a training step`.
+      fix: Imperative advice to save memory.
 
     Raises:
-      UserError: It takes more than there is.
+      UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # As of a part of a model in which nothing is trained.
+    if not outputs:  # A part of a model that trains nothing.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)
@@ -55,28 +54,28 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
 
 
 def usable_bytes(devices: Any) -> int:
-    """Return the bytes that JAX may use of each of some devices of this process."""
+    """Return the least memory that JAX may use on any of some local devices."""
     if any(device.platform == "cpu" for device in devices):
         return total_bytes() // len(devices)
-    found = [device.memory_stats() or {} for device in devices]
-    return min(stats.get("bytes_limit", 2**62) for stats in found)
+    all_stats = [device.memory_stats() or {} for device in devices]
+    return min(stats.get("bytes_limit", 2**62) for stats in all_stats)
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Return the host's available memory, or what is left of a cgroup's limit.
+    """Return the available memory of the host, or of its cgroup if less, in bytes.
 
     Args:
-      root: Folder that holds `proc` and `sys`.
+      root: Directory that holds `proc` and `sys`.
     """
     left = (limit - used for limit, used in _cgroups(root))
     return min(_host_bytes(root, "MemAvailable"), *left, 2**62)
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the host's memory, or the least limit of a cgroup, and what it can swap.
+    """Return the memory of the host or its smallest cgroup limit, plus swap.
 
     Args:
-      root: Folder that holds `proc` and `sys`.
+      root: Directory that holds `proc` and `sys`.
     """
     limits = (limit for limit, _ in _cgroups(root))
     swap = _host_bytes(root, "SwapTotal")
@@ -92,9 +91,9 @@ def _host_bytes(root: Path, name: str) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield each limit of this process, and what is used of it, in versions 1 and 2.
+    """Yield the limit and usage of each cgroup of this process, versions 1 and 2.
 
-    A container may not see the folder of its own cgroup, but sees it as the root.
+    In a container the directory of the cgroup may be hidden, but the root is visible.
     """
     mounts = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -106,13 +105,13 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
             used, cached = "memory.usage_in_bytes", "total_"
         else:
             continue
-        own = mount / path.lstrip("/")
-        for folder in [own, *own.parents]:
+        cgroup = mount / path.lstrip("/")
+        for folder in [cgroup, *cgroup.parents]:
             if not folder.is_relative_to(mount):
                 break
             limit_text = _read(folder / limit)
             if limit_text.isdecimal():
-                # Pages of files are given back before the limit is reached.
+                # The page cache is reclaimed before the limit is reached.
                 stat = _read(folder / "memory.stat")
                 match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
                 pages = int(match[1]) if match else 0

@@ -1,4 +1,4 @@
-"""Arrays of the host, put on the devices with the sharding of others."""
+"""Transfer of host arrays to devices, with the sharding of a given array."""
 
 from typing import Any
 
@@ -7,24 +7,29 @@ import numpy as np
 
 
 def put_like(array: np.ndarray, placed: Any) -> jax.Array:
-    """Place an array as another one is, in its dtype: each device gets its part of it.
+    """Return an array with the shape, dtype, sharding and layout of another.
 
-    An array of fewer dims is repeated: statistics of each group of batch norm begin
-    with those of all.
+    Arrays of fewer dims are broadcast: grouped batch-norm statistics start from the
+    statistics of all groups.
 
     Args:
-      array: Array of the host.
+      array: Array in host memory.
       placed: Array, or its shape, dtype and sharding.
     """
     array = np.broadcast_to(array, placed.shape)
 
-    def part(index: Any) -> np.ndarray:
-        found = array[index].astype(placed.dtype, copy=False)
-        # Arrays of a CPU may lie where NumPy's do, and these in a file, which others
-        # may change. What is transposed is copied in any case, by JAX in half the time.
-        return found.copy() if found.flags.c_contiguous else found
+    def shard_of(index: Any) -> np.ndarray:
+        shard = array[index].astype(placed.dtype, copy=False)
+        # A JAX array on CPU may alias a NumPy array, which may be memory-mapped from a
+        # file that others change. JAX copies transposed arrays anyway, in half the
+        # time.
+        return shard.copy() if shard.flags.c_contiguous else shard
 
-    made = jax.make_array_from_callback(placed.shape, placed.sharding, part)
-    # In the order in memory that the other one has.
+    array_on_devices = jax.make_array_from_callback(
+        placed.shape, placed.sharding, shard_of
+    )
+    # Transpose into the memory layout of `placed`.
     ordered = placed.format.layout is not None
-    return jax.device_put(made, placed.format) if ordered else made
+    return (
+        jax.device_put(array_on_devices, placed.format) if ordered else array_on_devices
+    )

@@ -1,4 +1,4 @@
-"""The platform that JAX runs on, XLA's flags and memory, and the cache of programs."""
+"""Platform, XLA flags, host memory and compilation cache of JAX."""
 
 import ctypes
 import importlib.util
@@ -21,25 +21,24 @@ Platform = Literal["auto", "cpu", "gpu", "tpu"]
 # Options of glibc's mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
-# Values of XLA_FLAGS that this process has set -> what the user had set before.
+# XLA_FLAGS set by this process -> the user's XLA_FLAGS before.
 _flags_before: dict[str, str] = {}
 
-# A program in command buffers, which GPUs run as one, hides its kernels from profilers.
+# GPUs run a command buffer as one launch, which hides its kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
-# Flags of the GPU compiler, by the name of the set; jaxlib refuses to start with one
-# that it does not know.
+# XLA flags for GPUs, by the name of the set. jaxlib does not start with unknown flags.
 FLAG_SETS: dict[str, dict[str, str]] = {
     "default": {},
     "overlap": {
         # Start collectives as early, and wait for them as late, as the data allow.
         "xla_gpu_enable_latency_hiding_scheduler": "true",
-        # Across the passes of a loop: gradient accumulation, several steps a call.
+        # Across loop iterations: gradient accumulation, several steps per call.
         "xla_gpu_enable_pipelined_all_reduce": "true",
         "xla_gpu_enable_pipelined_all_gather": "true",
         "xla_gpu_enable_pipelined_reduce_scatter": "true",
-        # Bytes up to which collectives are joined. All gradients in one could start
-        # only after the last of them; XLA's own limit is 30 MiB.
+        # Size limit of combined collectives in bytes. A single all-reduce of all
+        # gradients could start only after the last of them; XLA's default is 30 MiB.
         "xla_gpu_all_reduce_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_reduce_scatter_combine_threshold_bytes": str(16 * 2**20),
@@ -57,19 +56,19 @@ def start(
 ) -> None:
     """Choose the platform, set XLA up and start JAX's backend.
 
-    Must come before JAX makes its first array; after that it checks that nothing else
-    is wanted.
+    Must come before JAX makes its first array; later calls only check that the backend
+    has the requested settings.
 
     Args:
       platform: Platform to run on.
-      flags: Named set of XLA flags, for GPUs.
-      profiles: Whether steps are profiled, and so GPUs run kernel by kernel.
-      cpus: CPU devices to make (see `cpu_devices.offer`). None leaves it to JAX.
-      connect: Called before the backend starts, to connect it with other processes.
+      flags: Name of a set of XLA flags for GPUs.
+      profiles: Whether steps are profiled, which disables command buffers on GPUs.
+      cpus: Number of CPU devices (see `cpu_devices.offer`). None leaves it to JAX.
+      connect: Callback before the backend starts, to connect to other processes.
 
     Raises:
-      UserError: the platform is missing, JAX has started with other flags, it fell
-        back to the CPU of a machine that has an NVIDIA GPU, or not all processes came.
+      UserError: The platform is missing, JAX has started with other flags, it fell
+        back to the CPU although the machine has an NVIDIA GPU, or a process is missing.
     """
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
@@ -77,13 +76,13 @@ def start(
     set_xla_flags(flags, _expected(), os.environ, started=started, profiles=profiles)
     _enable_compilation_cache()
     if _expected() == "cpu":
-        _keep_freed_memory()
+        _retain_freed_memory()
     connect()
     if cpus is not None and _expected() == "cpu":
         cpu_devices.offer(cpus)
     try:
         backend = jax.default_backend()
-    # JAX asserts where the platform is known and no device of it is found.
+    # JAX asserts if the platform is known but has no device.
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
@@ -101,12 +100,12 @@ def start(
 
 
 def _chosen() -> str:
-    """Return the platforms that --platform or $JAX_PLATFORMS name."""
+    """Return the platforms of --platform or $JAX_PLATFORMS, comma-separated."""
     return getattr(jax.config, "jax_platforms") or ""  # noqa: B009
 
 
 def _expected() -> str:
-    """Return what JAX will run on, without starting it: gpu, or another platform."""
+    """Return the platform that JAX will choose, such as `gpu`, without starting it."""
     first = _chosen().split(",")[0]
     if first:
         return "gpu" if first in ("cuda", "rocm", "gpu") else first
@@ -116,7 +115,7 @@ def _expected() -> str:
 
 
 def nvidia_gpus() -> list[str]:
-    """List the names of the NVIDIA GPUs that the driver sees."""
+    """Return the names of the NVIDIA GPUs that the driver sees."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -126,31 +125,31 @@ def nvidia_gpus() -> list[str]:
     return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
 
 
-def _keep_freed_memory() -> None:
-    """Have glibc keep what a step frees for the next step.
+def _retain_freed_memory() -> None:
+    """Configure glibc to retain freed memory for the next step.
 
-    By default the activations of each step go back to the system, which hands them out
-    again page by page, zeroed: half of the time of a small CNN's step on CPU
-    (docs/decisions.md). Must come before XLA starts its threads, each of which would
-    have a heap of its own. Another C library goes on as it is.
+    By default the activations of each step are returned to the kernel, which maps and
+    zeroes new pages for the next: half of the time of a small CNN's step on CPU
+    (docs/decisions.md). Must come before XLA starts its threads, which would each have
+    an arena. No effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        # A single heap: the others are mapped anew for every large block.
+        # A single arena: the others map memory anew for every large block.
         mallopt(M_ARENA_MAX, 1)
 
 
 def cache_folder(name: str) -> Path | None:
-    """Create a folder in the user's cache; return None where nothing can be kept.
+    """Create a directory in the user's cache; return None if that is unsafe or fails.
 
-    A program in it is code that a later run executes: nothing is kept in a folder that
-    belongs to another user or into which others can write.
+    Later runs execute the programs in it, so it must belong to the user and be writable
+    by nobody else.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):
-        return None  # The user has no home.
+        return None  # The user has no home directory.
     folder = Path(cache, "jaxtrain", name)
     try:
         if make_private(folder):
@@ -158,14 +157,14 @@ def cache_folder(name: str) -> Path | None:
     except OSError:
         return None
     tell(
-        f"{folder}: no folder that only you can write to, so compiled programs are not "
-        "kept there: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to one of yours"
+        f"{folder}: others can write to this directory, so compiled programs are not "
+        "cached: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a private one"
     )
     return None
 
 
 def _enable_compilation_cache() -> None:
-    """Cache compiled programs in $JAX_COMPILATION_CACHE_DIR or the user's cache."""
+    """Enable JAX's cache in $JAX_COMPILATION_CACHE_DIR or in the user's cache."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = cache_folder("xla")
         if folder is None:
@@ -183,10 +182,10 @@ def set_xla_flags(
     started: bool,
     profiles: bool = False,
 ) -> None:
-    """Set XLA_FLAGS for a run, in place of those of a run before in this process.
+    """Set XLA_FLAGS for a run, replacing the flags of an earlier run of this process.
 
     Args:
-      preset: Name of a set of `FLAG_SETS`.
+      preset: Name of a set in `FLAG_SETS`.
       platform: Platform that JAX is going to run on.
       environ: Environment to change.
       started: Whether JAX has started its backend, which reads XLA_FLAGS once.
@@ -196,8 +195,8 @@ def set_xla_flags(
       UserError: The backend has started with other flags.
     """
     current = environ.get("XLA_FLAGS", "").strip()
-    own = _flags_before.get(current, current)
-    value = xla_flags(preset, platform, {"XLA_FLAGS": own}, profiles=profiles)
+    user_flags = _flags_before.get(current, current)
+    value = xla_flags(preset, platform, {"XLA_FLAGS": user_flags}, profiles=profiles)
     if value == current:
         return
     if started:
@@ -210,24 +209,24 @@ def set_xla_flags(
             "parallel.xla_flags and train.profile_steps as in the run before"
         )
     environ["XLA_FLAGS"] = value
-    _flags_before[value] = own
+    _flags_before[value] = user_flags
 
 
 def xla_flags(
     preset: str, platform: str, environ: Mapping[str, str], *, profiles: bool = False
 ) -> str:
-    """Return the value of XLA_FLAGS with a set of flags added.
+    """Return the value of XLA_FLAGS with the flags of a set added.
 
     Args:
-      preset: Name of a set of `FLAG_SETS`.
+      preset: Name of a set in `FLAG_SETS`.
       platform: Platform that JAX is going to run on; only `gpu` gets any flags.
-      environ: Environment, in which flags that the user set win.
+      environ: Environment variables; flags that the user has set take precedence.
       profiles: Whether steps are profiled.
     """
-    own = environ.get("XLA_FLAGS", "")
-    taken = {word.lstrip("-").split("=")[0] for word in own.split()}
+    user_flags = environ.get("XLA_FLAGS", "")
+    taken = {word.lstrip("-").split("=")[0] for word in user_flags.split()}
     flags = dict(FLAG_SETS[preset]) if platform == "gpu" else {}
     if profiles and platform == "gpu":
         flags |= WITHOUT_COMMAND_BUFFERS
     added = [f"--{name}={value}" for name, value in flags.items() if name not in taken]
-    return " ".join([*added, own]).strip()
+    return " ".join([*added, user_flags]).strip()

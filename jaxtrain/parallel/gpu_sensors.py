@@ -1,4 +1,4 @@
-"""What NVML measures of the GPUs of this process: load, memory, power, temperature."""
+"""GPU telemetry by NVML: utilization, memory, power and temperature."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ import pynvml
 
 
 class GpuSensors:
-    """Reads the sensors of some GPUs; what NVML does not tell is left out.
+    """Reader of GPU sensors; values that NVML does not support are left out.
 
     Args:
-      ordinals: Numbers of the GPUs among those that CUDA sees.
-      visible: Value of CUDA_VISIBLE_DEVICES; None: CUDA sees all of them.
+      ordinals: CUDA ordinals of the GPUs.
+      visible: Value of CUDA_VISIBLE_DEVICES; None means that all GPUs are visible.
       nvml: Module with the functions of `pynvml`.
     """
 
@@ -23,13 +23,13 @@ class GpuSensors:
         self._nvml, self._handles = nvml, list[Any]()
         if not ordinals:
             return
-        # Without a driver, in a container that hides it, of a GPU that fell off.
+        # No driver, a container that hides it, or a GPU that was lost.
         with contextlib.suppress(nvml.NVMLError, IndexError):
             nvml.nvmlInit()
             self._handles = [self._handle(number, visible) for number in ordinals]
 
     def read(self) -> list[dict[str, float]]:
-        """Return the figures of each GPU.
+        """Return the readings of each GPU.
 
         Returns:
           `gpu_utilization` (share of the last fraction of a second in which a kernel
@@ -47,25 +47,25 @@ class GpuSensors:
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _read(self, handle: Any) -> dict[str, float]:
-        nvml, found = self._nvml, dict[str, float]()
-        # A virtual GPU has no power meter, a part of one (MIG) no utilization.
+        nvml, readings = self._nvml, dict[str, float]()
+        # Virtual GPUs have no power meter, MIG instances no utilization.
         with contextlib.suppress(nvml.NVMLError):
             rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-            found["gpu_utilization"] = rates.gpu / 100
+            readings["gpu_utilization"] = rates.gpu / 100
         with contextlib.suppress(nvml.NVMLError):
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            found["gpu_memory_bytes"] = memory.used
+            readings["gpu_memory_bytes"] = memory.used
         with contextlib.suppress(nvml.NVMLError):
-            found["gpu_power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+            readings["gpu_power_watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
         with contextlib.suppress(nvml.NVMLError):
             kind = nvml.NVML_TEMPERATURE_GPU
             degrees = nvml.nvmlDeviceGetTemperature(handle, kind)
-            found["gpu_temperature"] = degrees
-        return found
+            readings["gpu_temperature"] = degrees
+        return readings
 
 
-def of_devices(devices: Sequence[Any]) -> GpuSensors:
-    """Return the sensors of those devices of JAX that are NVIDIA GPUs."""
+def sensors_of(devices: Sequence[Any]) -> GpuSensors:
+    """Return sensors for the NVIDIA GPUs among some JAX devices."""
     gpus = [device for device in devices if device.platform == "gpu"]
     ordinals = [gpu.local_hardware_id for gpu in gpus]
     return GpuSensors(ordinals, os.environ.get("CUDA_VISIBLE_DEVICES"))

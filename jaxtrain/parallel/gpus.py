@@ -1,11 +1,11 @@
-"""The GPUs that are known, and their facts, for the compiler and for bounds."""
+"""Known GPUs: compiler targets and roofline bounds."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: those that are alike, and the
-# names of the columns of `SPECS` but the first two.
+# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: those equal for all GPUs, and
+# the columns of `SPECS` from the third.
 COMMON = (
     "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
     "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
@@ -16,9 +16,9 @@ FIELDS = (
     *("clock_rate_ghz", "device_memory_size", "shared_memory_per_core"),
     *("shared_memory_per_block_optin", "threads_per_core_limit"),
 )
-# A GPU's name, its compute capability, and values of openxla/xla, where they are in
-# `xla/backends/gpu/target_config/specs`; of the L4, which is not there, those of its
-# data sheet, and what CUDA tells of Ada Lovelace.
+# Name, compute capability, and values of openxla/xla,
+# `xla/backends/gpu/target_config/specs`. The L4 is not there: its values are from the
+# data sheet and CUDA's limits for Ada Lovelace.
 SPECS = """
 v100        7.0  80  64  898048000000   6291456 1.53   16935682048  98304  98304 2048
 a100        8.0 108  64 2039040000000  41943040 1.41   85100068864 167936 166912 2048
@@ -29,11 +29,11 @@ b200       10.0 148 128 7672320000000 132644864 1.965 191514411008 233472 232448
 l4          8.9  58 128  300000000000  50331648 2.04   23580639232 102400 101376 1536
 rtx6000pro 12.0 188 128 1792000000000 134217728 2.6   103079215104 131072 101376 1536
 """
-# A GPU's name, and that in CUDA; what joins the GPUs of a node; GB/s to others of the
-# node, and to other nodes; TFLOP/s of dense products in the dtypes of `DTYPES`.
-# The data sheets of NVIDIA: V100 (2020; its tensor cores take float16 alone), A100
-# (2021), H100 (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of it), L4
-# (2023), RTX Blackwell PRO GPU architecture (2025).
+# Name; device name in CUDA; interconnect of a node; GB/s to GPUs of the node, and to
+# other nodes; dense TFLOP/s for the dtypes of `DTYPES`.
+# NVIDIA's data sheets: V100 (2020; tensor cores for float16 only), A100 (2021), H100
+# (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of it), L4 (2023), RTX
+# Blackwell PRO GPU architecture (2025).
 SPEEDS = """
 v100        Tesla V100-SXM2-16GB           NVLink 2    150  12.5  125 - 15.7 7.8
 a100        NVIDIA A100-SXM4-80GB          NVLink 3    300  25    312 156 19.5 19.5
@@ -44,25 +44,25 @@ b200        NVIDIA B200                    NVLink 5    900  50    2250 1125 75 3
 l4          NVIDIA L4                      PCIe 4 x16  32   12.5  121 60 30.3 0.47
 rtx6000pro  NVIDIA RTX PRO 6000 Blackwell  PCIe 5 x16  64   12.5  503.8 251.9 125 1.97
 """
-# Tensor cores that take tensorfloat32 take bfloat16 as fast as float16.
+# Tensor cores with tensorfloat32 support run bfloat16 as fast as float16.
 DTYPES = ("float16", "tensorfloat32", "float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """What the compiler asks of a GPU, and what bounds its speed.
+    """Compiler target and speed limits of a GPU.
 
     Attributes:
-      device_kind: Name of the GPU in CUDA, and so in JAX.
+      device_kind: Name of the GPU in CUDA and JAX.
       description: Text of a `GpuTargetConfigProto`.
-      memory: Bytes of its memory.
-      hbm_bandwidth: Bytes a second that its memory gives.
-      peaks: FLOP a second by the dtype of products, in JAX's names; a dtype that is not
-        there has no tensor cores.
-      links: What joins the GPUs of a node.
-      link_bandwidth: Bytes a second that a GPU sends to others of its node.
-      network_bandwidth: Bytes a second that a GPU sends to other nodes: the usual
-        network adapters of such a node.
+      memory: Size of the device memory in bytes.
+      hbm_bandwidth: Bandwidth of the device memory in bytes per second.
+      peaks: Peak FLOP/s of matrix products by dtype, in JAX's names; a missing dtype
+        has no tensor cores.
+      links: Interconnect of the GPUs of a node.
+      link_bandwidth: Send bandwidth to GPUs of the node, in bytes per second.
+      network_bandwidth: Send bandwidth to other nodes with the usual network adapters,
+        in bytes per second.
     """
 
     device_kind: str
@@ -76,12 +76,12 @@ class Gpu:
 
 
 def _gpu(capability: str, values: Sequence[str], speeds: Sequence[str]) -> Gpu:
-    """Return the GPU of a row of `SPECS`, and of `SPEEDS`, without its name."""
+    """Return the GPU of a row of `SPECS` and one of `SPEEDS`, both without the name."""
     spec = dict(zip(FIELDS, values, strict=True))
     fields = " ".join(f"{name}: {value}" for name, value in spec.items())
     kind, links, link, network, tera = speeds
-    found = zip(DTYPES, tera.split(), strict=True)
-    peaks = {dtype: float(peak) * 1e12 for dtype, peak in found if peak != "-"}
+    pairs = zip(DTYPES, tera.split(), strict=True)
+    peaks = {dtype: float(peak) * 1e12 for dtype, peak in pairs if peak != "-"}
     if "tensorfloat32" in peaks:
         peaks["bfloat16"] = peaks["float16"]
     major, minor = capability.split(".")
@@ -113,32 +113,32 @@ GPUS = {
 
 
 def gpu_name(device_kind: str) -> str | None:
-    """Return the name of the GPU that CUDA calls `device_kind`; None: not known.
+    """Return the short name of the GPU with CUDA's `device_kind`, or None if unknown.
 
-    Names differ in what follows the model: the size of the memory, for example. Those
-    of other boards (PCIe, NVL) are slower than the table says.
+    Names differ after the model, such as in the size of the memory. PCIe and NVL boards
+    are unknown: they are slower than the SXM boards of the table.
     """
     words = re.split(r"[^a-z0-9]+", device_kind.lower())
     if {"pcie", "nvl"}.intersection(words):
         return None
     if words[:4] == ["nvidia", "rtx", "pro", "6000"]:
         return "rtx6000pro"
-    found = [name for name in GPUS if name.partition("-")[0] in words]
-    if "a100" in found:
+    matches = [name for name in GPUS if name.partition("-")[0] in words]
+    if "a100" in matches:
         return "a100-40" if "40gb" in words else "a100"
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def peak_flops(device_kind: str, products: str) -> float | None:
-    """Return the FLOP a second of dense products at best; None: it is not known.
+    """Return the peak FLOP/s of dense products, or None for unknown devices.
 
     Args:
       device_kind: Name of the device in JAX.
-      products: Dtype of the products, as the keys of `Gpu.peaks`.
+      products: Dtype of the products, a key of `Gpu.peaks`.
     """
     name = gpu_name(device_kind)
     if name is None:
         return None
-    # What a GPU has no faster products of, it computes as float32.
+    # Without tensor cores for a dtype, a GPU computes in float32.
     peaks = GPUS[name].peaks
     return peaks.get(products, peaks["float32"])

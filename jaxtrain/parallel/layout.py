@@ -1,4 +1,4 @@
-"""Where the arrays of a run lie on its mesh: `Layout`."""
+"""`Layout`: shardings and memory layouts of a run's arrays on its mesh."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ from jaxtrain.parallel.data_sharding import num_batch_shards
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.trees import by_path, path_name
 
-# Smaller arrays, such as biases, are not worth a collective of their own.
+# Smaller arrays, such as biases, are replicated: a collective of one would cost more.
 MIN_SHARDED_SIZE = 2**12
 
-# The dims of kernels (rows, columns, in, out) as they lie in memory, by the platform of
-# the devices; row by row elsewhere. cuDNN takes and makes them with the output channels
-# first: from any other order XLA transposes each weight and each gradient.
+# Memory order of the dims of kernels (height, width, in, out), by platform; row-major
+# elsewhere. cuDNN expects output channels first: with any other order XLA transposes
+# every weight and every gradient.
 KERNEL_ORDERS: dict[str, tuple[int, ...]] = {
     "gpu": (3, 0, 1, 2),
     "cuda": (3, 0, 1, 2),
@@ -35,27 +35,28 @@ KERNEL_ORDERS: dict[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arrays of a run lie on its mesh.
+    """Shardings and memory layouts of a run's arrays on its mesh.
 
-    Gradients have one name in each place. *Partial*: of a micro-batch, or a sum of
-    them; those of copies are each device's own. *Summed*: over devices and
-    micro-batches, each device with its share. *Mean*: summed, divided by the number of
-    micro-batches and the loss scale. *Whole*: of one micro-batch, summed over devices
-    in the shapes of the partial ones.
+    Gradients have a name at each stage. *Partial*: of one micro-batch, or a sum over
+    micro-batches; per-device copies have per-device gradients. *Summed*: over devices
+    and micro-batches, sharded. *Mean*: summed, divided by the number of micro-batches
+    and the loss scale. *Whole*: of one micro-batch, all-reduced over devices in the
+    shapes of the partial ones.
 
     Attributes:
       mesh: Mesh of the devices.
-      split_dims: Dim of each array of the model, by its path, that the `model` axis
-        splits, counted from the last; None is not split.
-      shard_params: Whether the `fsdp` axis shares the parameters (ZeRO stage 3,
-        arXiv:1910.02054), and not only optimizer state and averages (stage 1).
-      copies: Weights that each device trains with a copy of its own; None: no weights.
-      grouped: Paths of statistics whose first dim is split as the batch is.
-      kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
-      optimizer: Optimizer; `optax.tree_map_params` finds what its state holds of
-        parameters.
-      sharded_as: Field of the state that arrays of its `extras` are sharded as, by
-        transform and key (`StepTransform.sharded_as`); others are replicated.
+      split_dims: Dim of each array of the model, by path, that is sharded over the
+        `model` axis, counted from the last; None is not split.
+      shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
+        arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
+      copies: Weights that are trained as per-device copies. None disables copies.
+      grouped: Paths of statistics whose first dim is sharded like the batch.
+      kernel_order: Dims of kernels from major to minor in memory. None means
+        row-major.
+      optimizer: Optimizer, for `optax.tree_map_params` to find parameter-like arrays in
+        its state.
+      sharded_as: State field whose sharding an array of `extras` follows, by transform
+        and key (`StepTransform.sharded_as`); other arrays are replicated.
     """
 
     mesh: Mesh
@@ -69,17 +70,17 @@ class Layout:
 
     @property
     def platform(self) -> str:
-        """The platform of the devices, which may not be JAX's default: `cpu`, `gpu`."""
+        """Platform of the devices, such as `gpu`, which may not be JAX's default."""
         return self.mesh.devices.flat[0].platform
 
     @property
     def cpus(self) -> Mesh | None:
-        """The mesh, if it is of CPUs that share the batch and no more."""
-        whole = self.mesh.size == num_batch_shards(self.mesh)
-        return self.mesh if whole and self.platform == "cpu" else None
+        """The mesh if it is of CPUs and shards the batch alone, else None."""
+        shards_batch_only = self.mesh.size == num_batch_shards(self.mesh)
+        return self.mesh if shards_batch_only and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
-        """Return the shardings of a whole TrainState."""
+        """Return the shardings of a full TrainState."""
         as_moments = partial(self._sharded_as, "opt_state")
         opt_state = optax.tree_map_params(
             lambda params: jax.eval_shape(self.optimizer.init, params),
@@ -98,7 +99,7 @@ class Layout:
         )
 
     def extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the shardings of the arrays of a transform."""
+        """Return the shardings of the extra arrays of a step transform."""
         kinds = self.sharded_as.get(name, {})
         return {
             key: self._sharded_as(kinds[key], tree)
@@ -108,94 +109,99 @@ class Layout:
         }
 
     def formats(self, state: Any) -> Any:
-        """Return the shardings of a whole TrainState, with the order in memory."""
+        """Return the shardings and memory layouts of a full TrainState."""
         return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
-        """Return the formats of the weights of another model, shared as parameters."""
+        """Return formats for another model's weights, sharded like the parameters."""
         shardings = self._shardings(weights, shared=self.shard_params)
         return self._formats(weights, shardings)
 
     def _formats(self, arrays: Any, shardings: Any) -> Any:
         return jax.tree.map(
-            lambda x, sharding: Format(self._in_memory(x), sharding), arrays, shardings
+            lambda x, sharding: Format(self._order_of(x), sharding),
+            arrays,
+            shardings,
         )
 
     def flat(self, x: jax.Array) -> jax.Array:
-        """Return the elements of an array, inside jit, in their order in memory."""
-        order = self._in_memory(x)
+        """Flatten an array in its memory order, inside jit."""
+        order = self._order_of(x)
         return (x.transpose(order.major_to_minor) if order else x).reshape(-1)
 
-    def whole_params(self, params: Any) -> Any:
-        """Gather, inside jit, what the `fsdp` axis shares, to compute with it."""
+    def gather_params(self, params: Any) -> Any:
+        """All-gather parameters over the `fsdp` axis, inside jit."""
         return self._constrain(params, shared=False)
 
-    def whole_extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Gather, inside jit, what the `fsdp` axis shares of a transform's arrays."""
+    def gather_extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """All-gather the sharded extra arrays of a transform, inside jit."""
         kinds = self.sharded_as.get(name, {})
-        whole = {key: self.whole_params(extra[key]) for key in kinds if key in extra}
-        return {**extra, **whole}
+        gathered = {
+            key: self.gather_params(extra[key]) for key in kinds if key in extra
+        }
+        return {**extra, **gathered}
 
     def trained_params(self, params: Any) -> Any:
-        """Gather, inside jit, what the `fsdp` axis shares, and copy what is copied."""
+        """All-gather parameters inside jit, and make the per-device copies."""
 
         def copy(copies: Copies, weights: Arrays) -> Arrays:
             return copies.make(weights, self._specs(weights, shared=self.shard_params))
 
-        return self._apart(params, copy, self.whole_params)
+        return self._map_by_kind(params, copy, self.gather_params)
 
     def shard_grads(self, grads: Any) -> Any:
-        """Constrain the sharding of gradients before their sum, inside jit.
+        """Constrain the sharding of partial gradients, inside jit.
 
-        Each device keeps its share of them; of copied parameters all of its own.
+        Each device holds its shard; gradients of per-device copies stay on their
+        device.
         """
 
         def own(copies: Copies, grads: Arrays) -> Arrays:
-            return copies.place(grads, self._specs(_rows(grads), shared=False))
+            return copies.place(grads, self._specs(_row_shapes(grads), shared=False))
 
-        return self._apart(grads, own, partial(self._constrain, shared=True))
+        return self._map_by_kind(grads, own, partial(self._constrain, shared=True))
 
-    def summed_grads(self, grads: Any) -> Any:
-        """Sum partial gradients over the devices, inside jit: those of copies."""
+    def reduce_grads(self, grads: Any) -> Any:
+        """Reduce partial gradients of per-device copies over devices, inside jit."""
 
         def add_up(copies: Copies, grads: Arrays) -> Arrays:
-            specs = self._specs(_rows(grads), shared=True)
+            specs = self._specs(_row_shapes(grads), shared=True)
             return self._constrain(copies.sum(grads, specs), shared=True)
 
-        return self._apart(grads, add_up, lambda summed: summed)
+        return self._map_by_kind(grads, add_up, lambda summed: summed)
 
-    def whole_grads(self, grads: Any) -> Any:
-        """Sum partial gradients over the devices, inside jit, in the same shapes.
+    def all_reduce_grads(self, grads: Any) -> Any:
+        """All-reduce partial gradients over the devices, inside jit, in their shapes.
 
-        The method of a step may move the trained parameters by them.
+        Methods that perturb the trained parameters, such as SAM, need them.
         """
 
         def everywhere(copies: Copies, grads: Arrays) -> Arrays:
-            specs = self._specs(_rows(grads), shared=False)
+            specs = self._specs(_row_shapes(grads), shared=False)
             return copies.sum_in_place(grads, specs)
 
-        return self._apart(grads, everywhere, lambda whole: whole)
+        return self._map_by_kind(grads, everywhere, lambda whole: whole)
 
-    def norm_of_whole(self, grads: Any) -> jax.Array:
-        """Return the norm of what `whole_grads` returned, in at least float32."""
+    def all_reduced_norm(self, grads: Any) -> jax.Array:
+        """Return the norm of all-reduced gradients, in float32 or wider."""
 
         def squares(x: jax.Array) -> jax.Array:
             return jnp.sum(jnp.square(widen(x)))
 
-        def of_copies(copies: Copies, grads: Arrays) -> Arrays:
-            del copies  # Of which all are alike.
+        def copies_part(copies: Copies, grads: Arrays) -> Arrays:
+            del copies  # All rows are equal.
             return {n: squares(x) / x.shape[0] for n, x in grads.items()}
 
-        def of_others(grads: Any) -> Any:
+        def others_fn(grads: Any) -> Any:
             return jax.tree.map(squares, grads)
 
-        parts = jax.tree.leaves(self._apart(grads, of_copies, of_others))
+        parts = jax.tree.leaves(self._map_by_kind(grads, copies_part, others_fn))
         return jnp.sqrt(sum(parts, jnp.float32(0)))
 
-    def specs_of_grads(self, grads: Any) -> Any:
+    def grad_specs(self, grads: Any) -> Any:
         """Return the PartitionSpec of each summed or mean gradient.
 
-        Axes of one device, which split nothing, are left out.
+        Axes of size 1 are left out.
         """
 
         def spec(sharding: NamedSharding) -> P:
@@ -205,20 +211,19 @@ class Layout:
         return jax.tree.map(spec, self._shardings(grads, shared=True))
 
     def images(self, images: Any) -> Any:
-        """Split images, or activations or their gradients, inside jit."""
+        """Shard images, activations or their gradients, inside jit."""
         shardings = self.image_shardings(images)
         return jax.lax.with_sharding_constraint(images, shardings)
 
     def whole_images(self, images: jax.Array) -> jax.Array:
-        """Split images (batch, ...), inside jit, by the batch alone."""
+        """Shard images (batch, ...) over the batch axes alone, inside jit."""
         rows = NamedSharding(self.mesh, P(BATCH_AXES))
         return jax.lax.with_sharding_constraint(images, rows)
 
     def image_shardings(self, images: Any) -> Any:
-        """Return the shardings of images (batch, height, width, channels).
+        """Return the shardings of images (B, H, W, C) or activations.
 
-        Or of what the first pieces of a model have made of them: of arrays with other
-        dims the batch alone is split.
+        Arrays of rank 4 are sharded over batch and space, other ranks over the batch.
         """
 
         def sharding(x: jax.Array) -> NamedSharding:
@@ -227,34 +232,34 @@ class Layout:
         return jax.tree.map(sharding, images)
 
     def _constrain(self, tree: Any, *, shared: bool) -> Any:
-        """Have arrays lie, inside jit, as those that the `fsdp` axis shares, or not."""
+        """Constrain a tree to its shardings; `shared`: over the `fsdp` axis, too."""
         shardings = self._shardings(tree, shared=shared)
         return jax.lax.with_sharding_constraint(tree, shardings)
 
-    def _apart(
+    def _map_by_kind(
         self,
         tree: Any,
-        of_copied: Callable[[Copies, Arrays], Arrays],
-        of_others: Callable[[Any], Any],
+        copied_fn: Callable[[Copies, Arrays], Arrays],
+        others_fn: Callable[[Any], Any],
     ) -> Any:
-        """Apply one function to what is copied of a tree, by path, one to the rest."""
+        """Apply one function to the copied arrays, by path, and one to the rest."""
         if self.copies is None:
-            return of_others(tree)
+            return others_fn(tree)
         flat, treedef = by_path(tree), jax.tree.structure(tree)
         copied = {n: x for n, x in flat.items() if n in self.copies.paths}
         others = {n: x for n, x in flat.items() if n not in copied}
-        done = {**of_copied(self.copies, copied), **of_others(others)}
-        return treedef.unflatten(done[name] for name in flat)
+        results = {**copied_fn(self.copies, copied), **others_fn(others)}
+        return treedef.unflatten(results[name] for name in flat)
 
     def _sharded_as(self, field: str, tree: Any) -> Any:
-        """Return the shardings of arrays by the paths of a field of the state."""
+        """Return the shardings of arrays that follow a field of the state."""
         shared = field == "opt_state" or (field == "params" and self.shard_params)
         return self._shardings(tree, shared=shared)
 
     def _replicated(self, x: Any) -> NamedSharding:
         return NamedSharding(self.mesh, P(*[None] * len(x.shape)))
 
-    def _in_memory(self, x: Any) -> MemoryLayout | None:
+    def _order_of(self, x: Any) -> MemoryLayout | None:
         order = self.kernel_order if x.ndim == 4 else None
         return None if order is None else MemoryLayout(order)
 
@@ -283,11 +288,11 @@ class Layout:
         return P(*axes)
 
 
-def _rows(copies: Arrays) -> Any:
-    """Return the shapes of what there are copies of."""
+def _row_shapes(copies: Arrays) -> Any:
+    """Return the shape and dtype of one row of each stack of copies."""
     return {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in copies.items()}
 
 
 def _image_spec(ndim: int) -> P:
-    """Return how images (batch, height, width, channels) are split, or other arrays."""
+    """Return the PartitionSpec of images (B, H, W, C), or of arrays of another rank."""
     return P(BATCH_AXES, *SPATIAL_AXES) if ndim == 4 else P(BATCH_AXES)

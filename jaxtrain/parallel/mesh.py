@@ -11,12 +11,12 @@ from jax.sharding import AxisType, Mesh
 from jaxtrain.config import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.errors import UserError, counted
 
-# The axes that a batch is split over.
+# Axes that shard the batch.
 BATCH_AXES = ("data", "fsdp")
-# The axes that the rows and the columns of images are split over.
+# Axes that shard the height and the width of images.
 SPATIAL_AXES = ("spatial", "spatial_width")
 
-# Sizes of the axes, where the config gives none; an axis that is not named has size 1.
+# Default axis sizes of the presets; axes that are not named have size 1.
 PRESETS: dict[Preset, dict[str, int]] = {
     "data_parallel": {"data": -1},
     "fsdp": {"fsdp": -1},
@@ -60,19 +60,19 @@ def axis_sizes(
       seen: Description of these devices, for messages.
 
     Raises:
-      UserError: the sizes do not multiply to the number of devices, or are of axes that
-        do not go together.
+      UserError: The sizes do not multiply to the number of devices, or two axes are
+        incompatible.
     """
-    given: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
+    configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
     for axis, size in PRESETS[config.preset].items():
-        # As far as the devices go: one device is one whatever the preset.
+        # At most the number of devices: every preset runs on one device.
         sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
-    rest_is_given = -1 in given.values()
-    for axis, size in given.items():
+    has_free_axis = -1 in configured.values()
+    for axis, size in configured.items():
         if size is not None:
             sizes[axis] = size
-        elif sizes[axis] == -1 and rest_is_given:
+        elif sizes[axis] == -1 and has_free_axis:
             sizes[axis] = 1
     fixed = math.prod(size for size in sizes.values() if size != -1)
     shown = " x ".join(f"parallel.{a} = {s}" for a, s in sizes.items() if s != 1)
@@ -82,11 +82,11 @@ def axis_sizes(
             f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "
             f"{num_devices}, and one of them may be -1, the rest"
         )
-    rest = num_devices // fixed
-    sizes = {axis: rest if size == -1 else size for axis, size in sizes.items()}
-    # A convolution whose output channels and rows, or columns, are both split is
-    # partitioned wrongly (jaxlib 0.10.2, docs/decisions.md): its values come out
-    # several times too large, without a word.
+    free_size = num_devices // fixed
+    sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
+    # XLA partitions a convolution wrongly if both its output channels and its rows, or
+    # columns, are sharded (jaxlib 0.10.2, docs/decisions.md): its values come out
+    # several times too large, without an error.
     for axis in SPATIAL_AXES:
         if sizes["model"] > 1 and sizes[axis] > 1:
             raise UserError(
@@ -98,5 +98,5 @@ def axis_sizes(
 
 
 def has_accelerators(mesh: Mesh) -> bool:
-    """Whether the devices of a mesh are no CPUs."""
+    """Whether the devices of a mesh are accelerators rather than CPUs."""
     return mesh.devices.flat[0].platform != "cpu"

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, one JSON object a line: written, cut back, and read."""
+"""`metrics.jsonl`, one JSON object per line: writing, truncating and reading."""
 
 import contextlib
 import json
@@ -13,18 +13,18 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
 from jaxtrain.json_files.write import finite
 from jaxtrain.records.workdir import METRICS
-from jaxtrain.records.writer import APPEND, Appended, ConfiguredWriter, LoggedRun
+from jaxtrain.records.writer import APPEND, AppendedFile, ConfiguredWriter, LoggedRun
 from jaxtrain.regular_file import MAX_TABLE_BYTES, read_bytes
 from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 
-# Numbers of damaged lines that a message names.
+# Number of damaged lines in a message.
 NUM_NAMED = 5
 
 
 class MetricsLine(TypedDict):
-    """A line; other fields are metrics, or details of an event."""
+    """A line; further fields are metrics, or details of an event."""
 
     kind: str
     step: int
@@ -35,13 +35,13 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Appends records; those of evaluations without vectors and matrices."""
+    """Appends records; evaluations without vectors and matrices."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS
         if path.exists():
-            keep_until(path, run.step)
-        self._file = Appended(path)
+            truncate_after(path, run.step)
+        self._file = AppendedFile(path)
 
     def write(self, kind: str, step: int, values: Values) -> None:
         values = scalars(values) if kind == "eval" else values
@@ -53,15 +53,15 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Parse a line."""
+    """Parse a line, or raise UserError."""
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
-def keep_until(path: Path, step: int) -> None:
-    """Remove the lines after a step, which the run is about to write again.
+def truncate_after(path: Path, step: int) -> None:
+    """Remove the lines after a step, which the run will write again.
 
-    Damaged lines, and one that a kill cut off, are moved to a file beside it and named
-    in a warning: the run does not need them.
+    Damaged and truncated lines are moved to a file next to it, with a warning: the run
+    does not need them.
 
     Raises:
       UserError: The file cannot be read or written.
@@ -70,26 +70,26 @@ def keep_until(path: Path, step: int) -> None:
         lines = read_bytes(path, MAX_TABLE_BYTES).split(b"\n")
         if not lines[-1]:
             lines.pop()
-        kept, damaged = list[bytes](), dict[int, bytes]()
+        lines_to_keep, damaged = list[bytes](), dict[int, bytes]()
         for number, line in enumerate(lines, start=1):
             try:
                 if parse_line(line, path.name)["step"] <= step:
-                    kept.append(line)
+                    lines_to_keep.append(line)
             except UserError:
                 damaged[number] = line
         if damaged:
-            _set_aside(path, damaged)
-        atomic_file.write(path, b"".join(line + b"\n" for line in kept))
+            _move_damaged(path, damaged)
+        atomic_file.write(path, b"".join(line + b"\n" for line in lines_to_keep))
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
             f"{path} cannot be read and written ({reason}): {remedy(error.errno)}, or "
-            "move it away to go on without it"
+            "move it away to continue without it"
         ) from None
 
 
 def read_last(path: Path, name: str) -> dict[str, Any] | None:
-    """Return the last line that has a number of this name; None: there is none."""
+    """Return the last line with a number of this name, or None."""
     with contextlib.suppress(OSError):
         for text in reversed(read_bytes(path, MAX_TABLE_BYTES).splitlines()):
             with contextlib.suppress(UserError):
@@ -100,12 +100,12 @@ def read_last(path: Path, name: str) -> dict[str, Any] | None:
 
 
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations of a run so far, without what cannot be read.
+    """Return the evaluations of a run so far, without unreadable lines.
 
-    Each has as `train_loss` the mean loss of the training lines since the one before,
+    `train_loss` of each is the mean loss of the training lines since the previous one,
     if there are any.
     """
-    found, losses = list[dict[str, Any]](), list[float]()
+    evaluations, losses = list[dict[str, Any]](), list[float]()
     with contextlib.suppress(OSError):
         for text in read_bytes(path, MAX_TABLE_BYTES).splitlines():
             with contextlib.suppress(UserError):
@@ -114,9 +114,9 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
                     losses.append(line["loss"])
                 elif line["kind"] == "eval" and "split" in line:
                     mean = {"train_loss": sum(losses) / len(losses)} if losses else {}
-                    found.append({**line, **mean})
+                    evaluations.append({**line, **mean})
                     losses.clear()
-    return found
+    return evaluations
 
 
 def _plain(line: MetricsLine) -> dict[str, Any]:
@@ -124,9 +124,9 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
     return {name: value for name, value in line.items() if isinstance(value, plain)}
 
 
-def _set_aside(path: Path, damaged: dict[int, bytes]) -> None:
+def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
-    # First, so that a kill in between writes them twice, and loses none.
+    # Before the file is truncated, so that a kill in between loses no line.
     with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"

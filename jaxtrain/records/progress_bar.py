@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal and in a notebook, and the time left."""
+"""Progress bars for terminals and notebooks, and estimates of the remaining time."""
 
 import html
 import time
@@ -11,16 +11,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-# Seconds between two pictures of a bar.
+# Seconds between refreshes of a bar.
 EVERY_SECONDS = 1.0
-# The share of the run after which the seconds of a step count half.
+# Half-life of step times in the estimate, as a share of the run.
 HALF_LIFE = 0.1
-# The share of a step of its forward pass: the backward pass has twice the FLOPs.
+# Share of the forward pass in a step: the backward pass has twice the FLOPs.
 FORWARD_SHARE = 1 / 3
 
 
 class BarState(NamedTuple):
-    """Content of a bar: steps, activity or metrics, times so far and left."""
+    """Contents of a bar: steps, activity or metrics, elapsed and remaining time."""
 
     step: int
     total_steps: int
@@ -29,10 +29,12 @@ class BarState(NamedTuple):
 
 
 class TerminalBar:
-    """Drawn by a thread of its own, so that it moves while the loop waits."""
+    """Progress bar in a terminal, drawn by a thread while the loop waits."""
 
-    def __init__(self, console: rich.console.Console, look: Callable[[], BarState]):
-        self._look = look
+    def __init__(
+        self, console: rich.console.Console, get_state: Callable[[], BarState]
+    ):
+        self._get_state = get_state
         self._live = Live(
             get_renderable=self._draw,
             console=console,
@@ -47,7 +49,7 @@ class TerminalBar:
         self._live.stop()
 
     def _draw(self) -> rich.console.Group:
-        state = self._look()
+        state = self._get_state()
         row = Table.grid(expand=True, padding=(0, 2, 0, 0))
         row.add_column(ratio=1)
         row.add_column(no_wrap=True)
@@ -59,20 +61,20 @@ class TerminalBar:
 
 
 class NotebookBar:
-    """The browser's own element: rich's bar needs widgets that few have installed."""
+    """Progress bar as an HTML element: rich's bar needs widgets that few install."""
 
-    def __init__(self, look: Callable[[], BarState]):
-        # There wherever this is made.
+    def __init__(self, get_state: Callable[[], BarState]):
+        # IPython is installed wherever this runs.
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
-        self._look, self._at = look, time.monotonic()
+        self._get_state, self._completed_at = get_state, time.monotonic()
         self._handle = display(self._shown(), display_id=True)
 
     def refresh(self) -> None:
-        """Show what is new, about every second."""
+        """Redraw the bar, at most about every second."""
         now = time.monotonic()
-        if now - self._at >= EVERY_SECONDS:
-            self._at = now
+        if now - self._completed_at >= EVERY_SECONDS:
+            self._completed_at = now
             self._handle.update(self._shown())
 
     def close(self) -> None:
@@ -81,36 +83,38 @@ class NotebookBar:
     def _shown(self) -> Any:
         from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
-        step, total, text, times = self._look()
+        step, total, text, times = self._get_state()
         bar = f'<progress value="{step}" max="{total}"></progress>'
         return HTML(f"{bar} {step}/{total} {html.escape(f'{text}  {times}')}")
 
 
 def make_bar(
-    console: rich.console.Console, look: Callable[[], BarState]
+    console: rich.console.Console, get_state: Callable[[], BarState]
 ) -> TerminalBar | NotebookBar | None:
-    """Return a bar that fits where the output goes; None where there is no terminal.
+    """Return the progress bar for a console, or None if it is not interactive.
 
     Args:
-      look: Returns what to show; called from another thread too.
+      console: Console of the output.
+      get_state: Function that returns the contents; also called from another thread.
     """
     if console.is_jupyter:
-        return NotebookBar(look)
-    return TerminalBar(console, look) if console.is_terminal else None
+        return NotebookBar(get_state)
+    return TerminalBar(console, get_state) if console.is_terminal else None
 
 
 class Remaining:
-    """Estimates the seconds a step takes, and those that are left.
+    """Estimator of the seconds per step, and of the remaining seconds.
 
-    Saves between steps count as parts of the steps, evaluations by their examples. What
-    comes before the first step, such as compilation, does not count. Later steps weigh
-    more than earlier ones, so that the estimate follows a run that becomes slower or
-    faster.
+    Saves between steps count as part of the steps; evaluations are estimated from their
+    number of examples. Time before the first step, such as compilation, is ignored.
+    Weights decay exponentially, so that the estimate follows changes of speed.
 
     Args:
       step: Completed steps at the start.
-      evaluated_after: Returns the number of examples that evaluations after a step
-        have, in units of a batch of training.
+      total_steps: Number of steps of the run.
+      seconds: Clock in seconds.
+      evaluated_after: Function from a step to the number of examples of the evaluations
+        after it, in training batches.
     """
 
     def __init__(
@@ -123,55 +127,55 @@ class Remaining:
         self.step = step
         self._total_steps, self._seconds = total_steps, seconds
         self._evaluated_after = evaluated_after
-        # What a batch of an evaluation takes; None: not known yet.
+        # Seconds per batch of an evaluation; None if unknown.
         self._batch_seconds: float | None = None
-        self._at: float | None = None  # When `step` was done.
-        self._num_steps = self._num_seconds = 0.0  # Weighted.
+        self._completed_at: float | None = None  # Time at which `step` was completed.
+        self._num_steps = self._num_seconds = 0.0  # Weighted sums.
 
     @property
-    def begun(self) -> bool:
-        """Whether a step was done since the start."""
-        return self._at is not None
+    def started(self) -> bool:
+        """Whether a step was completed since the start."""
+        return self._completed_at is not None
 
     def done(self, step: int) -> None:
-        """Note that `step` steps are done by now."""
+        """Record that `step` steps are completed."""
         if step <= self.step:
             return
         now, num_new = self._seconds(), step - self.step
-        if self._at is not None:
-            kept = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
-            self._num_steps = self._num_steps * kept + num_new
-            self._num_seconds = self._num_seconds * kept + now - self._at
-        self.step, self._at = step, now
+        if self._completed_at is not None:
+            decay = 0.5 ** (num_new / (HALF_LIFE * self._total_steps))
+            self._num_steps = self._num_steps * decay + num_new
+            self._num_seconds = self._num_seconds * decay + now - self._completed_at
+        self.step, self._completed_at = step, now
 
     def evaluated(self, num_batches: float, seconds: float, pause: float) -> None:
-        """Note an evaluation between two steps.
+        """Record an evaluation between two steps.
 
         Args:
-          num_batches: Number of its examples, in units of a batch of training.
-          seconds: Seconds it took, without compilation.
-          pause: Seconds between the steps, with all that it took.
+          num_batches: Number of its examples, in training batches.
+          seconds: Duration without compilation, in seconds.
+          pause: Total time between the steps, in seconds.
         """
         self._batch_seconds = seconds / num_batches
-        if self._at is not None:
-            self._at += pause
+        if self._completed_at is not None:
+            self._completed_at += pause
 
     def step_seconds(self) -> float | None:
-        """Return the seconds that a step takes; None until two were done."""
+        """Return the seconds per step, or None before two steps were completed."""
         return self._num_seconds / self._num_steps if self._num_steps else None
 
     def left(self) -> float | None:
-        """Return the seconds that are left; None until two steps were done."""
+        """Return the remaining seconds, or None before two steps were completed."""
         one = self.step_seconds()
-        if one is None or self._at is None:
+        if one is None or self._completed_at is None:
             return None
-        # A step that takes longer than the others is not done yet.
-        begun = min(self._seconds() - self._at, one)
+        # The current step counts for no more than one average step.
+        started = min(self._seconds() - self._completed_at, one)
         batch = FORWARD_SHARE * one
         if self._batch_seconds is not None:
             batch = self._batch_seconds
         evaluations = batch * self._evaluated_after(self.step)
-        return max(0.0, one * (self._total_steps - self.step) - begun) + evaluations
+        return max(0.0, one * (self._total_steps - self.step) - started) + evaluations
 
 
 def duration(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The records of a run on their way to its metric writers; tables on the screen."""
+"""Distribution of a run's records to metric writers and the screen; tables."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from jaxtrain.records.screen import Screen
 from jaxtrain.records.workdir import METRICS
 from jaxtrain.records.writer import LoggedRun
 
-# Metrics of a step that are 0 or 1, and the names of their counts.
+# Metrics of a step that are 0 or 1 -> names of their counts.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
 
 
@@ -25,7 +25,8 @@ class RunLog:
     """Sends each record of process 0 to the metric writers and the screen.
 
     Args:
-      wall_seconds: Returns the seconds of all attempts so far, for each record.
+      run: Run to log.
+      wall_seconds: Function that returns the total time of all attempts, in seconds.
     """
 
     def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):
@@ -45,12 +46,12 @@ class RunLog:
         )
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Record values of `kind` train, eval or event at a step, and show them."""
+        """Record and show values of `kind` train, eval or event at a step."""
         self.record(kind, step, **values)
         self.screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Do what `write` does, except on the screen, which has another message."""
+        """Record values without showing them, where the screen has another message."""
         wall = round(self._wall_seconds(), 3)
         values = {"epoch": self._epoch(step), "wall_seconds": wall, **values}
         for writer in self._writers:
@@ -62,7 +63,7 @@ class RunLog:
             writer.finish(summary)
 
     def show_earlier(self) -> None:
-        """Show the last evaluations of a run that goes on, where there is a bar."""
+        """Show the last evaluations of a resumed run, if there is a bar."""
         self.screen.earlier(lambda: read_evaluations(self._metrics))
 
     def close(self) -> None:
@@ -71,21 +72,21 @@ class RunLog:
 
 
 class Interval:
-    """The metrics of the steps since the last line, left on the device until read."""
+    """Step metrics since the last log line, left on the device until they are read."""
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
-        # Steps of this process, without those that a checkpoint brought along.
+        # Steps of this process, without those restored from a checkpoint.
         self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 
     def add(self, metrics: dict[str, jax.Array]) -> None:
-        """Take the metrics of one call, (steps,) each."""
+        """Add the metrics of one call, (steps,) each."""
         self._on_device.append(metrics)
         self.num_new += metrics["loss"].shape[0]
 
     def values(self) -> dict[str, list[float]]:
-        """Return one value a step, waiting for those that are not computed yet."""
+        """Return one value per step, waiting for pending computations."""
         for metrics in jax.device_get(self._on_device):
             for name, values in metrics.items():
                 self._values.setdefault(name, []).extend(map(float, values))
@@ -93,9 +94,9 @@ class Interval:
         return self._values
 
     def losses(self) -> tuple[float, int]:
-        """Return the sum of the losses of the steps that were taken, and their number.
+        """Return the sum and the number of the losses of steps that were not skipped.
 
-        Losses that are not finite do not count.
+        Non-finite losses are ignored.
         """
         values = self.values()
         losses = np.asarray(values.get("loss", []), np.float64)
@@ -104,9 +105,9 @@ class Interval:
         return float(losses.sum()), losses.size
 
     def summary(self) -> dict[str, float]:
-        """Return the means, the last of what is set, and counts of steps.
+        """Return means, the last values of settings, and counts of steps.
 
-        Skipped steps do not enter the means.
+        Skipped steps are excluded from the means.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}
         taken = values["skipped"] == 0
@@ -126,6 +127,6 @@ def show_table(title: str, rows: dict[str, Any]) -> None:
     if jax.process_index() == 0:
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in rows.items():
-            # Names of classes may look like rich's markup: a Text has none.
+            # Class names may contain rich markup, which Text does not interpret.
             table.add_row(Text(printable(name)), Text(printable(str(value))))
         Console().print(table)

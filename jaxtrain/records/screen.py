@@ -1,4 +1,4 @@
-"""Output of a run on the screen: a progress bar or lines, and lines that stay."""
+"""Console output of a run: a progress bar or status lines, and permanent lines."""
 
 import contextlib
 import time
@@ -20,9 +20,10 @@ from jaxtrain.records.progress_bar import (
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
-# Without a bar, a line tells how far the run is after this time without another one.
+# Without a bar, seconds after which a status line is printed if no other was.
 QUIET_SECONDS = 60.0
-# What is shown of a GPU, and the share of the time from which waiting for data is.
+# Formats of GPU telemetry, and the share of time waiting for data from which it is
+# shown.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
@@ -30,21 +31,25 @@ MACHINE = {
     "gpu_temperature": "{:.0f} C",
 }
 LONG_WAIT = 0.05
-BEGINNING = "compiling, first step"
-# Evaluations of before that are shown again when a run goes on.
+FIRST_STEP = "compiling, first step"
+# Number of earlier evaluations to show when a run resumes.
 NUM_EARLIER = 10
 
 
 class Screen:
-    """A progress bar where there is room for one, else lines.
+    """A progress bar on interactive consoles, else lines.
 
-    The loop only notes here what is done: on a terminal a thread draws it.
+    The loop only updates the state; a thread draws it in terminals.
 
     Args:
       step: Completed steps at the start.
-      earlier_seconds: Seconds of the run before now, of all its starts.
-      evaluated_after: Examples of later evaluations, as `Remaining` takes them.
-      console: Where to print. Defaults to standard output.
+      total_steps: Number of steps of the run.
+      epoch: Function from a step to epochs.
+      shown: Names of the metrics to show.
+      earlier_seconds: Total time of earlier attempts, in seconds.
+      evaluated_after: Examples of later evaluations, as in `Remaining`.
+      console: Console to print to. Defaults to standard output.
+      seconds: Clock in seconds.
     """
 
     def __init__(
@@ -60,20 +65,20 @@ class Screen:
         seconds: Callable[[], float] = time.perf_counter,
     ):
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
-        self._seconds, self._began = seconds, seconds() - earlier_seconds
+        self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # The latest metrics; what is done beside training, and since when.
+        # Latest metrics; current activity other than training, and its start.
         self._metrics = self._first_loss = ""
-        self._doing: str | None = BEGINNING
+        self._doing: str | None = FIRST_STEP
         self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None
         self._console = Console() if console is None else console
-        self._bar = make_bar(self._console, self._look)
+        self._bar = make_bar(self._console, self._state)
         if self._bar is None:
-            self._print(BEGINNING)
+            self._print(FIRST_STEP)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Show a record: an event or an evaluation in a line that stays."""
+        """Show a record: events and evaluations as permanent lines."""
         if kind == "event":
             self._line(step, _describe_event(values))
         elif kind == "eval":
@@ -83,27 +88,27 @@ class Screen:
             if self._bar is None:
                 self._line(step, f"{self._metrics}  {self._left()}")
 
-    def show(self, table: Table, told: str) -> None:
-        """Show a table that stays, and a line below it."""
+    def show(self, table: Table, text: str) -> None:
+        """Print a table and a line below it."""
         self._console.print(table)
-        self._print(told)
+        self._print(text)
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        """Show the last evaluations of before again, where there is a bar."""
+        """Print the last earlier evaluations again, if there is a bar."""
         if self._bar is None or not (evaluations := read()):
             return
-        told = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
+        text = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
         more = len(evaluations) > NUM_EARLIER
-        self._print(told + (f"; the last {NUM_EARLIER}:" if more else ":"))
+        self._print(text + (f"; the last {NUM_EARLIER}:" if more else ":"))
         for values in evaluations[-NUM_EARLIER:]:
             self.trained(values.get("train_loss"))
             self.write("eval", values["step"], values)
 
     def done(self, step: int) -> None:
-        """Note that the device has done so many steps."""
+        """Record that the device has completed `step` steps."""
         if step <= self._remaining.step:
             return
-        first = not self._remaining.begun
+        first = not self._remaining.started
         self._remaining.done(step)
         if first:
             self._set_doing(None)
@@ -118,34 +123,36 @@ class Screen:
         return self._bar is not None and not self._metrics
 
     def first_loss(self, loss: float) -> None:
-        """Show the loss of a step in the bar, before there is a line of metrics."""
+        """Show the loss of a step in the bar until the first log line."""
         self._first_loss = f"loss {loss:.4f}"
 
     @contextlib.contextmanager
     def evaluating(
         self, split: str, num_batches: float, seconds: Callable[[], float]
     ) -> Iterator[None]:
-        """Show that a split is evaluated, and count its time apart from the steps.
+        """Show that a split is evaluated, and exclude its time from the steps.
 
         Args:
-          num_batches: Number of its examples, in units of a batch of training.
-          seconds: Returns the seconds of evaluations so far, without compilation.
+          split: Name of the split.
+          num_batches: Number of its examples, in training batches.
+          seconds: Function that returns the total time of evaluations so far, without
+            compilation, in seconds.
         """
-        began, before = self._seconds(), seconds()
+        start, before = self._seconds(), seconds()
         with self.doing(f"evaluating on the {split} split"):
             yield
-        pause = self._seconds() - began
+        pause = self._seconds() - start
         self._remaining.evaluated(num_batches, seconds() - before, pause)
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Show that the run does something else than training."""
+        """Show an activity other than training in this context."""
         self._set_doing(what)
         yield
         self._set_doing(None)
 
     def trained(self, loss: float | None) -> None:
-        """Take the mean loss of the steps since the last evaluation, for its line."""
+        """Set the mean training loss since the last evaluation, for the next line."""
         self._train_loss = loss
 
     def close(self) -> None:
@@ -155,13 +162,13 @@ class Screen:
     def _set_doing(self, what: str | None) -> None:
         self._doing, self._doing_since = what, self._seconds()
 
-    def _look(self) -> BarState:
+    def _state(self) -> BarState:
         step, doing = self._remaining.step, self._doing
         metrics = self._metrics or self._first_loss
         text = f"epoch {self._epoch(step):.1f}  {metrics}"
         if doing is not None:
             text = f"{doing} {duration(self._seconds() - self._doing_since)}"
-        times = f"{duration(self._seconds() - self._began)} so far  {self._left()}"
+        times = f"{duration(self._seconds() - self._started_at)} so far  {self._left()}"
         return BarState(step, self._total_steps, text, times)
 
     def _describe_steps(self, values: Values) -> str:
@@ -202,7 +209,7 @@ class Screen:
 
 
 def fold(text: str, width: int) -> str:
-    """Break a line between its parts, which two spaces separate; indent the rest."""
+    """Break a line between its parts, separated by two spaces, and indent the rest."""
     first, *others = text.split("  ")
     lines = [first]
     for part in others:

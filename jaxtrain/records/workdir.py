@@ -1,4 +1,4 @@
-"""The folder of a run: is it new, to be resumed, or finished."""
+"""The directory of a run: creation, resumption, and its files."""
 
 import contextlib
 import os
@@ -17,49 +17,49 @@ from jaxtrain.config.recipe import CONFIG
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.json_files.write import write_digested
-from jaxtrain.records import data_record, whole
+from jaxtrain.records import atomic_output, data_record
 from jaxtrain.records.data_record import DataRecord
-from jaxtrain.records.held_folder import LOCK, cannot_write
+from jaxtrain.records.folder_lock import LOCK, cannot_write
 
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
 REPORT = "report.html"
-# The page on several runs, or on the trials of a sweep.
+# Comparison of several runs, or of the trials of a sweep.
 COMPARISON = "comparison.html"
-# What the run learns from: see `data_record`.
+# Record of the data: see `data_record`.
 DATA = "data.json"
-# Digests of the files with parts of the user's own, as the run was last begun.
+# Digests of the files of custom modules at the last start of the run.
 OWN_PARTS = "own_parts.json"
 TENSORBOARD = "tensorboard"
-# Folders that a run writes into: each must lie in the workdir, as must all checkpoints.
+# Directories that a run writes: each must be inside the workdir, like all checkpoints.
 FOLDERS = (
     *(CHECKPOINTS, "wandb", TENSORBOARD),
     *(f"{TENSORBOARD}/plugins", f"{TENSORBOARD}/plugins/profile"),
 )
-# Key of `SUMMARY` in the folder of an ensemble: its runs, with their metrics.
+# Key of `SUMMARY` of an ensemble: its member runs, with their metrics.
 MEMBERS = "members"
-# What to do about a damaged one.
+# Remedy for a damaged data record.
 WITHOUT_DATA = (
     "move it away to go on without comparing the data with those that the run began "
     "with"
 )
-# Fields whose old values a message gives as options.
+# Maximum number of changed fields whose old values a message gives as options.
 MAX_OPTIONS = 3
 
 
 class RunEnd(TypedDict):
-    """Fields of summary.json that show whether a run has finished."""
+    """Fields of summary.json that determine whether a run has finished."""
 
     step: int
     stopped_early: bool
     evals_without_improvement: int
 
 
-def follow(workdir: Path) -> Path:
-    """Return the folder that a link leads to: the link may change under a run.
+def resolve_link(workdir: Path) -> Path:
+    """Resolve a link once, because it may change during a run.
 
     Raises:
-      UserError: it leads nowhere, or its name is not UTF-8.
+      UserError: The link is broken, or the target's name is not UTF-8.
     """
     folder = Path(os.path.realpath(workdir))
     check_name(folder)
@@ -85,20 +85,23 @@ def open_workdir(
     fresh: bool,
     resume_step: int | None = None,
 ) -> RunId:
-    """Check that what the folder holds is a run of this config, or nothing.
+    """Check that the directory is empty or holds a run of this config.
 
     The caller must hold the lock (see `locked`).
 
     Args:
+      workdir: Directory of the run.
+      config: Config of the run.
+      data: Record of the data.
       fresh: Whether to move an old run aside first.
-      resume_step: Step that there must be a run to go back to.
+      resume_step: Step to return to, which requires an existing run.
 
     Returns:
-      The id of the run that goes on, or of the one that begins.
+      The id of the resumed run, or of a new one.
 
     Raises:
-      UserError: the folder cannot be written, holds a run of another config or of
-        other data, or a link that leads out of it.
+      UserError: The directory is not writable, holds a run of another config or of
+        other data, or contains a link that leads outside.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():
@@ -111,7 +114,7 @@ def open_workdir(
         checkpoints.mkdir(exist_ok=True)
         for step in checkpoints.iterdir():
             links.check_inside(step, workdir)
-        # After a run without a checkpoint, one of any config may begin.
+        # Without a checkpoint a run of any config may start.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
             _check_no_ensemble(workdir, run)
@@ -127,11 +130,12 @@ def open_workdir(
 def write_start(
     workdir: Path, config: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Write the records of the start of a run: its config, its data, its own parts."""
+    """Write the records of a run's start: config, data, custom modules."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
-    # Writable? An attempt replaces it before it appends, so hard links may stay.
+    # Checks that it is writable. It is replaced before lines are appended, so hard
+    # links are allowed.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    os.close(links.open_in_place(workdir / METRICS, flags, only_name=False))
+    os.close(links.open_in_place(workdir / METRICS, flags, refuse_hard_links=False))
     atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
     write_digested(workdir / DATA, run.stamp(data))
     parts = config_lib.own_parts(config)
@@ -140,10 +144,10 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of own parts, by file; {} without own parts.
+    """Return the recorded digests of custom modules by file; {} without any.
 
     Raises:
-      UserError: the file is damaged, or of another run.
+      UserError: The file is damaged, or belongs to another run.
     """
     path = workdir / OWN_PARTS
     if not path.exists():
@@ -155,11 +159,13 @@ def read_own_parts(workdir: Path) -> dict[str, str]:
 def read_summary(
     workdir: Path, total_steps: int, patience: int | None
 ) -> dict[str, Any] | None:
-    """Return the summary if the run is finished.
+    """Return the summary if the run is finished, else None.
 
     Args:
-      patience: `train.early_stop_patience`; with more of it, or None, a run that
-        stopped early may go on.
+      workdir: Directory of the run.
+      total_steps: Number of steps of the run.
+      patience: `train.early_stop_patience`; with a larger value, or None, a run that
+        stopped early may continue.
     """
     path, run = workdir / SUMMARY, RunId.read(workdir)
     summary = read_of_run(path, RunEnd, run, advice="move it away to go on")
@@ -173,16 +179,16 @@ def read_summary(
 
 @contextlib.contextmanager
 def folder_of_results(out: Path) -> Iterator[None]:
-    """Make a folder before hours are spent on what it will hold.
+    """Create a directory early, before its results take hours to compute.
 
-    If the block fails, and has written nothing, the folder is removed.
+    It is removed if the block fails and it is empty.
 
     Raises:
-      UserError: Nothing can be written there.
+      UserError: The directory is not writable.
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(whole.made(out))
+            stack.enter_context(atomic_output.created(out))
             writable = os.access(out, os.W_OK)
         except OSError:
             writable = False
@@ -206,7 +212,7 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
 
 
 def _check_no_ensemble(workdir: Path, run: RunId) -> None:
-    """Check that a folder is not one that `main.py ensemble` wrote."""
+    """Check that a directory is not the output of `main.py ensemble`."""
     advice = "move it away to go on"
     end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
     if end is not None and MEMBERS in end:
@@ -220,35 +226,37 @@ def _check_same(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
-    moved = saved is not None and data_record.may_have_moved(saved, data)
+    moved = saved is not None and data_record.are_known_equal(saved, data)
     fields = config_lib.changed_paths(old, new, same_data=moved)
-    changed, others, own = [], [], []
+    changed, others, remedies = [], [], []
     if fields:
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
-        own.append("its own config" + _options(old, fields))
-    # Beside fields of the config that follow from the data, such as their mean.
-    if saved is not None and (found := data_record.describe_changes(saved, data)):
-        changed += found
+        remedies.append("its own config" + _options(old, fields))
+    # In addition to fields of the config that follow from the data, such as the mean.
+    if saved is not None and (
+        data_changes := data_record.describe_changes(saved, data)
+    ):
+        changed += data_changes
         others.append("other data")
-        own.append("the data that it began with")
+        remedies.append("the data that it began with")
     if changed:
         raise UserError(
             f"{workdir} holds a run of {' and '.join(others)}:\n  "
             + "\n  ".join(changed)
-            + f"\nGo on with {' and '.join(own)}, give --fresh to move it aside and "
-            + "start anew, or "
+            + f"\nContinue with {' and '.join(remedies)}, give --fresh to move it "
+            + "aside and start anew, or "
             + _elsewhere(workdir, fields)
         )
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return the options that set a few fields to what a config says."""
+    """Return command-line options for the values of a few fields."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)
         if isinstance(value, dict) or value == ():
-            return ""  # No single option says so.
+            return ""  # Not expressible as a single option.
         values = value if isinstance(value, tuple) else (value,)
         name = f"--{path.replace('_', '-')}"
         options += [name, *(shlex.quote(str(v)) for v in values)]
@@ -256,7 +264,7 @@ def _options(config: Config, fields: list[str]) -> str:
 
 
 def _elsewhere(workdir: Path, fields: list[str]) -> str:
-    """Say where another run begins, and how with the weights of this one."""
+    """Return advice on another workdir, with this run's weights if they fit."""
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"
     weights = f"--model.pretrained {shlex.quote(str(workdir))}"
@@ -264,10 +272,10 @@ def _elsewhere(workdir: Path, fields: list[str]) -> str:
 
 
 def _move_aside(workdir: Path) -> Path:
-    """Move what the folder holds, but not the lock, into a new one beside it.
+    """Move the contents of the directory, except the lock, to a sibling.
 
-    So that the folder stays where it is, locked. The checkpoints come last: without
-    its config, a run that a kill left in parts is refused, and not begun anew.
+    The directory itself stays in place, locked. Checkpoints come last: without its
+    config, a run that a kill left half-moved is refused instead of restarted.
     """
     place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
     aside = unused(place.with_name(f"{place.name}.old-{stamp}"))
@@ -279,7 +287,7 @@ def _move_aside(workdir: Path) -> Path:
         aside.mkdir(mode=workdir.stat().st_mode & 0o777)
         for name in names:
             (workdir / name).rename(aside / name)
-    except BaseException as error:  # A signal, too.
+    except BaseException as error:  # Including signals.
         for name in names:
             if os.path.lexists(aside / name):
                 (aside / name).rename(workdir / name)

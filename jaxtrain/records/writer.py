@@ -1,4 +1,4 @@
-"""Metric writers: their interface, the run, an appended file."""
+"""Interface of metric writers, the logged run, and append-only files."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from jaxtrain.config import Config, LoggingConfig
 from jaxtrain.console import tell
 from jaxtrain.tasks.base import Task, Values
 
-# Figures of the machine in lines of kind train (see `trainer/telemetry.py`).
+# Telemetry in records of kind train (see `trainer/telemetry.py`).
 SYSTEM = (
     "mfu",
     "data_wait",
@@ -24,24 +24,24 @@ SYSTEM = (
     "host_cpu_cores",
     "host_memory_bytes",
 )
-# Flags of `os.open` of a file that is appended to.
+# Flags of `os.open` for appending.
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedRun:
-    """The run that a writer is made for.
+    """The run that a writer logs.
 
     Attributes:
-      workdir: Folder of the run.
-      config: The resolved config.
-      step: Completed steps at the start. Records of later steps may come a second time,
-        as the run resumes or goes back to a checkpoint.
-      total_steps: Steps of the whole run.
-      epoch: Converts a number of steps to epochs.
-      task: Names the metrics to show, and draws the pictures of an evaluation.
-      evaluated_after: Returns the number of examples that evaluations after a step
-        have, in units of a batch of training.
+      workdir: Directory of the run.
+      config: Resolved config.
+      step: Completed steps at the start. Records of later steps may be repeated, as the
+        run resumes from a checkpoint.
+      total_steps: Number of steps of the run.
+      epoch: Function from a number of steps to epochs.
+      task: Task, which names the metrics to show and draws figures of an evaluation.
+      evaluated_after: Function from a step to the number of examples of the evaluations
+        after it, in training batches.
     """
 
     workdir: Path
@@ -55,73 +55,74 @@ class LoggedRun:
 
 @runtime_checkable
 class MetricWriter(Protocol):
-    """Takes the records of a run, in process 0. Methods do nothing by default."""
+    """Consumer of a run's records, in process 0. Methods do nothing by default."""
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Take a record.
+        """Write a record.
 
         Args:
           kind: One of train, eval and event.
-          values: Numbers, texts, or nested lists of them. A number may be NaN.
+          step: Completed steps of the run.
+          values: Numbers, texts, or nested lists of them. Numbers may be NaN.
         """
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Take the contents of summary.json, once the run has reached its end."""
+        """Write the contents of summary.json when the run has finished."""
 
     def close(self) -> None:
-        """Write what is pending and release resources; no record follows."""
+        """Flush pending records and release resources."""
 
 
 class ConfiguredWriter(MetricWriter):
-    """A writer of `jaxtrain.records.writers.WRITERS`, which the config enables.
+    """A writer of `jaxtrain.records.writers.WRITERS`, enabled by the config.
 
     Attributes:
-      may_fail: Field of the config whose writer may fail, with one warning; None: a
-        failure ends the run.
+      may_fail: Field of the config whose writer may fail with one warning. None means
+        that a failure ends the run.
     """
 
     may_fail: ClassVar[str | None] = None
 
     def __init__(self, run: LoggedRun):
-        """Start the writer."""
+        """Start the writer for a run."""
 
     @classmethod
     def enabled(cls, config: LoggingConfig) -> bool:
-        """Whether a run has this writer."""
+        """Whether the config enables this writer."""
         return True
 
     @classmethod
     def check(cls, config: LoggingConfig) -> None:
-        """Check the writer, which is enabled, before the run starts.
+        """Check the requirements of an enabled writer before the run starts.
 
         Raises:
-          UserError: What it needs is not installed.
+          UserError: A library is missing.
         """
 
 
-class Appended:
-    """A file to append to, unbuffered; what finds no room is tried again later."""
+class AppendedFile:
+    """An unbuffered append-only file; failed writes are retried later."""
 
     def __init__(self, path: Path):
         self._path = path
         self._file = io.FileIO(links.open_in_place(path, APPEND), "ab")
         self._waiting = b""
-        self._told = False
+        self._warned = False
 
     def write(self, record: bytes) -> None:
-        """Append a record, after those that wait."""
+        """Append a record, after pending ones."""
         self._waiting += record
         try:
             while self._waiting:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as error:
-            if not self._told:
+            if not self._warned:
                 text = f"{self._path}: {error.strerror}; its lines wait in memory"
                 tell(f"warning: {text}")
-            self._told = True
+            self._warned = True
 
     def close(self) -> None:
-        """Try once more to write what waits, tell what is lost, and close the file."""
+        """Retry pending writes, warn about lost ones, and close the file."""
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
@@ -130,9 +131,9 @@ class Appended:
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:
-    """Return the numbers of a record, named by their split, such as `test/loss`.
+    """Return the numbers of a record with their split as prefix, such as `test/loss`.
 
-    Those of the machine are named `system/host_cpu_cores`.
+    Telemetry has the prefix `system`, such as `system/host_cpu_cores`.
     """
     scope = values.get("split", kind)
     return {

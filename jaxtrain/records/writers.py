@@ -1,7 +1,7 @@
-"""Metric writers: JSON lines, those of plug-ins, and the user's own.
+"""Metric writers: JSON lines, writers of plug-ins, and custom writers.
 
-To add one, write a subclass of `ConfiguredWriter` in a plug-in, its row among the
-`writers` of the plug-in, and the field of `LoggingConfig` that enables it.
+To add one, write a subclass of `ConfiguredWriter` in a plug-in, its row in the
+plug-in's `writers`, and the field of `LoggingConfig` that enables it.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def check(config: LoggingConfig) -> None:
     """Check the enabled writers before the run starts.
 
     Raises:
-      UserError: One is not installed, is not found, or takes other options.
+      UserError: A library or custom writer is missing, or rejects its options.
     """
     for writer in _enabled(config):
         writer.check(config)
@@ -44,7 +44,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
     """Start the enabled writers.
 
     Raises:
-      UserError: One does not start; the others are closed.
+      UserError: A writer fails to start; the others are closed.
     """
     config = run.config.logging
     own_parts = [functools.partial(_build_own, name=name) for name in config.writers]
@@ -60,7 +60,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
 
 def _enabled(config: LoggingConfig) -> list[type[ConfiguredWriter]]:
     enabled = [row for row in WRITERS.values() if row.enabled(config)]
-    # Those that may fail start before the others open files.
+    # Writers that may fail are started first.
     return sorted(enabled, key=lambda row: row.may_fail is None)
 
 
@@ -83,14 +83,14 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
         ) from error
     if not isinstance(writer, MetricWriter):
         raise UserError(
-            f"{OWN} = {name!r} makes {writer!r}, which is no "
+            f"{OWN} = {name!r} makes {writer!r}, which is not a "
             "jaxtrain.records.writer.MetricWriter"
         )
     return Guarded(f"{OWN} = {name!r}", writer)
 
 
 class Guarded(MetricWriter):
-    """A writer whose failures are one warning, and do not end the run."""
+    """Wrapper of a writer whose failures cause one warning and do not end the run."""
 
     def __init__(self, field: str, writer: MetricWriter):
         self._field, self._writer, self._warned = field, writer, False

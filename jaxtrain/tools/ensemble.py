@@ -23,7 +23,7 @@ from jaxtrain.inference.ensemble import join
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.json_files.run_id import RunId, read_of_run
 from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.evaluation.passes import Pass, PassResult
 from jaxtrain.tools.evaluation.subject import open_subject
@@ -105,7 +105,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
     if data is None:
         raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
     model, step = made.model, made.model.origin["step"]
-    with whole("--out", out, folder=True) as partial, reported("--out", out):
+    with atomic_output("--out", out, folder=True) as partial, reported("--out", out):
         run = RunId.new(partial)
         workdir_lib.write_start(partial, made.config, data, run)
         state = {

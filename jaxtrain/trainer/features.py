@@ -144,7 +144,7 @@ def _extract(
     def apply(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
         params, model_state = weights
         batch = prepare_plain(prepare, data, batches)
-        params = setup.layout.whole_params(params)
+        params = setup.layout.gather_params(params)
         images = setup.layout.images(batch["image"])
         with jax.default_matmul_precision(setup.policy.products):
             outputs = predict(setup.graphdef, params, model_state, images, planned.part)

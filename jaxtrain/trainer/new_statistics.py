@@ -105,6 +105,6 @@ def _of_batch(
     layout = setup.layout
     batch = prepare_plain(plain, data, batches)
     images = layout.images(setup.grid.cut(batch["image"], batch[WINDOW]))
-    whole = layout.whole_params(weights[0]), weights[1]
+    whole = layout.gather_params(weights[0]), weights[1]
     rest = images, keeps, frozen, layout.cpus
     return statistics_of_batch(setup.graphdef, *whole, *rest), batch

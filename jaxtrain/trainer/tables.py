@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxtrain.config import Config
 from jaxtrain.data import hold_out
-from jaxtrain.data.conversions import lost_detail
+from jaxtrain.data.conversions import conversion_remarks
 from jaxtrain.data.stores import describe_remarks, remarks_of
 from jaxtrain.errors import counted
 from jaxtrain.parallel import data_sharding
@@ -32,7 +32,10 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
     # Files that were skipped when the data were opened.
-    remarks = (*remarks_of(splits.train.store), *lost_detail(splits.train, config.data))
+    remarks = (
+        *remarks_of(splits.train.store),
+        *conversion_remarks(splits.train, config.data),
+    )
     return {
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",

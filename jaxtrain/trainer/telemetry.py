@@ -46,7 +46,7 @@ class MachineSampler:
         seconds: Callable[[], float] = time.perf_counter,
     ):
         self._run, self._devices = run, jax.local_devices()
-        self._sensors = sensors or gpu_sensors.of_devices(self._devices)
+        self._sensors = sensors or gpu_sensors.sensors_of(self._devices)
         self._seconds = seconds
         self._waited, self._stepped = self._loop_seconds()
         self._at, self._cpu_seconds = seconds(), host_seconds()[0]

@@ -20,7 +20,7 @@ from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
 from jaxtrain.records import workdir as workdir_lib
 from jaxtrain.records import writers
-from jaxtrain.records.held_folder import locked
+from jaxtrain.records.folder_lock import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table
 from jaxtrain.records.writer import LoggedRun
@@ -78,7 +78,7 @@ def train(
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
     NEXT_COMMANDS.check()  # Used after the run has ended.
-    workdir = workdir_lib.follow(workdir)
+    workdir = workdir_lib.resolve_link(workdir)
     if fresh:
         check_kept(config, workdir)
     starting.begin(f"opening the data: {config.data.source}")

@@ -31,7 +31,7 @@ def make_apply(
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = prepare_plain(preprocess, data, batches)
-        params, model_state = layout.whole_params(weights[0]), weights[1]
+        params, model_state = layout.gather_params(weights[0]), weights[1]
         images = batch["image"]
 
         def apply(images: jax.Array) -> Any:

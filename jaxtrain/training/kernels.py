@@ -38,7 +38,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
       layout: Layout of the run: arrays with different shardings are not added.
     """
     alike: dict[Any, list[jax.Array]] = {}
-    specs = jax.tree.leaves(layout.specs_of_grads(tree))
+    specs = jax.tree.leaves(layout.grad_specs(tree))
     for x, spec in zip(jax.tree.leaves(widen(tree)), specs, strict=True):
         if layout.mesh.size > 1:
             key = x.shape, x.dtype, spec
@@ -69,9 +69,9 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     barrier leaves one transpose, of the gradient.
 
     Args:
-      grads: Gradients of trained parameters, as `Layout.summed_grads` leaves them.
+      grads: Gradients of trained parameters, as `Layout.reduce_grads` leaves them.
       layout: Layout of the run. XLA reads a layout constraint as a sharding constraint
-          too, so it is applied per device shard.
+        too, so it is applied per device shard.
     """
 
     if layout.kernel_order is not None:
@@ -81,7 +81,7 @@ def in_rows(grads: Any, layout: Layout) -> Any:
         rows = jax.tree.map(lambda x: MemoryLayout(tuple(range(x.ndim))), grads)
         return with_layout_constraint(grads, rows)
 
-    specs = layout.specs_of_grads(grads)
+    specs = layout.grad_specs(grads)
     constrain = jax.shard_map(
         in_memory, mesh=layout.mesh, in_specs=(specs,), out_specs=specs
     )

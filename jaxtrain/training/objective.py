@@ -81,7 +81,7 @@ class MakeObjective:
             scale,
             self.normalization,
             partial(self._whole, state),
-            self.layout.norm_of_whole,
+            self.layout.all_reduced_norm,
             task,
             forward,
             beside,
@@ -112,11 +112,11 @@ class MakeObjective:
         )
 
     def _whole(self, state: TrainState, grads: Any) -> Any:
-        grads = self.layout.whole_grads(grads)
+        grads = self.layout.all_reduce_grads(grads)
         for transform in self.phase.transforms:
             if overrides(transform, "project"):
                 name = transform.name
-                extra = self.layout.whole_extra(name, state.extras[name])
+                extra = self.layout.gather_extra(name, state.extras[name])
                 grads = transform.project(grads, extra)
         return grads
 

@@ -111,7 +111,7 @@ def make_train_step(
             indices = jnp.arange(num_micro)
             carry, found = repeat(add_grads, carry, indices, layout.platform)
             (model_state, total), metrics = carry, jax.tree.map(jnp.mean, found)
-        grads = mean_grads(phase, layout.summed_grads(total), state)
+        grads = mean_grads(phase, layout.reduce_grads(total), state)
         grads, extras, found = transform_grads(
             phase, grads, state, root, metrics["loss"]
         )

@@ -1,4 +1,4 @@
-"""Trained weights: `load` finds them, `transfer` puts them into a model."""
+"""Trained weights: `load` reads them, `transfer` initialises a model with them."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,9 @@ if TYPE_CHECKING:
     from jaxtrain.weights.resolve import load, load_named
     from jaxtrain.weights.transfer_learning import compare, transfer
 
-# Digits of a digest that are shown.
+# Number of digits of a digest in messages.
 NUM_SHOWN = 12
-# Name -> its module, imported when the name is asked for: a run that begins with new
-# weights reads none, and names of arrays need none.
+# Name -> module, imported on first use: runs without pretrained weights need neither.
 _MODULES = {
     "compare": "transfer_learning",
     "load": "resolve",

@@ -1,17 +1,17 @@
-"""Weights for images of one number of channels, made ones for another, as timm does.
+"""Conversion of weights to another number of image channels, as in timm.
 
-An image whose channels all are the same then gets the same features, if its channels
-are also normalised alike.
+Features of an image with equal channels are preserved if the channels are also
+normalised equally.
 """
 
 import numpy as np
 
 
 def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """Return the kernel (rows, columns, in, out) of a first layer for other channels.
+    """Convert the kernel (rows, columns, in, out) of a first layer to other channels.
 
-    One channel stands for all: the sum. Of more, they repeat in turn, scaled so that
-    the sum over them stays.
+    A single channel gets the sum over the channels. For more, the channels repeat
+    cyclically, scaled to preserve the sum.
     """
     old = kernel.shape[2]
     if channels == 1:
@@ -24,7 +24,7 @@ def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
 def statistics(
     mean: tuple[float, ...], std: tuple[float, ...], channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and deviation of each channel for other channels, likewise."""
+    """Convert the channel mean and standard deviation to other channels."""
 
     def each(values: tuple[float, ...]) -> tuple[float, ...]:
         if channels == len(values):

@@ -1,4 +1,4 @@
-"""What a trained model is, but for its weights: enough to build it and to feed it."""
+"""Description of a trained model without its weights: architecture, task, input."""
 
 import dataclasses
 import functools
@@ -27,9 +27,9 @@ from jaxtrain.models.blueprint import Blueprint, plain_spec
 from jaxtrain.models.projection import Projection
 from jaxtrain.training import precision
 
-# In the folder of a run.
+# File in the directory of a run.
 MODEL = "model.json"
-# What to do about a damaged one.
+# Remedy for a damaged file.
 ANEW = (
     "restore it from a copy, or train further with more train.epochs, which writes it "
     "anew"
@@ -38,35 +38,35 @@ ANEW = (
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """How a model is built, what its outputs mean, and how images are prepared.
+    """Architecture of a model, meaning of its outputs, and preprocessing.
 
     Attributes:
-      task: that it has learnt, as in a config.
-      model: name and options.
-      precision: as in a config.
-      image_shape: height, width and channels of the images that it sees.
-      num_outputs: numbers that it puts out for an image.
-      class_names: of its outputs; None: they are no classes.
-      mean: of each channel, in 0..1, subtracted from images in 0..1.
-      std: of each channel, in 0..1, divided by then.
-      crop_pct: of the shorter side, what is kept of images that are made smaller.
-      interpolation: how images are resized, bilinear or bicubic.
-      crop_mode: How images of other shapes become square.
-      white_level: Value of images of 16 bits that becomes 255; None: the largest.
-      output_spec: Shape of its outputs for an image, or dicts and tuples of shapes.
+      task: Task that the model was trained for, as in a config.
+      model: Name and options of the architecture.
+      precision: Precision, as in a config.
+      image_shape: Height, width and channels of the model's input.
+      num_outputs: Number of outputs for an image.
+      class_names: Names of the outputs. None if they are not classes.
+      mean: Mean of each channel, in 0..1, subtracted from images in 0..1.
+      std: Standard deviation of each channel, in 0..1, which divides the result.
+      crop_pct: Share of the shorter side that the centre crop of larger images keeps.
+      interpolation: Interpolation of resizing, bilinear or bicubic.
+      crop_mode: Conversion of non-square images to squares.
+      white_level: 16-bit value that is mapped to 255. None means the largest.
+      output_spec: Shape of the outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
-      column_names: of the numbers that it was trained to predict, if any.
-      num_centres: Classes whose centres it has learnt behind its outputs, if any.
-      projection: Layers that it has learnt behind its outputs to compare views, if any.
-      members: Number of models of an ensemble, whose predictions are averaged; 1: it is
-        one model.
-      input: Kind of its inputs, and how they become images.
-      sliding_size: Height and width of the whole images that predictions are of, in
-        windows of `image_shape`; None: they are of images of `image_shape`.
-      task_options: of the task, as in the config of the run.
-      chosen: what validation chose for the weights (`Task.choose`): lists of a number
-        for each output, by name; {} if nothing, or without weights.
-      jaxtrain: the version that wrote this.
+      column_names: Names of predicted numbers, if any.
+      num_centres: Number of class centres that were learnt after the outputs, if any.
+      projection: Projection head of self-supervised training, if any.
+      members: Number of models of an ensemble, whose predictions are averaged; 1 for a
+        single model.
+      input: Kind of inputs, with their conversion to images.
+      sliding_size: Height and width of larger images that are predicted in windows of
+        `image_shape`. None means images of `image_shape`.
+      task_options: Options of the task, as in the config of the run.
+      chosen: Values fitted on the validation split (`Task.choose`): lists of one number
+        per output, by name; {} without any, or without weights.
+      jaxtrain: Version of jaxtrain that wrote the description.
     """
 
     task: str
@@ -94,25 +94,25 @@ class Description:
 
     @property
     def fit(self) -> Fit:
-        """How images of other sizes get the size of the model."""
-        how = self.crop_pct, self.interpolation, self.crop_mode
-        return Fit(*how, white_level=self.white_level)
+        """Resizing of images to the model's input size."""
+        options = self.crop_pct, self.interpolation, self.crop_mode
+        return Fit(*options, white_level=self.white_level)
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of an example before it is prepared, such as an image."""
+        """Shape of an example of the model's size before preprocessing."""
         return self.input.stored_shape(self.image_shape)
 
     @property
     def whole_shape(self) -> tuple[int, int, int]:
-        """Shape of an example that predictions are of, before it is prepared."""
+        """Shape of an example to predict before preprocessing."""
         if self.sliding_size is None:
             return self.stored_shape
         return self.sliding_size, self.sliding_size, self.image_shape[-1]
 
     @property
     def grid(self) -> WindowGrid:
-        """Windows of a whole image that predictions are of."""
+        """Windows of an image to predict."""
         return grid_of(self.image_shape[:2], self.sliding_size)
 
     @property
@@ -120,7 +120,7 @@ class Description:
         return self.input.dtype
 
     def blueprint(self) -> Blueprint:
-        """Return what builds the model as it is used: batch norm has one group."""
+        """Return the blueprint for inference, with one batch-norm group."""
         return Blueprint(
             config=self.model,
             policy=precision.parse(self.precision),
@@ -133,17 +133,17 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The model, or each model of an ensemble, without its weights.
+        """The abstract model, or of an ensemble each member.
 
-        It is made once, as a deep one takes long.
+        Cached: tracing a deep model is slow.
         """
         return self.blueprint().abstract()
 
     def check_is_one(self, named: str) -> None:
-        """Check that it is no ensemble.
+        """Check that it is not an ensemble.
 
         Raises:
-          UserError: it is one.
+          UserError: It is an ensemble.
         """
         if self.members > 1:
             raise UserError(
@@ -152,10 +152,10 @@ class Description:
             )
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
-        """Return it with what validation chose for some weights.
+        """Return the description with values fitted on validation data.
 
         Raises:
-          UserError: what was read from a file is something else.
+          UserError: The values, read from a file, are invalid.
         """
         kind = dict[str, list[float]]
         about = dataclasses.replace(self, chosen=typed.convert(chosen, kind, where))
@@ -163,28 +163,28 @@ class Description:
         return about
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, which `from_dict` reads back.
+        """Return JSON values for `from_dict`.
 
-        Inputs other than pictures have a key, the name of their row in `INPUTS`.
+        Inputs other than pictures have an additional key, their name in `INPUTS`.
         """
         values = dataclasses.asdict(self)
         return values | values.pop("input")
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
-        """Read back what `to_dict` returned.
+        """Restore the result of `to_dict`.
 
         Args:
-          values: as read from JSON.
-          where: they were read from, for messages.
+          values: Parsed JSON value.
+          where: Path of the file, for messages.
 
         Raises:
-          UserError: they are those of another version, or of something else, or are of
-            no model that there can be.
+          UserError: The values are of an incompatible version, malformed, or
+            inconsistent.
         """
         names = {f.name for f in dataclasses.fields(cls)} - {"input"}
         values = values if isinstance(values, dict) else {}
-        # One that is null is of a plug-in that the model does not need.
+        # A null field belongs to a plug-in that the model does not use.
         others = {n: x for n, x in values.items() if n not in names and x is not None}
         values = {n: x for n, x in values.items() if n in names}
         if values.keys() | (others.keys() - {*INPUTS}) != names:
@@ -204,27 +204,27 @@ class Description:
         return dataclasses.replace(about, input=about._input(others, where))
 
     def _input(self, kinds: dict[str, Any], where: str) -> InputKind:
-        """Read the kind of the inputs: its name -> its section; {} is of pictures.
+        """Read the kind of inputs from its section; {} means pictures.
 
         Raises:
-          UserError: it is damaged, or makes images of another shape.
+          UserError: It is damaged, or makes images of another shape.
         """
         for name, value in kinds.items():
-            found = typed.convert({name: value}, INPUTS[name], where)
-            stored = found.stored_shape(self.image_shape)
-            if found.image_shape(stored) != self.image_shape:
+            kind = typed.convert({name: value}, INPUTS[name], where)
+            stored = kind.stored_shape(self.image_shape)
+            if kind.image_shape(stored) != self.image_shape:
                 raise UserError(
-                    f"{where}: {name} = {getattr(found, name)!r}, expected one that "
+                    f"{where}: {name} = {getattr(kind, name)!r}, expected one that "
                     f"makes images of {self.image_shape}"
                 )
-            return found
+            return kind
         return PICTURES
 
     def _check(self, where: str) -> None:
-        """Check what types do not tell.
+        """Check the ranges of values, which types do not express.
 
         Raises:
-          UserError: a value is out of range, or does not fit the others.
+          UserError: A value is out of range, or inconsistent with others.
         """
         channels, names = self.image_shape[2], self.class_names
         expected = {
@@ -275,10 +275,10 @@ class Description:
 
 
 def read(workdir: Path) -> Description:
-    """Read the description of the model that a run has trained.
+    """Read the description of a run's model.
 
     Raises:
-      UserError: there is none, none that this version reads, or that of another run.
+      UserError: It is missing, of an incompatible version, or of another run.
     """
     path = workdir / MODEL
     values = read_object(path, advice=ANEW)

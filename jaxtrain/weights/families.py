@@ -1,4 +1,4 @@
-"""What timm and torchvision call the arrays of each family."""
+"""Names of arrays in timm and torchvision, by family of models."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,13 @@ from jaxtrain.weights.names import (
     convolution,
 )
 
-# A block, ResNet's name of it in both libraries, and timm's name of it elsewhere.
+# Our name of a block; ResNet's in both libraries, and timm's of other families.
 BLOCK = r"stage(\d+)_block(\d+)"
 LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
 
 def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of the parts of a layer."""
+    """Return the names of the parts of a layer, with their prefixes."""
     return {f"{ours}/{part}": f"{theirs}.{name}" for part, name in parts.items()}
 
 
@@ -30,7 +30,7 @@ _REST = {
 }
 _SHORTCUT = {"shortcut_conv": "downsample.0", "shortcut_norm": "downsample.1"}
 _GATE = {"se/squeeze": "se.fc1", "se/excite": "se.fc2"}
-# Of the dense layers of a squeeze-and-excitation, both libraries have convolutions.
+# Both libraries implement squeeze-and-excitation by 1x1 convolutions.
 _GATE_LAYOUT = {r".*/se/\w+/kernel": POINTWISE}
 
 RESNET = ArrayNames({**_STEM, **_within(BLOCK, LAYER, _SHORTCUT), **_REST})
@@ -46,7 +46,7 @@ RESNET_D = ArrayNames(
         "stem2_norm": "conv1.4",
         "stem3_conv": "conv1.6",
         "stem3_norm": "bn1",
-        # Its pool is number 0 of the shortcut.
+        # The shortcut's pool has index 0.
         f"{BLOCK}/shortcut_conv": f"{LAYER}.downsample.1",
         f"{BLOCK}/shortcut_norm": f"{LAYER}.downsample.2",
         **_REST,
@@ -105,11 +105,11 @@ DENSENET = ArrayNames(
         "last_norm": "features.norm5",
         "head/linear": "classifier",
     },
-    # Of the files that torchvision has published.
+    # Names in the files that torchvision has published.
     older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
 )
 
-# Both libraries have dense layers where ours are.
+# Both libraries use dense layers, as we do.
 TIMM_CONVNEXT = ArrayNames(
     {
         "stem_conv": "stem.0",
@@ -124,7 +124,7 @@ TIMM_CONVNEXT = ArrayNames(
         "head/linear": "head.fc",
     }
 )
-# Stages and what is between them take turns.
+# Stages and downsampling layers alternate.
 _TURNS: dict[str, str] = {}
 for stage in range(1, 5):
     _OURS, _THEIRS = rf"stage{stage}_block(\d+)", f"features.{2 * stage - 1}.{{0:-1}}"
@@ -165,7 +165,7 @@ GOOGLENET = ArrayNames(
         "head/linear": "fc",
     },
     layouts={r"aux\d/linear/kernel": after_flatten(googlenet.POOLED)},
-    # Where our model has no auxiliary heads.
+    # Auxiliary heads, which our model may lack.
     unused=(r"aux\d\..*",),
 )
 INCEPTION_V3 = ArrayNames(
@@ -177,13 +177,13 @@ INCEPTION_V3 = ArrayNames(
         "aux/head/linear": "AuxLogits.fc",
         "head/linear": "fc",
     },
-    # Where our model has no auxiliary head.
+    # The auxiliary head, which our model may lack.
     unused=(r"AuxLogits\..*",),
 )
 
 
 def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return torchvision's names; it counts ReLUs and pools among the layers."""
+    """Return torchvision's names; its indices include ReLUs and pools."""
     dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "classifier.6"},
@@ -192,7 +192,7 @@ def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
 
 
 def timm_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return timm's names; there the dense layers are convolutions."""
+    """Return timm's names; its dense layers are convolutions."""
     dense = {r"dense(\d)/linear": "pre_logits.fc{0}"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "head.fc"},
@@ -220,7 +220,7 @@ _SQUEEZE_LAYOUT = {r".*/squeeze_excite/(squeeze|excite)/kernel": POINTWISE}
 
 
 def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return timm's names of a MobileNet or EfficientNet."""
+    """Return timm's names for a MobileNet or EfficientNet."""
     layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
     for name, stage, index in model.block_names():
         parts, theirs = model.stages[stage].parts(index), f"blocks.{stage}.{index}"
@@ -241,7 +241,7 @@ def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
 
 
 def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
-    """Return the name of a convolution, which depends on the others of its block."""
+    """Return timm's name of a convolution, which depends on the block's other parts."""
     if part == "fused":
         return "conv_exp" if "project" in parts else "conv"
     if part == "project":
@@ -250,9 +250,10 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
 
 
 def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return torchvision's names, which number the parts of a block.
+    """Return torchvision's names for a MobileNet or EfficientNet.
 
-    It numbers the blocks of MobileNets through, and those of EfficientNets by stage.
+    The parts of a block are numbered. Blocks are numbered consecutively in MobileNets,
+    and by stage in EfficientNets.
     """
     layers = {"stem/conv": "features.0.0", "stem/norm": "features.0.1"}
     through = issubclass(model, MobileNetV2 | MobileNetV3)

@@ -1,7 +1,7 @@
-"""Files with the arrays of a model: safetensors, and those of `torch.save`.
+"""Weight files: safetensors, and PyTorch's `torch.save`.
 
-A safetensors file is mapped into memory: an array is a view of it, read when it is
-used. Format: https://github.com/huggingface/safetensors.
+A safetensors file is memory-mapped, and its arrays are views. Format:
+https://github.com/huggingface/safetensors.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from jaxtrain.weights import pth
 from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
-# The length of the header, before it; and what the header may take.
+# Bytes of the header's length, and maximum size of the header.
 LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
 MAX_DIMS = 8
 DTYPES = {
@@ -38,10 +38,10 @@ DTYPES = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names.
+    """Read the arrays of a file by name.
 
     Raises:
-      UserError: it is none of the known formats, or damaged; or PyTorch is needed and
+      UserError: The format is unknown, the file is damaged, or PyTorch is required and
         not installed.
     """
     if path.suffix not in (*SAFETENSORS, *TORCH):
@@ -62,14 +62,14 @@ def read(path: Path) -> dict[str, np.ndarray]:
         kind = (
             "file of torch.save with tensors alone" if is_torch else "safetensors file"
         )
-        raise UserError(f"{path} is no whole {kind}: {error}") from None
+        raise UserError(f"{path} is not a complete {kind}: {error}") from None
 
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-      UserError: it cannot be read.
+      UserError: The file is unreadable.
     """
     try:
         with open_regular(path) as file:
@@ -81,11 +81,11 @@ def digest(path: Path) -> str:
 def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
     size = int.from_bytes(view[:LENGTH_BYTES], "little")
     if size > min(MAX_HEADER_BYTES, len(view) - LENGTH_BYTES):
-        raise ValueError("its header ends in the middle")
+        raise ValueError("its header is truncated")
     data = view[LENGTH_BYTES + size :]
     header = parse(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
     if not isinstance(header, dict):
-        raise ValueError("its header is no object")
+        raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
     return {name: _array(name, about, data) for name, about in header.items()}
 
@@ -97,11 +97,11 @@ def _array(name: str, about: Any, data: memoryview) -> np.ndarray:
     dtype = np.dtype(DTYPES[about["dtype"]])
     shape, place = _counts(about.get("shape")), _counts(about.get("data_offsets"))
     if shape is None or place is None or len(shape) > MAX_DIMS or len(place) != 2:
-        raise ValueError(f"{shown(name)} has no shape or no place")
+        raise ValueError(f"{shown(name)} has no valid shape or offsets")
     if place[1] - place[0] != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{shown(name)} has another size than its shape")
+        raise ValueError(f"{shown(name)} does not have the size of its shape")
     if place[1] > len(data):
-        raise ValueError(f"{shown(name)} ends in the middle")
+        raise ValueError(f"{shown(name)} is truncated")
     return np.frombuffer(data[place[0] : place[1]], dtype).reshape(shape)
 
 

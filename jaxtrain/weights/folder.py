@@ -1,7 +1,7 @@
-"""Folder of a model that was exported here: `model.safetensors` and `config.json`.
+"""Directory of an exported model: `model.safetensors` and `config.json`.
 
-timm itself reads the folder where it has the model (see `weights/sources.py`): weights
-then have its names and layouts, and otherwise ours.
+timm can read it if it has the architecture (see `weights/sources.py`): weights then
+have timm's names and layouts, and otherwise ours.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from jaxtrain.weights.sources import WeightsSource
 from jaxtrain.weights.stored import Weights
 
 WEIGHTS = "model.safetensors"
-# The key of what timm does not know in its JSON, and of the digests in it of the files
-# with parts of the user's own.
+# Key in config.json of fields that timm does not know, and of the digests of custom
+# modules in it.
 OURS, OWN_PARTS = "jaxtrain", "own_parts"
 
 
 class Origin(TypedDict):
-    """Where an exported model comes from.
+    """Origin of an exported model.
 
     Attributes:
-      step: Step of its checkpoint; missing or None means that it was imported.
+      step: Step of its checkpoint; missing or None for an imported model.
       run: Id of the run; missing or None likewise.
       weights: Digest of the weights: see `digest`.
     """
@@ -42,25 +42,29 @@ class Origin(TypedDict):
 
 
 class Exported(TypedDict):
-    """What `config.json` holds under `OURS`; `model` is read by `Description`."""
+    """Contents of `config.json` under `OURS`; `Description` parses `model`."""
 
     model: dict[str, Any]
     origin: Origin
 
 
 def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
-    """Open a folder that was written here, whose config.json was read already.
+    """Open a directory that jaxtrain has exported.
+
+    Args:
+      folder: Path of the directory.
+      config: Contents of config.json.
 
     Raises:
-      UserError: it was written by another version, or is damaged.
+      UserError: It is of an incompatible version, or damaged.
     """
     place = str(folder / CONFIG)
     described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")
     about = Description.from_dict(described["model"], place)
-    path, theirs = folder / WEIGHTS, timm_source(about)
+    path, source = folder / WEIGHTS, timm_source(about)
     stored = files.read(path)
     origin = {"step": None, "run": None, **described["origin"]}
-    weights = Weights.of_file(path, about, stored, theirs.names if theirs else OWN)
+    weights = Weights.from_file(path, about, stored, source.names if source else OWN)
 
     def read() -> Mapping[str, np.ndarray]:
         if digest(stored) != origin["weights"]:
@@ -71,17 +75,17 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
 
 
 def timm_source(about: Description) -> WeightsSource | None:
-    """Return timm's model that computes what this one does, if there is one."""
-    if about.members > 1:  # Which timm does not have.
+    """Return timm's equivalent of a model, or None."""
+    if about.members > 1:  # timm has no ensembles.
         return None
     return sources.find("timm", about.model, about.image_shape)
 
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and values, in the order of names."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of names, dtypes, shapes and values, sorted by name."""
+    sha256 = hashlib.sha256()
     for key in sorted(weights):
         array = np.ascontiguousarray(weights[key])
-        found.update(f"{key} {array.dtype.name}{list(array.shape)}\n".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        sha256.update(f"{key} {array.dtype.name}{list(array.shape)}\n".encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()

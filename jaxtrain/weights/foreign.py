@@ -1,4 +1,4 @@
-"""Weights of other libraries: a folder in timm's form, or a file alone."""
+"""Weights of other libraries: a directory in timm's format, or a single file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,20 +25,22 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# Arguments of timm's models that the arrays of a file tell, and the default of another.
-TOLD, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
+# Arguments of timm's models that follow from the arrays, and a default argument.
+IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
 def open_folder(
     folder: Path, config: Mapping[str, Any], weights: tuple[str, ...] = WEIGHTS
 ) -> Weights:
-    """Open a folder in timm's form, whose config.json was read already.
+    """Open a directory in timm's format.
 
     Args:
+      folder: Path of the directory.
+      config: Contents of config.json.
       weights: Names of weight files; the first that exists is read.
 
     Raises:
-      UserError: it is of a model that is not known, or not whole.
+      UserError: The architecture is unknown, or the directory is incomplete.
     """
     where = str(folder / CONFIG)
     architecture = config.get("architecture")
@@ -56,13 +58,13 @@ def open_folder(
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
-    """Refuse arguments that make another model, with arrays alike."""
+    """Refuse arguments that change the model but not its arrays."""
     given = config.get("model_args") or {}
     if not isinstance(given, dict):
         raise UserError(f"{where}: model_args = {given!r}, expected an object")
     pool = {k: v for k, v in config.items() if k == POOL[0]}
     for name, value in {**pool, **given}.items():
-        if name not in TOLD and (name, value) != POOL:
+        if name not in IMPLIED and (name, value) != POOL:
             raise UserError(
                 f"{where}: {name} = {value!r} would make another model of "
                 f"{config['architecture']}, which jaxtrain does not have"
@@ -72,16 +74,16 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
 def open_file(
     path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open a file of weights whose model the user, its name or a recipe names.
+    """Open a weight file whose architecture the user, its name or a recipe gives.
 
     Args:
       path: Path of the file.
-      reference: Architecture that the user names; None: the name of the file counts.
-      models: Models of the recipe, which count if the file has no such name.
+      reference: Architecture given by the user. Defaults to the name of the file.
+      models: Models of the recipe, used if the file name has no architecture.
 
     Raises:
-      UserError: Its model is not named or not known, its arrays are those of another,
-        or it is damaged.
+      UserError: The architecture is missing or unknown, the arrays do not match it, or
+        the file is damaged.
     """
     library: Library = "torchvision" if path.suffix in files.TORCH else "timm"
     if reference is None:
@@ -102,16 +104,16 @@ def _open(
 ) -> Weights:
     stored = files.read(path)
     shapes = {name: x.shape for name, x in stored.items()}
-    found = identify(shapes, str(path), rows, library)
-    names = found.source.names
-    described = _describe(found, about, labels, where)
-    return Weights.of_file(path, described, names.renamed(stored), names)
+    identified = identify(shapes, str(path), rows, library)
+    names = identified.source.names
+    described = _describe(identified, about, labels, where)
+    return Weights.from_file(path, described, names.renamed(stored), names)
 
 
 def _describe(
     found: Identified, about: Mapping[str, Any], labels: Any, where: str
 ) -> Description:
-    """Return what is known of a model; what `about` leaves out is the source's."""
+    """Describe a model; values that `about` lacks are the source's defaults."""
     source, num = found.source, found.num_outputs
     size = about.get("input_size") or [found.channels, *2 * [source.image_size]]
     if not _are(size, int) or len(size) != 3 or size[0] != found.channels:
@@ -138,7 +140,7 @@ def _describe(
             f"{' or '.join(FILTERS)}, and center: change the file if that will do"
         )
     if not (_are(labels, str) and len(labels) == num):
-        # Numbers are those of classes without names.
+        # Classes without names are numbered.
         known = len(source.labels) == num
         labels = source.labels if known else map(str, range(num))
     has_maps = tasks.kind(source.task).classes_fact == PIXEL_CLASSES
@@ -180,10 +182,10 @@ def _are(values: Any, kind: Any) -> bool:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the config.json of a model.
+    """Read the config.json of a model.
 
     Raises:
-      UserError: it is not there, cannot be read, or is damaged.
+      UserError: It is missing, unreadable or damaged.
     """
     config = read_object(path)
     if config is None:

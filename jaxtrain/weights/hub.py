@@ -1,4 +1,4 @@
-"""Weights of the Hugging Face hub, or of its cache on this machine."""
+"""Weights from the Hugging Face Hub, or its local cache."""
 
 import re
 from pathlib import Path
@@ -12,16 +12,16 @@ CONFIG = "config.json"
 
 
 def fetch(reference: str, names: tuple[str, ...]) -> Path:
-    """Return the folder with the config of a model and one file of its weights.
+    """Return the directory with a model's config and one of its weight files.
 
-    What the cache has is not downloaded again; `HF_HUB_OFFLINE=1` asks the cache alone.
+    Cached files are not downloaded again; `HF_HUB_OFFLINE=1` uses the cache alone.
 
     Args:
-      reference: `hf:OWNER/REPO`, or with a branch, tag or commit `hf:OWNER/REPO@REV`.
-      names: of files of weights; the first that is there is taken.
+      reference: `hf:OWNER/REPO`, or `hf:OWNER/REPO@REV` with a branch, tag or commit.
+      names: Names of weight files; the first that exists is downloaded.
 
     Raises:
-      UserError: the extra is not installed, or the hub does not have it.
+      UserError: The extra is not installed, or the hub lacks the files.
     """
     form = r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?"
     match = re.fullmatch(form, reference)
@@ -33,14 +33,14 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
         raise UserError(f"{reference} needs the extra hub: {extras.install('hub')}")
     repo, revision = match.groups()
     config = _download(reference, repo, revision, (CONFIG,))
-    # The commit, so that both files are of one.
+    # Pinned to the commit of the config.
     return _download(reference, repo, config.parent.name, names).parent
 
 
 def _download(
     reference: str, repo: str, revision: str | None, names: tuple[str, ...]
 ) -> Path:
-    """Return the place in the cache of the first of some files that is there."""
+    """Return the cached path of the first file that exists."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -48,17 +48,17 @@ def _download(
     for name in names:
         try:
             return Path(huggingface_hub.hf_hub_download(repo, name, revision=revision))
-        # Also if it cannot be asked, and the cache has it not.
+        # Also raised offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
-        # Of names, rights, the network and the libraries that reach it: many kinds.
+        # Errors of names, permissions, the network and its libraries: many types.
         except Exception as failed:
             error = failed
             break
     reason = str(error).strip().partition("\n")[0]
     raise UserError(
-        f"{reference}: {' or '.join(names)} cannot be had ({type(error).__name__}: "
-        f"{reason}): look at the name; without a network, or with HF_HUB_OFFLINE=1, "
-        f"download it first where there is one (hf download {repo}), or give the "
-        "folder with its files"
+        f"{reference}: {' or '.join(names)} cannot be downloaded "
+        f"({type(error).__name__}: {reason}): check the name; without a network, or "
+        f"with HF_HUB_OFFLINE=1, download it elsewhere first (hf download {repo}), or "
+        "give the folder with its files"
     )

@@ -1,4 +1,4 @@
-"""Models of other libraries by their names, compared with the arrays of a file."""
+"""Identification of other libraries' models by name and arrays."""
 
 import re
 from collections.abc import Iterable
@@ -17,24 +17,24 @@ from jaxtrain.trees import by_path
 from jaxtrain.weights.names import Differences, Library, Shapes
 from jaxtrain.weights.sources import WeightsSource, all_sources, sources_of
 
-# Our name of a model, and the same model there.
+# Our name of a model, and its equivalent in another library.
 Row = tuple[str, WeightsSource]
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
-# Of the nearest names that a message lists.
+# Number of nearest names in a message.
 NUM_NEAREST = 3
-# Channels and outputs of a file without its first or its last layer.
+# Defaults for files without a first or a last layer.
 CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
 class Identified(NamedTuple):
-    """Model of a file of weights.
+    """Model of a weight file.
 
     Attributes:
-      model: Our model, with the options with which it computes the same.
-      source: The model there.
-      channels: Number of channels of its images.
-      num_outputs: Number of outputs of its classifier.
+      model: Our model, with the options that make it equivalent.
+      source: Equivalent model of the other library.
+      channels: Number of input channels.
+      num_outputs: Number of outputs of the classifier.
     """
 
     model: ModelConfig
@@ -46,93 +46,92 @@ class Identified(NamedTuple):
 def find_named(
     architecture: str, where: str, library: Library | None = None
 ) -> list[Row]:
-    """Return the models of an architecture, which may have a tag behind a dot.
+    """Return the models of an architecture, which may have a timm tag.
 
     Args:
-      architecture: Its name, such as `resnet50` or `resnet50.a1_in1k`.
-      where: Where it is named, for messages.
-      library: Library that has it. None means any.
+      architecture: Name, such as `resnet50` or `resnet50.a1_in1k`.
+      where: Origin of the name, for messages.
+      library: Library of the architecture. None means any.
 
     Raises:
-      UserError: It is none whose weights are read.
+      UserError: The architecture is not supported.
     """
     rows = [row for row in _all_rows() if library in (None, row[1].library)]
     name = architecture.partition(".")[0]
-    found = [row for row in rows if row[1].architecture == name]
-    if not found:
+    matches = [row for row in rows if row[1].architecture == name]
+    if not matches:
         raise UserError(
             f"{where}: {architecture!r} is none of the architectures whose weights are "
             f"read{_near(name, rows)}; {command('models')} lists them"
         )
-    return found
+    return matches
 
 
 def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
-    """Return the models of the architecture with which the name of a file begins.
+    """Return the models of the architecture that is the prefix of a file name.
 
-    Such as resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
+    For example resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
     resnet50.a1_in1k.safetensors.
 
     Args:
       file: Path of the file.
-      models: Models of the recipe, which count if its name begins with none.
+      models: Models of the recipe, used if no architecture is a prefix.
 
     Raises:
-      UserError: There are none.
+      UserError: No model matches.
     """
     rows = _all_rows()
     begins = [r for r in rows if re.match(rf"{r[1].architecture}(?![^\W_])", file.name)]
     if begins:
         longest = max((source.architecture for _, source in begins), key=len)
         return [row for row in begins if row[1].architecture == longest]
-    found = [
+    matches = [
         (model.name, source)
         for model in models
         for source in sources_of(model.name)
         if _agree(model_of(source, model.name), model)
     ]
-    if not found:
+    if not matches:
         near = _near(re.split(r"[-.]", file.name)[0], rows)
         raise UserError(
             f"{file}: its name begins with none of the architectures whose weights are "
             f"read{near}: give it as timm:ARCHITECTURE={file}, or torchvision:... of "
             f"one of torchvision; {command('models')} lists them"
         )
-    return found
+    return matches
 
 
 def identify(
     stored: Shapes, where: str, rows: Iterable[Row], library: Library
 ) -> Identified:
-    """Return the model whose arrays a file has, of those that its name can be.
+    """Return the candidate whose arrays match a file.
 
     Args:
-      stored: Shapes of its arrays, by their names.
-      where: Where it lies, for messages.
-      rows: Models that it may be of.
-      library: Library that counts where both have the model.
+      stored: Shapes of the arrays, by name.
+      where: Path of the file, for messages.
+      rows: Models to consider.
+      library: Preferred library if both have the model.
 
     Raises:
-      UserError: Its arrays are others, or those of several models that compute
-        different functions.
+      UserError: No candidate matches, or several do that compute different functions.
     """
     tried = list[tuple[Identified, Differences]]()
     for name, source in sorted(rows, key=lambda row: row[1].library != library):
         model = model_of(source, name)
-        # Building a model takes up to seconds; both libraries may have one alike.
+        # Building a model takes up to seconds; skip equal models of the two libraries.
         if not any(
             model == one.model and (not differences or source.names is one.source.names)
             for one, differences in tried
         ):
             tried.append(_compare(stored, model, source))
-    fitting = [found for found, differences in tried if not differences]
+    fitting = [candidate for candidate, differences in tried if not differences]
     if not fitting:
-        found, differences = min(tried, key=lambda one: one[1].number)
+        candidate, differences = min(tried, key=lambda one: one[1].number)
         raise UserError(
-            f"{where} does not fit {found.source.architecture} of "
-            f"{found.source.library} (model.name = {found.model.name!r}): "
+            f"{where} does not fit {candidate.source.architecture} of "
+            f"{candidate.source.library} (model.name = {candidate.model.name!r}): "
             f"{differences}; if it is of another architecture, give it as "
-            f"{found.source.library}:ARCHITECTURE={where}"
+            f"{candidate.source.library}:ARCHITECTURE={where}"
         )
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
@@ -145,7 +144,7 @@ def identify(
 
 
 def model_of(source: WeightsSource, name: str) -> ModelConfig:
-    """Return the model that computes what the source does, without auxiliary heads."""
+    """Return our equivalent of a source, without auxiliary heads."""
     options: dict[str, Any] = dict(source.options)
     if "aux_weight" in defaults(MODELS[name]):
         options["aux_weight"] = 0.0
@@ -155,7 +154,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
 def shapes_there(
     source: WeightsSource, name: str, channels: int, num_outputs: int
 ) -> Shapes:
-    """Return the shapes of the arrays of a source by their names, as it has them."""
+    """Return the shapes of the arrays of a source, by its names."""
     model = Blueprint(
         config=model_of(source, name),
         policy=FP32,
@@ -175,12 +174,12 @@ def _compare(
     channels = first[1] if len(first) == 4 and first[1] else CHANNELS
     num_outputs = last[0] if len(last) >= 2 and last[0] else NUM_OUTPUTS
     wanted = shapes_there(source, model.name, channels, num_outputs)
-    found = Identified(model, source, channels, num_outputs)
-    return found, names.differences(names.renamed(stored), wanted)
+    candidate = Identified(model, source, channels, num_outputs)
+    return candidate, names.differences(names.renamed(stored), wanted)
 
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
-    """Whether a model has the options that the wanted one sets."""
+    """Whether a model has all options that the wanted one sets."""
     options = lasting_options(model).items()
     return all(getattr(wanted, option) in (None, value) for option, value in options)
 
@@ -190,6 +189,6 @@ def _all_rows() -> list[Row]:
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:
-    """Return the end of a message: the architectures with the nearest names."""
+    """Return a hint with the architectures of the nearest names."""
     names = dict.fromkeys(source.architecture for _, source in rows)
     return nearest(name, names, num=NUM_NEAREST)

@@ -1,4 +1,4 @@
-"""How other libraries name and lay out the arrays of a model, and what differs."""
+"""Mapping of array names and layouts to other libraries, and differences."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 Library = Literal["timm", "torchvision"]
 
-# Our name of an array -> its own there, after that of its layer.
+# Our name of an array in its layer -> name in PyTorch.
 LEAVES = {
     "kernel": "weight",
     "scale": "weight",
@@ -20,23 +20,23 @@ LEAVES = {
     "mean": "running_mean",
     "var": "running_var",
 }
-# Of arrays, by their names.
+# Name of an array -> shape.
 Shapes = Mapping[str, tuple[int, ...]]
-# Names of each kind that a message lists.
+# Number of names of each kind in a message.
 NUM_LISTED = 3
-# Counted by PyTorch's batch norm, for a kind of average that nobody here takes.
+# PyTorch's counter for cumulative averages of batch norm, which is not used.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
 class TorchLayout(NamedTuple):
-    """How an array of PyTorch becomes ours, and back; neither copies."""
+    """Conversion between PyTorch's layout of an array and ours, as views."""
 
     from_torch: Callable[[np.ndarray], np.ndarray]
     to_torch: Callable[[np.ndarray], np.ndarray]
 
 
 def _from_torch(array: np.ndarray) -> np.ndarray:
-    """Return (rows, columns, in, out) of (out, in, rows, columns), or the transpose."""
+    """Transpose (out, in, rows, columns) to (rows, columns, in, out), or a matrix."""
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
 
@@ -44,20 +44,22 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-# Kernels of convolutions and of dense layers, and vectors.
+# Kernels of convolutions and dense layers, and vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
-# A dense layer (in, out) that is a convolution of 1x1 there.
+# A dense layer (in, out) that is a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
-# A vector (channels,) that is (channels, 1, 1) there.
+# A vector (channels,) that is (channels, 1, 1) in PyTorch.
 PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
-# Of files that were written here.
+# Files that jaxtrain has written.
 AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
 def convolution(size: int) -> TorchLayout:
-    """Return the layout of a dense layer that is a convolution of a whole image there.
+    """Return the layout of a dense layer that is a full-size convolution in PyTorch.
 
-    Its inputs have the order (rows, columns, channels), `size` rows and columns.
+    Args:
+      size: Height and width of the convolution's input; ours is flattened as (rows,
+        columns, channels).
     """
 
     def from_torch(x: np.ndarray) -> np.ndarray:
@@ -70,24 +72,27 @@ def convolution(size: int) -> TorchLayout:
 
 
 def after_flatten(size: int) -> TorchLayout:
-    """Return the layout of a dense layer whose input was an image of this size.
+    """Return the layout of a dense layer on a flattened image.
 
-    Its inputs have the order (rows, columns, channels), and there (channels, rows,
+    Our inputs are flattened as (rows, columns, channels), PyTorch's as (channels, rows,
     columns).
+
+    Args:
+      size: Height and width of the image.
     """
-    whole = convolution(size)
+    full_size = convolution(size)
 
     def from_torch(x: np.ndarray) -> np.ndarray:
-        return whole.from_torch(x.reshape(len(x), -1, size, size))
+        return full_size.from_torch(x.reshape(len(x), -1, size, size))
 
     def to_torch(x: np.ndarray) -> np.ndarray:
-        return whole.to_torch(x).reshape(x.shape[1], -1)
+        return full_size.to_torch(x).reshape(x.shape[1], -1)
 
     return TorchLayout(from_torch, to_torch)
 
 
 class Differences(NamedTuple):
-    """What of a file does not fit, by the names there; of shapes, both of them."""
+    """Differences between a file and a model, by the file's names."""
 
     missing: list[str]
     unknown: list[str]
@@ -112,18 +117,17 @@ class Differences(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ArrayNames:
-    """What a library calls the arrays of a family of models.
+    """Names of the arrays of a family of models in another library.
 
     Attributes:
-      layers: pattern of our path of a layer, such as `stage1_block2/conv1`, -> its name
-        there, with the groups of the pattern as `{0}`, `{1}`; `{1:-1}` is one less. A
-        pattern that matches the path of an array, such as `.../layer_scale/scale`,
-        names the array. The first pattern that matches counts; that of the first row is
-        the path of the layer that sees the image.
-      layouts: pattern of our path of an array -> its layout, where it is not `USUAL`.
-      unused: patterns of names there that have no counterpart here.
-      older: pattern of a name that files of older versions have -> the present name,
-        with the groups of the pattern as `{0}`, `{1}`.
+      layers: Pattern of our layer path, such as `stage1_block2/conv1` -> name in the
+        library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
+        pattern of an array path, such as `.../layer_scale/scale`, names the array. The
+        first match is used; the first row is the first convolution.
+      layouts: Pattern of our array path -> layout, unless `USUAL`.
+      unused: Patterns of names in the library without a counterpart in our model.
+      older: Pattern of a name in older files -> present name, with the pattern's groups
+        as `{0}`, `{1}`.
     """
 
     layers: Mapping[str, str]
@@ -133,18 +137,18 @@ class ArrayNames:
 
     @property
     def first_conv(self) -> str:
-        """The layer that sees the image, there."""
+        """Name of the first convolution in the library."""
         return next(iter(self.layers.values()))
 
     @property
     def classifier(self) -> str:
-        """The layer that puts out the classes, there."""
+        """Name of the classifier in the library."""
         return self.layers["head/linear"]
 
-    # Of a deep model all patterns take 20 ms, and there are no other instances.
+    # Cached: matching all patterns takes 20 ms for a deep model. Instances are global.
     @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
-        """Return the name there of an array of ours, such as `head/linear/kernel`."""
+        """Return the library's name of our array, such as `head/linear/kernel`."""
         layer, _, leaf = path.rpartition("/")
         for pattern, theirs in self.layers.items():
             if match := re.fullmatch(pattern, path):
@@ -154,14 +158,14 @@ class ArrayNames:
         raise AssertionError(f"{path} has no name there")
 
     def layout(self, path: str) -> TorchLayout:
-        """Return the layout of an array of ours."""
+        """Return the layout of our array."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
                 return layout
         return USUAL
 
     def shapes(self, ours: Shapes) -> Shapes:
-        """Return the shapes that arrays of ours have there, by their names there."""
+        """Convert our names and shapes of arrays to the library's."""
         theirs = {
             self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
             for path, shape in ours.items()
@@ -170,11 +174,11 @@ class ArrayNames:
         return theirs
 
     def is_unused(self, name: str) -> bool:
-        """Say whether an array there has no counterpart here."""
+        """Whether an array of the library has no counterpart in our model."""
         return any(re.fullmatch(p, name) for p in (UNUSED, *self.unused))
 
     def differences(self, stored: Shapes, wanted: Shapes) -> Differences:
-        """Compare a file with what is wanted, both by the names there."""
+        """Compare the shapes of a file and of a model, both by the library's names."""
         missing = [n for n in wanted if n not in stored and not self.is_unused(n)]
         unknown = [n for n in stored if n not in wanted and not self.is_unused(n)]
         misshapen = [
@@ -185,17 +189,17 @@ class ArrayNames:
         return Differences(missing, unknown, misshapen)
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
-        """Return what a file has by its present names, but by none twice."""
-        found: dict[str, T] = {}
+        """Convert older names of arrays to present ones, unless both are there."""
+        renamed: dict[str, T] = {}
         for name, value in stored.items():
             matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())
             now = next((now.format(*m.groups()) for m, now in matches if m), name)
-            found[name if now in stored else now] = value
-        return found
+            renamed[name if now in stored else now] = value
+        return renamed
 
 
 class OwnNames(ArrayNames):
-    """Our own names, with dots, and layouts; a file has all arrays and no others."""
+    """Names and layouts of our files, with dots; no array may be missing or unused."""
 
     def name(self, path: str) -> str:  # pyright: ignore
         return path.replace("/", ".")
@@ -211,7 +215,7 @@ OWN = OwnNames({})
 
 
 class _Number(int):
-    """The number of a layer, which other libraries may count from another one."""
+    """Index of a layer, formatted with an offset."""
 
     def __format__(self, offset: str) -> str:
         return str(int(self) + int(offset or 0))

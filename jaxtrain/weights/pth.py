@@ -1,6 +1,6 @@
-"""State dicts of `torch.save` (.pth, .pt, .bin), read by PyTorch where it is installed.
+"""State dicts of `torch.save` (.pth, .pt, .bin), read by PyTorch if installed.
 
-`weights_only=True` makes tensors alone, and runs no code of the file.
+`weights_only=True` unpickles tensors only, and runs no code of the file.
 """
 
 from pathlib import Path
@@ -12,27 +12,27 @@ import numpy as np
 from jaxtrain import extras
 from jaxtrain.errors import UserError
 
-# Names under which a training script puts the weights beside other things.
+# Keys under which training scripts save the weights among other objects.
 CONTAINERS = ("state_dict", "model")
-# Prefixes of all names, of wrappers such as `DataParallel` and `torch.compile`.
+# Prefixes added by wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
-# Files could run code in older versions, weights_only or not: CVE-2025-32434.
+# Older versions run code of the file in spite of weights_only: CVE-2025-32434.
 OLDEST = (2, 6)
 MAX_SHOWN = 200
 
 
 def shown(text: str) -> str:
-    """Return a text of a file as a message can have it: short, on one line."""
+    """Shorten a text of a file for messages, on one line."""
     text = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
     return repr(text)[1:-1]
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a state dict by their names.
+    """Read the arrays of a state dict by name.
 
     Raises:
       UserError: PyTorch is not installed, or too old.
-      ValueError: PyTorch refuses the file, or it holds something else than tensors.
+      ValueError: PyTorch rejects the file, or it holds other objects than tensors.
     """
     if extras.missing("torch"):
         raise UserError(
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         )
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    # Of pickles, archives, the system and PyTorch's own checks: many kinds.
+    # Errors of pickles, archives, the system and PyTorch's checks: many types.
     except Exception as error:
         reason = shown(str(error).strip().partition("\n")[0])
         raise ValueError(f"PyTorch raises {type(error).__name__}: {reason}") from None
@@ -56,7 +56,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
-    """Return the tensors by their names, wherever a training script has put them."""
+    """Find the dict of tensors in the object that a training script saved."""
 
     def has_tensors(value: Any) -> bool:
         tensors = value.values() if isinstance(value, dict) else ()
@@ -69,7 +69,7 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
         raise ValueError(f"there is no dict of tensors, nor one under {CONTAINERS}")
     for name, tensor in value.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{shown(str(name))} is no tensor")
+            raise ValueError(f"{shown(str(name))} is not a tensor")
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in value):
             value = {name.removeprefix(prefix): x for name, x in value.items()}
@@ -77,11 +77,13 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
 
 
 def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
-    """Return a tensor as an array that shares its memory."""
+    """Convert a tensor to an array that shares its memory."""
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # Which NumPy alone does not have.
+    if tensor.dtype == torch.bfloat16:  # NumPy needs ml_dtypes for it.
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
     except (TypeError, RuntimeError) as error:  # Sparse, quantised, 8-bit floats.
-        raise ValueError(f"{shown(name)} is no array of NumPy ({error})") from None
+        raise ValueError(
+            f"{shown(name)} cannot become a NumPy array ({error})"
+        ) from None

@@ -1,4 +1,4 @@
-"""Load trained weights of runs, of exported models, of other libraries, of the hub."""
+"""Loading of trained weights: runs, exported models, other libraries, the hub."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ from jaxtrain.weights.stored import (
     abstract_members,
     check_task,
     fit_arrays,
-    ours,
+    path_in_weights,
     shapes_of,
 )
 
@@ -42,17 +42,17 @@ T = TypeVar("T")
 def load(
     spec: str | os.PathLike[str] | Spec, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Find trained weights and what they are of; their arrays are read when used.
+    """Open trained weights with the description of their model; arrays are read lazily.
 
     Args:
-      spec: Folder of a run, whose best checkpoint is taken, or of a model that was
-        exported as safetensors; one in timm's form; a file of weights of timm or
-        torchvision, .safetensors or .pth, whose name begins with its architecture;
+      spec: Directory of a run, whose best checkpoint is used; of a model exported as
+        safetensors, or in timm's format; a weight file of timm or torchvision,
+        .safetensors or .pth, with its architecture as a prefix of the name;
         LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO.
-      models: Models of the recipe, for a file whose name begins with none.
+      models: Models of the recipe, for a file name without an architecture.
 
     Raises:
-      UserError: There is no model that this version reads.
+      UserError: No model of a supported version.
       CheckpointError: The checkpoint of a run is damaged.
     """
     found = spec if isinstance(spec, Spec) else find(os.fspath(spec))
@@ -69,22 +69,22 @@ def load(
 def load_named(
     spec: str, field: str, digest: str | None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Load the weights that a field of the config names, the same in all processes.
+    """Open the weights of a config field, equal in all processes.
 
     Args:
-      spec: Value of the field: see `load`.
-      field: Name of the field, for messages; `FIELD_digest` gives the digest.
-      digest: First digits of their SHA-256; None: any.
+      spec: Value of the field; see `load`.
+      field: Name of the field, for messages; `FIELD_digest` holds the digest.
+      digest: Prefix of the SHA-256. None accepts any.
       models: Models of the recipe.
 
     Raises:
-      UserError: They are not there, damaged, others than were meant, or differ between
+      UserError: They are missing, damaged, have another digest, or differ between
         processes.
     """
     named = f"{field} = {spec!r}"
 
     @contextlib.contextmanager
-    def told() -> Iterator[None]:
+    def user_errors() -> Iterator[None]:
         try:
             yield
         except CheckpointError as error:
@@ -92,10 +92,10 @@ def load_named(
                 f"{named}: {error}; restore it from a copy, or give other weights"
             ) from None
 
-    with told():
+    with user_errors():
         weights = load(spec, models)
-    found = weights.digest()
-    digests = cluster.current().gather(found)
+    sha256 = weights.digest()
+    digests = cluster.current().gather(sha256)
     for process, other in enumerate(digests):
         if other != digests[0]:
             raise UserError(
@@ -103,41 +103,41 @@ def load_named(
                 f"{digests[0][:NUM_SHOWN]} for process 0 (sha256): give all of them "
                 "the same file"
             )
-    if not found.startswith(digest or ""):
+    if not sha256.startswith(digest or ""):
         raise UserError(
-            f"{field}_digest = {digest!r}, and that of {weights.where} is {found}: "
-            "these are other weights than were meant"
+            f"{field}_digest = {digest!r}, and that of {weights.where} is {sha256}: "
+            "these are not the intended weights"
         )
-    return dataclasses.replace(weights, read=told()(weights.read))
+    return dataclasses.replace(weights, read=user_errors()(weights.read))
 
 
 def with_checkpoint(
     workdir: Path, checkpoint: str | int, use: Callable[[Weights], T]
 ) -> T:
-    """Do something with a checkpoint that a run may remove meanwhile.
+    """Call a function with the weights of a checkpoint that its run may remove.
 
     Args:
-      workdir: Folder of the run.
-      checkpoint: The `best` by its validation, the `latest`, or that of a step.
-      use: Function of its weights.
+      workdir: Directory of the run.
+      checkpoint: Checkpoint: `best` by validation, `latest`, or a step.
+      use: Function of the weights.
 
     Raises:
-      UserError: There is no such checkpoint, or none that this version reads.
-      CheckpointError: It is damaged.
+      UserError: No such checkpoint of a supported version.
+      CheckpointError: The checkpoint is damaged.
     """
-    with _opened(workdir) as (about, saved):
+    with _open_run(workdir) as (about, saved):
         while True:
             steps = saved.listed()
             try:
                 return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
             except DamagedError:
-                # A run that is under way removes old ones for new ones.
+                # A training run replaces old checkpoints: retry with the new list.
                 if saved.listed() == steps:
                     raise
 
 
 @contextlib.contextmanager
-def _opened(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
+def _open_run(workdir: Path) -> Iterator[tuple[Description, Checkpoints]]:
     about = description.read(workdir)
     check_task(about, str(workdir))
     for field, name in own_references(about.model, "model."):
@@ -157,10 +157,10 @@ def _weights(about: Description, saved: Checkpoints, step: int) -> Weights:
     about = about.with_chosen(info["progress"]["chosen"], where)
 
     def read() -> Mapping[str, np.ndarray]:
-        with _opened(workdir) as (_, again):
+        with _open_run(workdir) as (_, again):
             state, _ = again.read(step)
         fitted = by_path(fit_arrays(about, *eval_weights(state), where))
-        return {OWN.name(ours(path)): x for path, x in fitted.items()}
+        return {OWN.name(path_in_weights(path)): x for path, x in fitted.items()}
 
     shapes = shapes_of(abstract_members(about))
     return Weights(

@@ -1,4 +1,4 @@
-"""The models whose weights other libraries have, by our names and by theirs."""
+"""Equivalent models of other libraries, whose weights can be loaded."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,24 +14,23 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class WeightsSource(NamedTuple):
-    """A model of another library that computes what one of ours does.
+    """A model of another library that is equivalent to one of ours.
 
     Attributes:
-      library: it is in.
-      architecture: its name there.
-      names: of its arrays there.
-      options: of our model, with which it computes the same; those that are left out
-        have our defaults there, too.
-      auxiliary: arguments there that give it the auxiliary heads, where it has none
-        without.
-      image_size: height and width that it was trained for, in pixels.
-      max_size: of images, in pixels, up to which it computes the same; None: any.
-      crop_pct: of the shorter side, what evaluations keep.
-      interpolation: how they resize images.
-      mean: of each channel, in 0..1.
-      std: of each channel, in 0..1.
-      task: that it was trained for.
-      labels: of its classes, where a file has as many.
+      library: Library with the model.
+      architecture: Name of the model in the library.
+      names: Names of the arrays in the library.
+      options: Options of our model that make it equivalent; others have our defaults.
+      auxiliary: Arguments in the library that add auxiliary heads, if they are off by
+        default.
+      image_size: Height and width in training, in pixels.
+      max_size: Maximum image side for which the models are equivalent. None means any.
+      crop_pct: Share of the shorter side that the centre crop of evaluation keeps.
+      interpolation: Interpolation of resizing in evaluation.
+      mean: Mean of each channel, in 0..1.
+      std: Standard deviation of each channel, in 0..1.
+      task: Task that the model was trained for.
+      labels: Class names, used if a file has as many outputs.
     """
 
     library: Library
@@ -49,7 +48,7 @@ class WeightsSource(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Whether it computes the same of images (height, width, channels)."""
+        """Whether the models are equivalent for images (height, width, channels)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
@@ -67,16 +66,15 @@ def _both(architecture: str, names: ArrayNames) -> Sources:
 def _vgg(name: str) -> Sources:
     model: Any = MODELS[name]
     return (
-        # Of more pixels, its last layer has more than 7 rows, over which it convolves
-        # where torchvision and we pool.
+        # For larger inputs timm's dense layers convolve over more than 7 rows, where
+        # torchvision and we pool.
         _timm(name, families.timm_vgg(model), max_size=255),
         _torchvision(name, families.torchvision_vgg(model)),
     )
 
 
-# Of weights that came from TensorFlow: their options, and pixels from -1 to 1.
-# torchvision's own models make these of images normalised with ImageNet's numbers
-# (`transform_input`).
+# Weights ported from TensorFlow: options, and normalisation to -1..1. torchvision's
+# models convert from ImageNet normalisation inside the model (`transform_input`).
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
 _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
@@ -84,7 +82,7 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 def _inverted(
     library: Library, ours: str, architecture: str, **facts: Any
 ) -> WeightsSource:
-    """Return a MobileNet or an EfficientNet, whose names its blocks tell."""
+    """Return a MobileNet or EfficientNet with the names of its blocks."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted
@@ -144,8 +142,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# What torchvision's files do not tell, how images are prepared, is that of the weights
-# it calls V1; a folder in timm's form tells it.
+# torchvision's files lack preprocessing parameters: these are of its V1 weights. A
+# directory in timm's format has them.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),
@@ -167,7 +165,7 @@ SOURCES: dict[str, Sources] = {
     **{name: _vgg(name) for name in MODELS if name.startswith("vgg")},
     "googlenet": (_torchvision("googlenet", families.GOOGLENET, **_HALF),),
     "inception_v3": (
-        # As timm has it unless it is told to have the auxiliary head.
+        # timm's default is without the auxiliary head.
         _timm(
             *("inception_v3", families.INCEPTION_V3),
             options={"aux_weight": 0.0},
@@ -195,32 +193,35 @@ SOURCES: dict[str, Sources] = {
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
 }
-# Model of a plug-in -> those of other libraries that compute the same.
+# Model of a plug-in -> equivalent models of other libraries.
 WEIGHTS: Table[Sources] = Table("weights", {})
 
 
 def sources_of(model: str) -> Sources:
-    """Return the models of other libraries that compute what one of ours does."""
+    """Return the equivalents of one of our models in other libraries."""
     return SOURCES.get(model) or WEIGHTS.get(model, ())
 
 
 def all_sources() -> dict[str, Sources]:
-    """Return the models of other libraries, by the names of ours."""
+    """Return the equivalents in other libraries by our model names."""
     return {**SOURCES, **WEIGHTS}
 
 
 def find(
     library: Library, config: ModelConfig, image_shape: tuple[int, int, int]
 ) -> WeightsSource | None:
-    """Return the model of a library that computes what ours does; None: it has none.
+    """Return a library's equivalent of a model, or None.
 
-    `image_shape` is the height, width and channels of its images.
+    Args:
+      library: Library to search.
+      config: Architecture of our model.
+      image_shape: Height, width and channels of the images.
     """
     if config.transform is not None or config.channels:
         return None
     for source in sources_of(config.name):
-        theirs = ModelConfig(name=config.name, **source.options)
-        same = lasting_options(config) == lasting_options(theirs)
+        equivalent = ModelConfig(name=config.name, **source.options)
+        same = lasting_options(config) == lasting_options(equivalent)
         if source.library == library and same:
             return source if source.takes(image_shape) else None
     return None

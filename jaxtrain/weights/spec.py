@@ -1,4 +1,4 @@
-"""Spec of trained weights: a run, a model's folder, a file, or a name on the hub."""
+"""Specs of trained weights: a run, an exported model, a file, or a hub name."""
 
 import itertools
 import os
@@ -17,9 +17,9 @@ from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
-# Of `export --format saved`.
+# Program of `export --format saved`.
 PROGRAM = "program.stablehlo"
-# Entries of a folder that are looked at, and of each folder in it.
+# Maximum number of entries to inspect in a directory and its subdirectories.
 MAX_ENTRIES = 1000
 
 RUN = "give the folder of a run"
@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A file whose architecture, such as `resnet50.a1_in1k`, the user names."""
+    """A weight file with an architecture, such as `resnet50.a1_in1k`, by the user."""
 
     library: Library
     architecture: str
@@ -36,12 +36,13 @@ class Reference(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Place of trained weights, which is there.
+    """Location of existing trained weights.
 
     Attributes:
-      path: Folder of a run or of a model, or a file of weights.
-      names: Files of weights in the folder of a model; the first that is there counts.
-      reference: Architecture of the file, where the user names it.
+      path: Directory of a run or of a model, or a weight file.
+      names: Names of weight files in a model's directory; the first existing one is
+        used.
+      reference: Architecture of the file, if the user gives it.
     """
 
     path: Path
@@ -54,22 +55,22 @@ class Spec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file without a config.json that counts."""
+        """Whether it is a weight file without a relevant config.json."""
         return not self.path.is_dir()
 
 
-class Mistaken(NamedTuple):
-    """Another kind of path than a run, a model or a file of weights, and the fix."""
+class PathDiagnosis(NamedTuple):
+    """Diagnosis of a path that is not a run, a model or a weight file, and the fix."""
 
     what: str
     fix: str
 
 
 def parse_reference(text: str) -> Reference | None:
-    """Return the parts of LIBRARY:ARCHITECTURE=FILE; None: it is something else.
+    """Parse LIBRARY:ARCHITECTURE=FILE; return None for other forms.
 
     Raises:
-      UserError: It begins with a library, and has no architecture or no file.
+      UserError: A library without an architecture or a file.
     """
     library, colon, rest = text.partition(":")
     if not colon or library not in get_args(Library):
@@ -84,26 +85,26 @@ def parse_reference(text: str) -> Reference | None:
 
 
 def path_of(text: str) -> Path:
-    """Return the path in a spec, which may be that of nothing."""
+    """Return the path of a spec, which need not exist."""
     reference = parse_reference(text)
     return Path(text) if reference is None else reference.file
 
 
-def named_by(config: Config) -> dict[str, str]:
-    """Return the specs of weights that a config names, by their fields."""
+def weights_in(config: Config) -> dict[str, str]:
+    """Return the specs of weights in a config, by field."""
     options = config.train.method_options
-    found = {"model.pretrained": config.model.pretrained}
-    found |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
-    return {field: str(text) for field, text in found.items() if text is not None}
+    specs = {"model.pretrained": config.model.pretrained}
+    specs |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
+    return {field: str(text) for field, text in specs.items() if text is not None}
 
 
 def check_kept(config: Config, workdir: Path) -> None:
-    """Refuse to move aside the run whose weights another is to begin with, or asks.
+    """Check that --fresh does not move the weights that a run needs.
 
     Raises:
-      UserError: They lie in the folder.
+      UserError: They are inside the workdir.
     """
-    for field, path in named_by(config).items():
+    for field, path in weights_in(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
                 f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
@@ -112,16 +113,16 @@ def check_kept(config: Config, workdir: Path) -> None:
 
 
 def find(text: str) -> Spec:
-    """Find a run, a model or a file of weights; fetch those of the hub.
+    """Resolve a spec to existing weights; download from the hub.
 
     Raises:
-      UserError: Nothing is there, or something else.
+      UserError: The path does not exist, or is something else.
     """
     check_is_model(text)
     if text.startswith(hub.PREFIX):
         return Spec(hub.fetch(text, WEIGHTS))
     reference, path = parse_reference(text), path_of(text)
-    # Its config.json tells more than the file alone.
+    # Its config.json has more information than the file.
     beside = reference is None and path.name in WEIGHTS and not path.is_dir()
     if beside and (path.parent / CONFIG).is_file():
         return Spec(path.parent, (path.name,))
@@ -129,10 +130,10 @@ def find(text: str) -> Spec:
 
 
 def check_is_model(text: str) -> None:
-    """Check that a spec may be of a run, a model or a file of weights.
+    """Check that a spec may be a run, a model or a weight file.
 
     Raises:
-      UserError: Nothing is there, or something else.
+      UserError: The path does not exist, or is something else.
     """
     if text.startswith(hub.PREFIX):
         return
@@ -148,19 +149,19 @@ def check_is_model(text: str) -> None:
             f"{shown(text)} is a folder: give a file of weights of "
             f"{shown(reference.architecture)}, or the folder alone"
         )
-    found = what_is(path)
-    if found is not None:
-        raise UserError(f"{shown(text)} is {found.what}: {found.fix}")
+    diagnosis = diagnose_path(path)
+    if diagnosis is not None:
+        raise UserError(f"{shown(text)} is {diagnosis.what}: {diagnosis.fix}")
 
 
-def what_is(path: Path) -> Mistaken | None:
-    """Return what a path is; None if it may be a run or a model, or is not there."""
+def diagnose_path(path: Path) -> PathDiagnosis | None:
+    """Diagnose a path that is not a run, a model or a weight file; else return None."""
     if path.is_dir():
-        return _of_folder(path)
+        return _diagnose_folder(path)
     if path.suffix in FILES or not path.exists():
         return None
     if formats.may_be_image(bytes(path)):
-        return Mistaken("an image", f"{MODEL_OR_RUN}, and images to predict alone")
+        return PathDiagnosis("an image", f"{MODEL_OR_RUN}, and images to predict alone")
     kinds = {
         ".onnx": ("an ONNX file", f"ONNX Runtime runs it {_ELSEWHERE}"),
         ".stablehlo": ("a StableHLO program", f"jax.export runs it {_ELSEWHERE}"),
@@ -170,13 +171,13 @@ def what_is(path: Path) -> Mistaken | None:
         "no folder and no file of weights",
         f"expected a file of weights, {', '.join(FILES)}; or {MODEL_OR_RUN}",
     )
-    return Mistaken(*kinds.get(path.suffix, other))
+    return PathDiagnosis(*kinds.get(path.suffix, other))
 
 
-def _of_folder(path: Path) -> Mistaken | None:
+def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     name = shown(str(path))
     if (path / PROGRAM).is_file():
-        return Mistaken(
+        return PathDiagnosis(
             "a model exported with --format saved",
             f"its own script runs it, python {name}/run.py; {MODEL_OR_RUN}",
         )
@@ -184,29 +185,29 @@ def _of_folder(path: Path) -> Mistaken | None:
         return None
     for run in (path.parent, path.parent.parent):
         if (run / CONFIG).is_file() and (run / METRICS).is_file():
-            return Mistaken("a part of a run", f"give {shown(str(run))}")
+            return PathDiagnosis("a part of a run", f"give {shown(str(run))}")
     entries = _entries(path)
     runs = [str(p) for p in entries if (p / CONFIG).is_file()]
     if runs:
-        return Mistaken(
+        return PathDiagnosis(
             "a folder of runs or models", f"give one of them: {listed(runs)}"
         )
     weights = [str(p) for p in entries if p.suffix in FILES]
     if weights:
-        return Mistaken("no run", f"give the file of weights: {listed(weights)}")
+        return PathDiagnosis("no run", f"give the file of weights: {listed(weights)}")
     inside = (file for p in entries if p.is_dir() for file in _entries(p))
     if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
-        return Mistaken(
+        return PathDiagnosis(
             "a folder of images",
             f"{MODEL_OR_RUN}; images go to predict behind its options, and to evaluate "
             f"as --data.source folder:{name}",
         )
     what = "a folder without a run (config.json) or a model (model.safetensors)"
-    return Mistaken(what if entries else "an empty folder", MODEL_OR_RUN)
+    return PathDiagnosis(what if entries else "an empty folder", MODEL_OR_RUN)
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return the first entries of a folder in the order of their names."""
+    """Return the first entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

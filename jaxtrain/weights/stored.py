@@ -1,4 +1,4 @@
-"""Trained weights: the model that they belong to, and its arrays by name."""
+"""Weights: arrays by name, with the description of their model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -22,18 +22,19 @@ from jaxtrain.weights.names import OWN, ArrayNames, Differences, Shapes
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights that were found; no array is read yet.
+    """Trained weights; arrays are read lazily.
 
     Attributes:
-      where: Their place, for messages.
+      where: Location of the weights, for messages.
       about: Description of their model.
-      shapes: Shapes of the arrays, by their names there.
+      shapes: Shapes of the arrays, by name in the file.
       digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
         of arrays.
-      read: Function that returns the arrays by their names there, which may be views of
-        a file.
+      read: Function that returns the arrays by name in the file, possibly as views of
+        it.
       names: Names and layouts of the arrays.
-      origin: `step`, `run`, its id, and digest of weights; None: another library.
+      origin: Origin with `step`, `run` and a digest of the weights; None for other
+        libraries.
     """
 
     where: str
@@ -45,20 +46,20 @@ class Weights:
     origin: dict[str, Any] | None = None
 
     @classmethod
-    def of_file(
+    def from_file(
         cls,
         path: Path,
         about: Description,
         stored: Mapping[str, np.ndarray],
         names: ArrayNames,
     ) -> "Weights":
-        """Return the weights of a file, whose arrays may be views of it."""
+        """Create the weights of a file, whose arrays may be views of it."""
         shapes = {name: x.shape for name, x in stored.items()}
         digest = functools.cache(lambda: files.digest(path))
         return cls(str(path), about, shapes, digest, lambda: stored, names)
 
     def has_no_head(self, path: str) -> bool:
-        """Whether an array is of an auxiliary head that the weights do without."""
+        """Whether an array belongs to an auxiliary head that the weights lack."""
         there = self.names.name(path)
         return there not in self.shapes and self.names.is_unused(there)
 
@@ -71,14 +72,14 @@ class Weights:
         return self.names.differences(self.shapes, self.names.shapes(wanted))
 
     def check_whole(self, wanted: Any, complaint: str) -> None:
-        """Check that all arrays of a model are there, and no others.
+        """Check that the arrays match a model exactly.
 
         Args:
-          wanted: Parameters and other state of the model, abstract.
-          complaint: Begin of the message.
+          wanted: Abstract parameters and other state of the model.
+          complaint: Start of the error message.
 
         Raises:
-          UserError: They differ.
+          UserError: Arrays are missing, unknown or misshapen.
         """
         differences = self.differences(shapes_of(wanted))
         if differences:
@@ -90,15 +91,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Report of the arrays that a model takes from trained weights.
+    """Plan of the arrays to transfer to a model.
 
     Attributes:
-      weights: Weights that were found.
-      kept: Paths of arrays that keep the model's own values: of the last layer, for
-        other classes, or of layers behind a backbone, auxiliary heads and a transform
-        that the weights do not have.
-      converted: Paths of arrays of first layers, for images of other channels.
-      rows: Rows of the start table on both.
+      weights: Trained weights.
+      kept: Paths of arrays that keep the model's initial values: the last layer for
+        other classes, layers after a backbone, auxiliary heads and transforms that the
+        weights lack.
+      converted: Paths of first-layer kernels to convert to other channels.
+      rows: Rows of the start table on kept and converted arrays.
     """
 
     weights: Weights
@@ -117,32 +118,32 @@ class Transfer:
         *,
         check_finite: bool = True,
     ) -> Any:
-        """Put the trained weights in the place of others, one array at a time.
+        """Replace initial values by the trained weights, one array at a time.
 
         Args:
-          values: Parameters and other state, or their shapes, dtypes and places.
-          put: Function that places an array as a value of the model is placed.
-          check_finite: Whether to refuse arrays that are not finite.
+          values: Parameters and other state, or their shapes, dtypes and shardings.
+          put: Function (array, value) that places an array like the value it replaces.
+          check_finite: Whether to refuse non-finite arrays.
 
         Raises:
           UserError: An array is not finite.
         """
         paths, tree = jax.tree_util.tree_flatten_with_path(values)
-        stored, found = self.weights.read(), []
+        stored, filled = self.weights.read(), []
         for path, x in paths:
-            here = ours(path_name(path))
+            here = path_in_weights(path_name(path))
             if here not in self.kept:
                 array = self._take(stored, here, check_finite)
                 if here in self.converted:
                     array = convert(array, x.shape[-2])
                 x = put(array, x)
-            found.append(x)
-        return tree.unflatten(found)
+            filled.append(x)
+        return tree.unflatten(filled)
 
     def _take(
         self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
     ) -> np.ndarray:
-        """Return an array in our layout, as a view of the stored one."""
+        """Return an array in our layout, as a view."""
         names = self.weights.names
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():
@@ -154,12 +155,12 @@ class Transfer:
 
 
 def abstract_weights(about: Description) -> tuple[Any, Any]:
-    """Return shapes and dtypes of the parameters and the other state of a model."""
+    """Return the shapes and dtypes of a model's parameters and other state."""
     return split_model(about.abstract)[1:]
 
 
 def abstract_members(about: Description) -> tuple[Any, Any]:
-    """Return the same of an ensemble: dicts of its models, by their numbers."""
+    """Return the shapes and dtypes of an ensemble: dicts by member number."""
     weights = abstract_weights(about)
     if about.members == 1:
         return weights
@@ -168,7 +169,7 @@ def abstract_members(about: Description) -> tuple[Any, Any]:
 
 
 def check_task(about: Description, where: str) -> None:
-    """Raise UserError if the task of a model is of a plug-in that is missing."""
+    """Raise UserError if the task belongs to a missing plug-in."""
     if about.task not in tasks.TASKS and not own.is_own(about.task):
         raise UserError(
             f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
@@ -179,13 +180,12 @@ def check_task(about: Description, where: str) -> None:
 def fit_arrays(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
-    """Return weights of a model, or of an ensemble, with its shapes and dtypes.
+    """Fit the weights of a model, or of an ensemble, to its shapes and dtypes.
 
-    Statistics of several groups of batch norm become their means, as an evaluation
-    takes them.
+    Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: They are of another model, or its task is of a plug-in that is missing.
+      UserError: They do not match the model, or its task belongs to a missing plug-in.
     """
     check_task(about, where)
     if about.members == 1:
@@ -201,15 +201,15 @@ def _fit_one(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
     wanted = abstract_weights(about)
-    found, kinds = by_path((params, model_state)), by_path(wanted)
+    arrays, kinds = by_path((params, model_state)), by_path(wanted)
     fitted = {}
-    for path in kinds.keys() & found.keys():
-        array, kind = np.asarray(found[path]), kinds[path]
+    for path in kinds.keys() & arrays.keys():
+        array, kind = np.asarray(arrays[path]), kinds[path]
         if array.ndim == kind.ndim + 1 and path.startswith("1/"):
             array = array.mean(-2, dtype=np.promote_types(array.dtype, np.float32))
         if array.shape == kind.shape:
             fitted[path] = array.astype(kind.dtype)
-    differing = sorted((kinds.keys() | found.keys()) - fitted.keys())
+    differing = sorted((kinds.keys() | arrays.keys()) - fitted.keys())
     if differing:
         first = differing[0].partition("/")[2]
         raise UserError(
@@ -222,9 +222,9 @@ def _fit_one(
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of parameters and other state, by our paths."""
-    return {ours(path): x.shape for path, x in by_path(weights).items()}
+    return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 
-def ours(path: str) -> str:
-    """Return the path of an array within the parameters, or within the other state."""
+def path_in_weights(path: str) -> str:
+    """Remove the first part, parameters or other state, of an array's path."""
     return path.partition("/")[2]

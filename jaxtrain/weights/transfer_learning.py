@@ -1,4 +1,4 @@
-"""Transfer of trained weights into a model of other outputs, channels or layers."""
+"""Transfer of weights to a model with other outputs, channels or layers."""
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
@@ -15,18 +15,18 @@ from jaxtrain.tasks.outputs import is_shape
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
 from jaxtrain.weights.description import Description
-from jaxtrain.weights.stored import Transfer, Weights, ours, shapes_of
+from jaxtrain.weights.stored import Transfer, Weights, path_in_weights, shapes_of
 
 
 def transfer(
     weights: Weights, blueprint: Blueprint, seed: int = 0
 ) -> tuple[tuple[Any, Any], Transfer]:
-    """Begin a model with trained weights.
+    """Initialise a model with trained weights.
 
     Args:
-      weights: Weights that `load` has found.
-      blueprint: Model; `weights.about.blueprint()` builds the one that they are of.
-      seed: Seed of the arrays that the weights do not have.
+      weights: Weights from `load`.
+      blueprint: Model; `weights.about.blueprint()` builds the original one.
+      seed: Seed of the arrays that the weights lack.
 
     Returns:
       Parameters and other state of the model, and the report.
@@ -40,12 +40,16 @@ def transfer(
         return split_model(blueprint.build(initial_rngs(jax.random.key(seed))))[1:]
 
     def new() -> dict[str, jax.Array]:
-        return {p: x for p, x in by_path(build()).items() if ours(p) in report.kept}
+        return {
+            p: x
+            for p, x in by_path(build()).items()
+            if path_in_weights(p) in report.kept
+        }
 
-    # The weights replace all others, which need no time then.
-    kept = jax.jit(new)()
+    # The weights replace the other arrays, which are not initialised.
+    initial = jax.jit(new)()
     values = jax.tree_util.tree_map_with_path(
-        lambda path, x: kept.get(path_name(path), x), jax.eval_shape(build)
+        lambda path, x: initial.get(path_name(path), x), jax.eval_shape(build)
     )
 
     def put(array: np.ndarray, x: Any) -> jax.Array:
@@ -63,25 +67,25 @@ def compare(
     column_names: tuple[str, ...] | None = None,
     settled: Mapping[str, Any] | None = None,
 ) -> Transfer:
-    """Compare trained weights with a model, without reading them.
+    """Compare trained weights with a model, without reading the arrays.
 
     Args:
-      weights: Weights that were found.
-      blueprint: Model that begins with them.
-      values: Its parameters and other state, abstract; None: those of the blueprint.
-      class_names: Its classes, if they have names.
-      column_names: Names of the numbers that it predicts, likewise.
-      settled: Options that its task has taken from the training targets.
+      weights: Trained weights, from `load`.
+      blueprint: Model to initialise.
+      values: Its abstract parameters and other state. Defaults to the blueprint's.
+      class_names: Names of its classes, if any.
+      column_names: Names of its predicted numbers, if any.
+      settled: Task options resolved from the training targets.
 
     Raises:
-      UserError: They do not fit.
+      UserError: The weights do not fit.
     """
     about, config = weights.about, blueprint.config
     named = weights.where
     if config.pretrained is not None:
         named = f"model.pretrained = {config.pretrained!r}"
     about.check_is_one(named)
-    own = _shapes(blueprint) if values is None else shapes_of(values)
+    model_shapes = _shapes(blueprint) if values is None else shapes_of(values)
     blueprint, added = _without_changes(blueprint, about, named)
     backbone, backbone_layers = blueprint.backbone, None
     if backbone is not None and about.model.name == backbone.config.name:
@@ -94,25 +98,33 @@ def compare(
             f"{named} does not fit model.name = {config.name!r}: {differences}; give "
             f"the model and the options that it was trained with, {_shown(about.model)}"
         )
-    behind = _outside(own.keys() - added, backbone_layers)
-    # Such as the centres of classes, of weights that were trained without.
-    behind |= own.keys() - added - shapes.keys()
-    # Without the dim of the groups of batch norm.
-    own = {p: own[p][len(own[p]) - len(x) :] for p, x in shapes.items() if p in own}
-    own = {p: x for p, x in own.items() if p not in behind}
+    behind = _outside(model_shapes.keys() - added, backbone_layers)
+    # For example class centres that the weights lack.
+    behind |= model_shapes.keys() - added - shapes.keys()
+    # Without the dim of batch-norm groups.
+    model_shapes = {
+        p: model_shapes[p][len(model_shapes[p]) - len(x) :]
+        for p, x in shapes.items()
+        if p in model_shapes
+    }
+    model_shapes = {p: x for p, x in model_shapes.items() if p not in behind}
     # Kernels (rows, columns, in, out) that differ in their input channels.
-    first = {p for p in own if len(own[p]) == 4 and own[p][2] != shapes[p][2]}
-    heads = {p for p in own if weights.has_no_head(p)}
-    classes = {p for p in own if own[p] != shapes[p]} - first - heads
+    first = {
+        p
+        for p in model_shapes
+        if len(model_shapes[p]) == 4 and model_shapes[p][2] != shapes[p][2]
+    }
+    heads = {p for p in model_shapes if weights.has_no_head(p)}
+    classes = {p for p in model_shapes if model_shapes[p] != shapes[p]} - first - heads
     renamed = _are_others(
         class_names or column_names, about.class_names or about.column_names
     )
-    # Outputs are in units of what the task has taken from the training targets.
+    # The outputs have units that the task takes from the training targets.
     given = (settled or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
         larger = _shapes(_with_more_features(as_trained))
-        classes = {p for p in own if shapes[p] != larger[p]} - heads
+        classes = {p for p in model_shapes if shapes[p] != larger[p]} - heads
     why = f"had {about.num_outputs} outputs"
     if about.num_outputs == blueprint.num_outputs and renamed:
         why += f" of other {'classes' if class_names else 'columns'}"
@@ -138,11 +150,11 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return a model, or its backbone, with the inputs and outputs of its weights."""
+    """Return a model, or its backbone, with the inputs and outputs of the weights."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # The backbone has none of the auxiliary heads that the weights may have, and
-        # the channels that the whole model is left with.
+        # The backbone lacks auxiliary heads that the weights may have, and has the
+        # pruned channels of the full model.
         theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
         size = about.image_shape[:2]
@@ -160,10 +172,10 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return a model without its new transforms, and the paths that these add.
+    """Return a model without transforms new to the weights, and the paths they add.
 
     Raises:
-      UserError: A transform that the weights have not seen changes their arrays.
+      UserError: A new transform changes existing arrays.
     """
     config = blueprint.config
     changes = ("transform", "quantize")
@@ -186,7 +198,7 @@ def _without_changes(
 
 
 def _with_more_features(blueprint: Blueprint) -> Blueprint:
-    """Return a model with one feature more in each of its outputs."""
+    """Return a model with one more feature in each output."""
 
     def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
         if isinstance(spec, dict):
@@ -205,7 +217,7 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
 
 
 def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
-    """Return the paths of arrays in other layers; None stands for all layers."""
+    """Return the paths of arrays outside some layers; None stands for all layers."""
     if layers is None:
         return set()
     return {path for path in paths if path.partition("/")[0] not in layers}
@@ -216,7 +228,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether the classes are known to differ; unnamed ones never are."""
+    """Whether class names are known to differ; missing names never do."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

@@ -1,7 +1,7 @@
-"""`--trust`: allow the parts of the user's own that a saved run or model names.
+"""`--trust`: permission to run the custom modules of a saved run or model.
 
-Their files are shown, and compared with the digests that were recorded when the run was
-trained or the model was exported. A part whose file differs is refused if it is loaded.
+Their files are shown, and compared with the digests recorded at training or export. A
+module whose file differs is refused when it is loaded.
 """
 
 import importlib.util
@@ -20,40 +20,40 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Of a folder: the own parts that it names, by their fields; the recorded SHA-256 of
-# their files, by `own.place_of`; and how the user records the files as they are now.
+# Custom modules of a directory by field; recorded SHA-256 of their files, by
+# `own.place_of`; and how to record the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
 def trust(path: str | os.PathLike[str]) -> None:
-    """Show and compare the files of the own parts that a folder names; allow them.
+    """Show, compare and allow the custom modules of a saved run or model.
 
     Args:
-      path: As `load_model` takes it.
+      path: Path, as `load_model` takes it.
 
     Raises:
-      UserError: There is no run and no model, or a file of it cannot be read.
+      UserError: There is no run or model, or a file is unreadable.
     """
     text = os.fspath(path)
-    parts, digests, again = _named(spec.find(text))
-    if not parts:
-        tell(f"--trust: {text} names no parts of your own")
-    for field, name in parts:
+    modules, digests, again = _named(spec.find(text))
+    if not modules:
+        tell(f"--trust: {text} names no custom modules")
+    for field, name in modules:
         recorded = digests.get(own.place_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)
 
 
 def trust_recipe(recipe: Path | None, config: Config) -> None:
-    """Do what `trust` does with the runs and models that a recipe begins with.
+    """Apply `trust` to the runs and models that a recipe starts from.
 
     Args:
-      recipe: Path of the recipe; of a run's config.json, its run is trusted, too.
+      recipe: Path of the recipe; for a run's config.json the run is trusted, too.
       config: Config of the recipe.
 
     Raises:
       UserError: There are none.
     """
-    paths = [*spec.named_by(config).values()]
+    paths = [*spec.weights_in(config).values()]
     if recipe is not None and is_saved(recipe):
         paths.insert(0, str(recipe.parent))
     if not paths:
@@ -78,32 +78,32 @@ def _named(found: spec.Spec) -> Named:
     about = Description.from_dict(described.get("model"), str(path))
     digests = described.get(folder.OWN_PARTS)
     digests = digests if isinstance(digests, dict) else {}
-    return _of_description(about), digests, "export the model again"
+    return _modules_of(about), digests, "export the model again"
 
 
 def _named_by_run(workdir: Path) -> Named:
-    parts = own_references(read_run(workdir))
+    modules = own_references(read_run(workdir))
     if (workdir / description.MODEL).exists():
-        parts += _of_description(description.read(workdir))
+        modules += _modules_of(description.read(workdir))
     again = "run its training command again, which records the file as it is now"
-    return list(dict.fromkeys(parts)), read_own_parts(workdir), again
+    return list(dict.fromkeys(modules)), read_own_parts(workdir), again
 
 
-def _of_description(about: Description) -> list[tuple[str, str]]:
+def _modules_of(about: Description) -> list[tuple[str, str]]:
     task = [("task", about.task)] if own.is_own(about.task) else []
     return own_references(about.model, "model.") + task
 
 
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
-    """Allow a part, or refuse it with the reason; tell which."""
+    """Allow a custom module, or refuse it with a reason; report the decision."""
     place, file = own.place_of(name), own.find_file(name)
-    found = own.digests([name]).get(place)
+    current = own.digests([name]).get(place)
     reason = None
     if file is None and not place.endswith(".py"):
         reason = f"there is no file of {place} that --trust could show"
-    elif found is not None and recorded not in (None, found):
+    elif current is not None and recorded not in (None, current):
         reason = (
-            f"{file} has sha256 {found}, and {recorded} was recorded: restore the "
+            f"{file} has sha256 {current}, and {recorded} was recorded: restore the "
             f"file, or {again}"
         )
     elif file is not None:
@@ -114,17 +114,17 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         return
     own.allow([name])
     compared = "as recorded" if recorded else "nothing is recorded to compare it with"
-    if found is None:  # Loading it tells where it was looked for.
+    if current is None:  # Loading it will report where it was searched.
         tell(f"--trust: {shown} is not there")
     else:
-        tell(f"--trust: {shown} is allowed: {file}, sha256 {found}, {compared}")
+        tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")
 
 
 def _renew_bytecode(file: Path) -> str | None:
-    """Replace the compiled file beside a module, which Python would run in its place.
+    """Recompile the bytecode of a module, which Python would run in its place.
 
     Returns:
-      Why that failed; None if it did not.
+      The reason why that failed, or None.
     """
     compiled = Path(importlib.util.cache_from_source(str(file)))
     if file.suffix == ".py" and compiled.exists():

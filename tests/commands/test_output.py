@@ -134,7 +134,7 @@ def test_streams_of_others_stay():
         (BlockingIOError(errno.EAGAIN, "Again"), "ulimit -u"),
         (RuntimeError("can't start new thread"), "ulimit -u"),
         (FileNotFoundError(errno.ENOENT, "No usable temporary directory"), "TMPDIR"),
-        (MemoryError(), "the memory was used up (MemoryError)"),
+        (MemoryError(), "out of memory (MemoryError)"),
     ],
 )
 def test_an_error_of_the_system_is_one_message(

@@ -113,8 +113,8 @@ def with_label(image: bytes) -> bytes:
 
 WHOLE = saved(**pair())
 NPZ: list[tuple[bytes, str]] = [
-    (b"", "no .npz file, or damaged"),
-    (WHOLE[:-40], "no .npz file, or damaged"),
+    (b"", "not an .npz file, or damaged"),
+    (WHOLE[:-40], "not an .npz file, or damaged"),
     (WHOLE[:150] + bytes([WHOLE[150] ^ 1]) + WHOLE[151:], "damaged|cannot be read"),
     (npz(), "it holds no image, label"),
     (saved(**pair(), image_test=random(2, 3, 5)), "it holds no label_test"),
@@ -136,10 +136,13 @@ NPZ: list[tuple[bytes, str]] = [
     (saved(image=random(4, 0, 3), label=[0, 1] * 2), "and none of them 0"),
     (saved(**pair(4, 3, 32, 32)), "the channels last and at most 4"),
     (saved(image=np.array([Code()] * 4), label=[0, 1] * 2), "holds Python objects"),
-    (saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2), "by columns"),
+    (
+        saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2),
+        "in Fortran order",
+    ),
     (
         with_label(npy(header("(4, 3, 3)"), b"\0" * 35)),
-        "tells of 1.. bytes, and 1.. unp",
+        "declares 1.. bytes, but has 1.. unc",
     ),
     (with_label(npy(header("(4, -3, -3)"), b"\0" * 36)), "its shape is .4, -3, -3."),
     (with_label(npy("__import__('os')._exit(99)")), "its header cannot be read"),
@@ -158,7 +161,7 @@ def test_what_is_no_file(tmp_path: Path, kind: str):
     path = tmp_path / "set.npz"
     if kind != "missing":
         path.mkdir() if kind == "folder" else os.mkfifo(path)
-    with pytest.raises(UserError, match=r"not there|no regular file|Is a directory"):
+    with pytest.raises(UserError, match=r"not there|not a regular file|Is a directory"):
         load_images(source=f"arrays:{path}")
 
 
@@ -192,9 +195,9 @@ def test_a_bomb_does_not_fill_the_memory(tmp_path: Path):
         for _ in range(16):
             file.write(block)
     before = peak_bytes()
-    with pytest.raises(UserError, match=r"and 268,\d+,\d+ unpacked"):
+    with pytest.raises(UserError, match=r"has 268,\d+,\d+ uncompressed"):
         load_images(source=f"arrays:{tmp_path}/set.npz")
-    with pytest.raises(UserError, match="it goes on after its last example"):
+    with pytest.raises(UserError, match="it has data after its last example"):
         load_images(source=f"idx:{tmp_path}")
     assert peak_bytes() - before < 2**26
 
@@ -339,10 +342,10 @@ def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
 HEADER = b"\0\0\x08\3" + struct.pack(">3I", 4, 3, 5)
 IDX: list[tuple[str, bytes | None, str]] = [
     ("images-idx3", None, "there is no train-images-idx3-ubyte, nor the same with .gz"),
-    ("images-idx3", HEADER[:9], "its header is cut off"),
+    ("images-idx3", HEADER[:9], "its header is truncated"),
     ("images-idx3", idx(random(4)), "begins with 00000801, expected 00000803"),
     ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
-    ("images-idx3", HEADER + bytes(61), "it goes on after its last example"),
+    ("images-idx3", HEADER + bytes(61), "it has data after its last example"),
     ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, which it cannot hold"),
     ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
 ]

@@ -14,7 +14,7 @@ from jaxtrain.data.augment import (
     augment,
     check_augmentations,
 )
-from jaxtrain.data.augment.apply import make_keys, stay
+from jaxtrain.data.augment.apply import keep_target, make_keys
 from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.preprocess import normalize
@@ -162,7 +162,7 @@ def test_alternating_flip_shows_both_sides_in_two_epochs():
     # The second time in a batch an example is mirrored if the first time it is not.
     twice = {"image": images, "target": images[..., 0], "index": each}
     twice |= {"epoch": jnp.zeros(400, jnp.int32), "repeat": jnp.ones(400, jnp.int32)}
-    found = jax.jit(lambda batch: alternating_flip(batch, root, stay))(twice)
+    found = jax.jit(lambda batch: alternating_flip(batch, root, keep_target))(twice)
     assert (found["image"] == second["image"]).all()
     some = np.array([5, 300, 2])
     assert (mirror(1, some, images[some])["image"] == second["image"][some]).all()

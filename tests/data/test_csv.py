@@ -168,9 +168,9 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
         (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
         (GOOD + "a/\0.png,x\n", r"line 4: a/\\x00.png: .*embedded null"),
-        (GOOD + "b,x\n", "line 4: b is no regular file"),
-        (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x leads out"),
-        (GOOD + ".,x\n", r"line 4: \. leads out"),
+        (GOOD + "b,x\n", "line 4: b is not a regular file"),
+        (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x is outside"),
+        (GOOD + ".,x\n", r"line 4: \. is not a file"),
         ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),
         (
             "path,label,split\na/1.png,x,test\nb/3.png,y,test",
@@ -196,7 +196,7 @@ def test_all_lines_that_cannot_be_used_are_told_at_once(root: Path):
     assert "13 things are wrong" in told and "and 5 more like these" in told
     for line, what in ((4, "a/9.png: No such file"), (6, "the path is empty")):
         assert f"  line {line}: {what}" in told, told
-    assert "line 5: /etc/passwd leads out" in told and "line 7: a/1.png is in" in told
+    assert "line 5: /etc/passwd is outside" in told and "line 7: a/1.png is in" in told
     assert "data.allow_outside" in told
 
 

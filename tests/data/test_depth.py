@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, DataConfig
-from jaxtrain.data.conversions import lost_detail
+from jaxtrain.data.conversions import conversion_remarks
 from jaxtrain.data.files import UnreadableError, open_file
 from jaxtrain.errors import UserError
 from jaxtrain.inference.pixels import to_pixels
@@ -58,7 +58,7 @@ def test_a_white_level_has_no_effect_on_8_bits(tmp_path: Path):
     given: dict[str, Any] = {**write_set(tmp_path, data), "white_level": 4095}
     config, train = DataConfig(**given), load_images(**given).train
     with pytest.raises(UserError, match=r"white_level = 4095 has no effect: none of"):
-        lost_detail(train, config)
+        conversion_remarks(train, config)
 
 
 @pytest.mark.plugins
@@ -89,7 +89,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             png(deep_of(1)),
             {},
             "grey levels",
-            r"18 of 18 images looked at have 16 bits and values up to 4,0\d\d, of "
+            r"18 of 18 inspected images have 16 bits and values up to 4,0\d\d, of "
             "which 8 bits keep 16 levels: set data.white_level = 4095",
         ),
         (png(deep_of(1)), {"white_level": 4095}, None, ""),
@@ -98,7 +98,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             tiff(FIVE, 2),
             {},
             "bands",
-            "18 of 18 images looked at have 5 bands, of which the last 2 are not used",
+            "18 of 18 inspected images have 5 bands, of which the last 2 are not used",
         ),
         (
             WIDE,
@@ -119,7 +119,7 @@ def test_what_images_lose_is_told_with_the_option(
     (tmp_path / "set").mkdir()
     given = write_set(tmp_path / "set", data) | fields
     config = DataConfig(**given, test_fraction=0.1, validation_fraction=0)
-    found = lost_detail(load_images(**vars(config)).train, config)
+    found = conversion_remarks(load_images(**vars(config)).train, config)
     diagnosis = check(Config(data=config), tmp_path / "out", sized=True)
     doctor = {finding.kind: finding.title for finding in diagnosis.findings}
     if title is None:

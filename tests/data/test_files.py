@@ -364,7 +364,10 @@ BAD: dict[str, tuple[bytes | OSError, str]] = {
     "a header": (JPEG[:200], "Truncated File Read"),
     "a lying PNG": (png(500, 500, b"short"), "unrecognized data|truncated|not enough"),
     "half a TIFF": (TIFF[: len(TIFF) // 2], ""),
-    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image of"),
+    "postscript": (
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "not an image of",
+    ),
 }
 
 

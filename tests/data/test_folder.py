@@ -217,11 +217,11 @@ def test_all_that_cannot_be_used_is_told_at_once(tmp_path: Path):
     told = str(caught.value)
     assert "10 things are wrong" in told and told.count("->") == 4
     for text in (
-        "beside Training there is tset, which is no split",
+        "next to Training there is tset, which is not a split",
         f"Training/a/link0.png leads to {tmp_path}/elsewhere/0.png, outside of",
         "and 2 more like these",
         "set data.allow_outside to True",
-        "Training/b/pipe.png is no regular file",
+        "Training/b/pipe.png is not a regular file",
         "1 folders of classes hold no image: c (they hold 1 .cr2)",
     ):
         assert text in told, told
@@ -378,8 +378,8 @@ def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):
     (tmp_path / "a" / "2.png").unlink()
     (tmp_path / "a" / "2.png").mkdir()
     reasons = [f.data.strerror for f in store.read(np.arange(3))[0]]
-    assert reasons[:2] == ["No such file or directory", "it is no regular file"]
-    assert reasons[2] in ("Is a directory", "it is no regular file")
+    assert reasons[:2] == ["No such file or directory", "it is not a regular file"]
+    assert reasons[2] in ("Is a directory", "it is not a regular file")
 
 
 def test_slices_have_files_of_all_classes(tmp_path: Path):

@@ -89,7 +89,7 @@ def test_a_source_decodes_examples_of_the_kind(source: Source):
     assert [(bad.index, bad.reason) for bad in unreadable] == [(1, "it is no number")]
     batch = source.read(np.array([0, 2]), crop_seeds=np.array([[1, 2], [3, 4]]))
     np.testing.assert_array_equal(batch["image"].ravel(), [13, 37])
-    assert source.shape_seen == SHAPE and source.canvas_shape == (1, 1, 1)
+    assert source.model_input_shape == SHAPE and source.canvas_shape == (1, 1, 1)
     pictures = source.pictures(batch["image"])
     assert pictures.dtype == np.uint8 and pictures.shape == (2, *SHAPE)
     spec = train_spec(DataConfig(augment=AugmentConfig()), source)

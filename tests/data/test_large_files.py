@@ -57,8 +57,8 @@ LARGE = {
     "text": "its header is too large",
     "strips": "134217728 strips or tiles, and may have 262144",
     "pixels": "60000x60000 are more pixels",
-    "container": "its header is too large|no image of a known format",
-    "zeros": "it is no image of a known format",
+    "container": "its header is too large|not an image of a known format",
+    "zeros": "it is not an image of a known format",
 }
 
 

@@ -96,7 +96,7 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
     [
         ("{}/none", "= '{}/none' is not there, seen from (?!.*: expected ).*$"),
         ("none", "'none' is not there, seen from .*: expected digits"),
-        ("{}/set.zip", r"is a file of no kind that is read \(\.csv, .*\.yml\)"),
+        ("{}/set.zip", r"is not a file of a supported kind \(\.csv, .*\.yml\)"),
         *(
             (f"{kind}:{{}}/none", "none' is not there, seen from")
             for kind in (

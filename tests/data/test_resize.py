@@ -203,7 +203,7 @@ def test_a_target_is_cut_like_its_image_and_not_smoothed():
     ]
     assert (found["target"]["mask"] == np.stack(nearest)).all()
     assert (found["target"]["label"] == image).all()
-    make = jax.jit(windows.centres, static_argnums=(1, 2, 3))
+    make = jax.jit(windows.centre_crops, static_argnums=(1, 2, 3))
     centre = make(batch, 10, Fit(centre_part=1.0), follow)
     assert centre["target"]["mask"].shape == (4, 10, 10, 1)
     assert set(np.unique(centre["target"]["mask"])) <= {0, 1, 2, 3}

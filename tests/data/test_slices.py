@@ -105,14 +105,14 @@ def test_random_slices():
 @each_row(
     ("text", "reason"),
     [
-        ("", "'' is no split"),
+        ("", "'' is not a split"),
         ("trian[:10]", "there is no 'trian'"),
-        ("train[:]", r"'train\[:\]' is no slice"),
-        ("train[5]", r"'train\[5\]' is no slice"),
-        ("train[1.5:]", r"'1.5' in 'train\[1.5:\]' is no bound"),
-        ("train[1:2:3]", "is no split"),
-        ("train[:98]", "goes beyond its 97 examples"),
-        ("train[:101%]", "goes beyond 100 %"),
+        ("train[:]", r"'train\[:\]' is not a slice"),
+        ("train[5]", r"'train\[5\]' is not a slice"),
+        ("train[1.5:]", r"'1.5' in 'train\[1.5:\]' is not a bound"),
+        ("train[1:2:3]", "is not a split"),
+        ("train[:98]", "exceeds its 97 examples"),
+        ("train[:101%]", "exceeds 100 %"),
     ],
 )
 def test_what_tfds_refuses_is_refused(text: str, reason: str):

@@ -129,7 +129,7 @@ def test_synthetic_classes_can_be_learned(shape: str):
     [
         ({"source": "digit"}, "expected digits, .*; perhaps you meant digits"),
         ({"source": "imagenet"}, "expected digits, .*tfds:NAME, synthetic:HxWxC"),
-        ({"train_split": "train[50%]"}, r"of digits: 'train\[50%\]' is no slice"),
+        ({"train_split": "train[50%]"}, r"of digits: 'train\[50%\]' is not a slice"),
         ({"test_split": "validation"}, "of digits: .* expected train, test, or"),
         ({"source": "synthetic:8x8/2"}, "such as synthetic:32x32x3/10/2048"),
         (

@@ -234,5 +234,5 @@ def test_description_of_a_set_is_a_regular_file(tmp_path: Path):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))

@@ -127,7 +127,7 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
     origin = {"run": 32 * "a", "step": 7}
     for name, told in {
         "run": "temperature.json is not there: make it with python main.py evaluate",
-        "weights.pth": "weights.pth is no folder of a run: leave it out",
+        "weights.pth": "weights.pth is not the folder of a run: leave it out",
     }.items():
         with pytest.raises(UserError, match=told):
             temperature.read(tmp_path / name, origin)
@@ -158,6 +158,6 @@ def test_predict_reads_a_temperature_back(tmp_path: Path):
     assert temperature.read(tmp_path, {**run, "step": 7}) == 1.5
     with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
         temperature.read(tmp_path, {**run, "step": 8})
-    told = r"temperature\.json belongs to run a{8}, and .* to run b{8}: make it anew"
+    told = r"temperature\.json belongs to run a{8}, and .* to run b{8}: create it again"
     with pytest.raises(UserError, match=told):
         temperature.read(tmp_path, {"run": 32 * "b", "step": 7})

@@ -195,8 +195,8 @@ def test_the_programs_tell_what_predict_tells(
     told = [line.rsplit(" ", 2)[:2] for line in capsys.readouterr().out.splitlines()]
     assert told == [[line["filename"], line["label_0"]] for line in lines]
     made = run(blocks()[1], names, monkeypatch)
-    of_folder = made["logits"] if number else softmax(made["logits"])
-    np.testing.assert_allclose(of_folder, expected, rtol=0, atol=0.01)
+    load_from_folder = made["logits"] if number else softmax(made["logits"])
+    np.testing.assert_allclose(load_from_folder, expected, rtol=0, atol=0.01)
     if number:
         with pytest.raises(TypeError, match="are float32: this program takes uint8"):
             made["run"](made["images"].astype(np.float32))

@@ -152,13 +152,13 @@ CUT_OFF = io.BytesIO(CUT_OFF.getvalue()[:200])
 
 WRONG_IMAGES = {
     "no_such.png is unreadable: No such file": ["no_such.png"],
-    "image 0 is unreadable: a float is no image": [0.5],
-    "float32[8, 8, 1] is no image": [np.zeros((8, 8, 1), np.float32)],
+    "image 0 is unreadable: a float is not an image": [0.5],
+    "float32[8, 8, 1] is not an image": [np.zeros((8, 8, 1), np.float32)],
     "it has 4 channels, and the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
     "9 channels, and the model takes 1: give (height, width, channels), here (8, 8, 1),"
     " or (N, 8, 8, 1) for N images": np.zeros((5, 9, 9), np.uint8),
     "image 0 is unreadable: the file is empty": [b""],
-    "uint8[0, 8, 1] is no image": [np.zeros((0, 8, 1), np.uint8)],
+    "uint8[0, 8, 1] is not an image": [np.zeros((0, 8, 1), np.uint8)],
     "is unreadable: its pixels have 32 bits": [Image.new("I", (8, 8))],
     "image 1 is unreadable": [Image.new("L", (8, 8)), Image.open(CUT_OFF)],
     "png is unreadable: open: embedded null": ["zero\0byte.png"],
@@ -244,7 +244,7 @@ def no_json(exported: Path) -> None:
 
 DAMAGED = {
     "is not what .* was written with": flip_a_bit,
-    "ends in the middle": cut_off,
+    "is truncated": cut_off,
     "does not fit resnet18 of timm": of_others,
     "cannot be read .*Expecting": no_json,
 }

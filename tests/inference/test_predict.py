@@ -27,9 +27,9 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.inference import folder, found, gradcam, predict, sinks, stream
+from jaxtrain.inference import folder, gradcam, image_paths, predict, sinks, stream
 from jaxtrain.inference.cells import from_cell
-from jaxtrain.inference.gradcam import draw
+from jaxtrain.inference.gradcam import overlay
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.training import forward
 from jaxtrain.weights.stored import abstract_weights
@@ -265,8 +265,8 @@ def test_names_come_from_standard_input_as_they_are(
     assert from_cell(row["filename"]) == "photos/a/00.png\r\nodd\r.png"
     monkeypatch.setattr(sys, "stdin", None)  # As `<&-` leaves it.
     with pytest.raises(UserError, match="standard input has no names"):
-        found.find(["-"])
-    lines = found.find(["-"], io.BytesIO(b"b.png\n\na.png"))
+        image_paths.expand_paths(["-"])
+    lines = image_paths.expand_paths(["-"], io.BytesIO(b"b.png\n\na.png"))
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
 
 
@@ -284,7 +284,7 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         Path(name).touch()
 
     def names(*words: str) -> list[str]:
-        listed = found.find(words)
+        listed = image_paths.expand_paths(words)
         return [listed[i].decode() for i in range(len(listed))]
 
     everything = ["x/10.JPEG", "x/2.png", "x/y/1.webp"]
@@ -294,11 +294,11 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert names("x/**") == [*everything[:2], "x/notes.txt", "x/y/1.webp"]
     assert names("?") == everything
     assert names("a[1].png") == ["a[1].png"]
-    assert found.common_folder(FileNames.join([b"x/2.png"])) == os.fsencode(
+    assert image_paths.common_folder(FileNames.join([b"x/2.png"])) == os.fsencode(
         tmp_path / "x"
     )
     two = FileNames.join([b"x/y/1.webp", b"x/2.png", b"x/yes.png"])
-    assert found.common_folder(two) == os.fsencode(tmp_path / "x")
+    assert image_paths.common_folder(two) == os.fsencode(tmp_path / "x")
 
 
 BAD = {
@@ -371,15 +371,15 @@ def test_an_interrupted_command_leaves_what_was_there(
     def interrupt(*_: Any) -> None:
         raise Interrupted(signal.SIGINT, "nothing was lost")
 
-    draw, drawn = gradcam.draw, []
+    overlay, drawn = gradcam.overlay, []
 
     def once(*given: Any) -> Any:
         drawn.append(given)
         if len(drawn) > 8:
             interrupt()
-        return draw(*given)
+        return overlay(*given)
 
-    monkeypatch.setattr(gradcam, "draw", once)
+    monkeypatch.setattr(gradcam, "overlay", once)
     words = "--out found.csv --features f.npy --explain seen --batch-size 8 photos"
     assert run(words) == 130
     assert len(drawn) == 9 and Path("found.csv").read_text() == "old"
@@ -506,7 +506,7 @@ def test_maps_are_grad_cam():
         assert gradcam.last_piece(model) == last
         pixels = np.random.default_rng(2).integers(0, 256, (5, *SHAPE), np.uint8)
         expected, classes = cam(model, pixels, last)
-        found = gradcam.maps(
+        found = gradcam.heat_maps(
             model,
             last,
             model.params,
@@ -522,14 +522,14 @@ def test_pictures_show_where_the_map_is():
     heat = np.zeros((4, 4), np.float32)
     heat[3, 0] = 2.0
     grey = np.full((28, 28, 1), 100, np.uint8)
-    picture = np.asarray(draw(grey, heat), int)
+    picture = np.asarray(overlay(grey, heat), int)
     assert picture.shape == (224, 224, 3)
     # Red at the lower left, and elsewhere as it was.
     assert (picture[220, 4] - 100)[0] > 10 > (picture[220, 4] - 100)[2]
     assert (picture[:100, 120:] == 100).all()
-    assert (np.asarray(draw(grey, np.zeros((4, 4), np.float32))) == 100).all()
+    assert (np.asarray(overlay(grey, np.zeros((4, 4), np.float32))) == 100).all()
     colour = np.zeros((250, 300, 3), np.uint8)
-    assert draw(colour, heat).size == (300, 250)
+    assert overlay(colour, heat).size == (300, 250)
 
 
 @pytest.mark.slow

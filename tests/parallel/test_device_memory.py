@@ -164,5 +164,5 @@ def test_memory_that_is_used_up_ends_with_one_message(
     )
     result = cli("--config", config, "--workdir", "run")
     assert result.code == 2
-    assert "error: the memory was used up (RESOURCE_EXHAUSTED" in result.stderr
+    assert "error: out of memory (RESOURCE_EXHAUSTED" in result.stderr
     assert "main.py find-batch the largest batch that fits" in result.stderr

@@ -220,7 +220,7 @@ def compare_gradients() -> list[float]:
 
         def on_devices(params: Any) -> tuple[Any, Any]:
             grads = jax.grad(loss)(layout.trained_params(params), True)
-            summed = layout.summed_grads(layout.shard_grads(grads))
+            summed = layout.reduce_grads(layout.shard_grads(grads))
             # As a line search takes them: through the making of the copies.
             through = jax.grad(lambda p: loss(layout.trained_params(p), True))(params)
             return summed, through
@@ -243,7 +243,7 @@ def sum_in(dtype: str) -> float:
     paths = frozenset({"conv/bias"})
     copies = Copies(mesh, paths, jnp.dtype("bfloat16"), jnp.dtype(dtype))
     grads = {"conv": {"bias": jnp.array([[256.0]] + [[1.0]] * 7)}}
-    summed = jax.jit(Layout(mesh, {}, copies=copies).summed_grads)(grads)
+    summed = jax.jit(Layout(mesh, {}, copies=copies).reduce_grads)(grads)
     assert summed["conv"]["bias"].dtype == jnp.float32
     return summed["conv"]["bias"].item()
 

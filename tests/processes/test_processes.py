@@ -103,7 +103,7 @@ def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     words += ["--optimizer.learning-rate", 0.2]
     result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
-    assert "\nGo on with its own config (--optimizer.learning-rate " in result.stderr
+    assert "\nContinue with its own config (--optimizer.learning-rate " in result.stderr
     assert "[1] error: process 0 ended, so this one does" in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -94,10 +94,10 @@ def test_the_program_is_shown_as_it_was_called(
     script: str, interpreter: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(shutil, "which", lambda name: f"{BIN}/{name}")
-    monkeypatch.setattr(invocation, "_called", (script, interpreter))
+    monkeypatch.setattr(invocation, "_program", (script, interpreter))
     folder = Path("my photos")
     assert invocation.command("data", folder) == f"{expected} data 'my photos'"
-    monkeypatch.setattr(invocation, "_called", None)  # As in a notebook.
+    monkeypatch.setattr(invocation, "_program", None)  # As in a notebook.
     assert invocation.command("plan") == "jaxtrain plan"
 
 

@@ -257,11 +257,11 @@ def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(
     [
         (
             {name: Plugin(name=name, exporters={"x": "m:A"}) for name in "ab"},
-            "exporters: 'x' is brought by the plug-in 'a' and by the plug-in 'b'",
+            "exporters: 'x' is defined by the plug-in 'a' and by the plug-in 'b'",
         ),
         (
             {"a": Plugin(name="a", exporters={"saved": "m:A"})},
-            "'saved' is brought by the core and by the plug-in 'a'",
+            "'saved' is defined by the core and by the plug-in 'a'",
         ),
         ({name: Plugin(name="c") for name in "ab"}, "two plug-ins are called 'c'"),
         (
@@ -343,7 +343,7 @@ def test_a_name_that_two_plugins_bring_is_refused_before_anything_is_done(
     rows: dict[str, Any] = {kind: {"x": "math:pi"}}
     forget()
     install(monkeypatch, a=Plugin(name="a", **rows), b=Plugin(name="b", **rows))
-    message = "'x' is brought by the plug-in 'a' and by the plug-in 'b'"
+    message = "'x' is defined by the plug-in 'a' and by the plug-in 'b'"
     assert f"{kind}: {message}" in refusal(ASKING[kind], tmp_path, capsys)
 
 

@@ -267,8 +267,8 @@ HOSTILE = {
     "deeper": ("[" * 100_000 + "]" * 100_000, "nested more than 64 deep"),
     "objects": ('{"a":' * 900 + "1" + "}" * 900, "nested more than 64 deep"),
     "many digits": ("1" * 5000, "is an integer beyond"),
-    "infinite": ("1e999", "1e999 is no finite number"),
-    "no number": ("NaN", "NaN is no finite number"),
+    "infinite": ("1e999", "1e999 is not a finite number"),
+    "no number": ("NaN", "NaN is not a finite number"),
     "twice": ('{"a": 1, "a": 2}', "it has the field 'a' twice"),
     "cut off": ('"', "cannot be read"),
 }

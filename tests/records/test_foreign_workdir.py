@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from jaxtrain.cli import main
-from jaxtrain.records.held_folder import LOCK
+from jaxtrain.records.folder_lock import LOCK
 from tests.helpers.installed import installed
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe

@@ -17,10 +17,10 @@ from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.config import CheckpointConfig, Config
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records.held_folder import LOCK, locked
-from jaxtrain.records.metrics_file import keep_until
+from jaxtrain.records.folder_lock import LOCK, locked
+from jaxtrain.records.metrics_file import truncate_after
 from jaxtrain.records.workdir import FOLDERS, METRICS, open_workdir
-from jaxtrain.records.writer import APPEND, Appended
+from jaxtrain.records.writer import APPEND, AppendedFile
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def test_what_is_no_regular_file_is_not_replaced(workdir: Path):
     os.mkfifo(workdir / "pipe")
     (workdir / "null").symlink_to(os.devnull)
     for name in ("pipe", "null"):
-        with pytest.raises(OSError, match="is no regular file"):
+        with pytest.raises(OSError, match="is not a regular file"):
             atomic_file.write(workdir / name, "x")
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             atomic_file.check_writable(workdir / name)
         assert not (workdir / name).is_file()
     assert {p.name for p in workdir.iterdir()} == {"pipe", "null"}
@@ -122,7 +122,7 @@ def test_a_file_that_is_changed_in_place_has_no_other_place(
     # Where damaged lines are set aside.
     (workdir / METRICS).write_text("{damaged")
     with pytest.raises(UserError, match=told):
-        keep_until(workdir / METRICS, 1)
+        truncate_after(workdir / METRICS, 1)
 
 
 def test_paths_lie_below_the_real_folder(victim: Path, workdir: Path):
@@ -185,8 +185,8 @@ def test_a_workdir_with_hard_links_to_a_backup_goes_on(workdir: Path):
     backup = workdir.parent / "backup.jsonl"
     os.link(workdir / METRICS, backup)
     open_workdir(workdir, Config(), {}, fresh=False)
-    keep_until(workdir / METRICS, 1)
-    file = Appended(workdir / METRICS)
+    truncate_after(workdir / METRICS, 1)
+    file = AppendedFile(workdir / METRICS)
     file.write(b"more\n")
     file.close()
     assert backup.read_text() == line

@@ -12,7 +12,7 @@ from jaxtrain.config import Config
 from jaxtrain.config.recipe import load_config
 from jaxtrain.errors import CheckpointError
 from jaxtrain.parallel import devices
-from jaxtrain.records.held_folder import locked
+from jaxtrain.records.folder_lock import locked
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback
 from tests.helpers.recipes import EIGHT_STEPS, write_recipe

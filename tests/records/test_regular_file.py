@@ -1,4 +1,4 @@
-"""What is no regular file, or too large, is refused at once in a folder of a model."""
+"""Files that are not regular, or too large, are refused in a folder of a model."""
 
 import os
 import signal
@@ -64,9 +64,9 @@ def put_large(path: Path) -> None:
 
 
 WRONG = {
-    put_pipe: "no regular file",
+    put_pipe: "not a regular file",
     put_folder: "Is a directory",
-    put_device: "no regular file",
+    put_device: "not a regular file",
     put_large: "are more than",
 }
 
@@ -167,8 +167,9 @@ def test_report_tells_of_pipes(run: Path):
     put_pipe(run / "metrics.jsonl")
     put_pipe(run / "summary.json")
     told = [
-        "metrics.jsonl cannot be read: it is no regular file",
-        "summary.json cannot be read (it is no regular file): restore it from a copy",
+        "metrics.jsonl cannot be read: it is not a regular file",
+        "summary.json cannot be read (it is not a regular file): restore it from a "
+        "copy",
     ]
     assert [text for text in read_history(run).missing if "json" in text] == told
 
@@ -183,10 +184,10 @@ def test_pipe_in_a_checkpoint_is_refused(run: Path):
     inside = run / "checkpoints" / "3" / "state" / "params"
     inside.mkdir(parents=True)
     put_pipe(inside / ".zarray")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         orbax.load(run / "checkpoints" / "3")
     put_pipe(run / "checkpoints" / "3" / orbax.METADATA)
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         orbax.read_info(run / "checkpoints" / "3")
 
 

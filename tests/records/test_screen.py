@@ -16,7 +16,7 @@ from jaxtrain.records import progress_bar
 from jaxtrain.records.metrics_file import read_evaluations
 from jaxtrain.records.progress_bar import Remaining, duration
 from jaxtrain.records.run_log import Interval
-from jaxtrain.records.screen import BEGINNING, QUIET_SECONDS, Screen
+from jaxtrain.records.screen import FIRST_STEP, QUIET_SECONDS, Screen
 from tests.helpers.rows import each_row
 from tests.helpers.waiting import wait_until
 
@@ -50,7 +50,7 @@ class Shown:
     def lines(self) -> list[str]:
         """What is printed after the line of the beginning."""
         first, *lines = self.output.getvalue().splitlines()
-        assert first == BEGINNING or self.screen.wants_loss
+        assert first == FIRST_STEP or self.screen.wants_loss
         return lines
 
 
@@ -228,10 +228,10 @@ def test_events_are_told_without_the_word():
 def test_time_left_follows_the_steps():
     now = 0.0
     remaining = Remaining(20, 1000, lambda: now)
-    assert (remaining.left(), remaining.begun) == (None, False)
+    assert (remaining.left(), remaining.started) == (None, False)
     now = 300.0  # Compilation.
     remaining.done(21)
-    assert (remaining.left(), remaining.begun) == (None, True)
+    assert (remaining.left(), remaining.started) == (None, True)
     for step in range(22, 501):
         now += 1.0
         remaining.done(step)

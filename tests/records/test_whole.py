@@ -19,8 +19,8 @@ from jaxtrain.config import Config, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.read import has_digest
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records import whole as whole_lib
-from jaxtrain.records.whole import reported, whole
+from jaxtrain.records import atomic_output as whole_lib
+from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tools.evaluation import result as evaluation
@@ -56,7 +56,10 @@ def left_by_a_kill(path: Path, *, folder: bool = False) -> Path:
     """Make what a process has left that was killed while it wrote a path."""
     ended = subprocess.Popen(["true"])
     ended.wait()
-    with pytest.raises(RuntimeError), whole("--out", path, folder=folder) as partial:
+    with (
+        pytest.raises(RuntimeError),
+        atomic_output("--out", path, folder=folder) as partial,
+    ):
         raise RuntimeError
     left = partial.with_name(partial.name.replace(str(os.getpid()), str(ended.pid)))
     left.mkdir() if folder else left.touch()
@@ -66,7 +69,7 @@ def left_by_a_kill(path: Path, *, folder: bool = False) -> Path:
 
 
 def write(path: Path, *, folder: bool = False) -> None:
-    with whole("--out", path, folder=folder) as partial:
+    with atomic_output("--out", path, folder=folder) as partial:
         (partial / "x" if folder else partial).write_text("new")
 
 
@@ -97,7 +100,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "out.txt"
     with (
         pytest.raises(UserError, match="No space left"),
-        whole("--out", path),
+        atomic_output("--out", path),
         reported("--out", path),
     ):
         full()
@@ -120,12 +123,12 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_folders_made_for_a_result_go_with_it(tmp_path: Path):
     out = tmp_path / "runs" / "x" / "out.json"
-    for made in (whole("--out", out), folder_of_results(out.parent)):
+    for made in (atomic_output("--out", out), folder_of_results(out.parent)):
         with pytest.raises(ZeroDivisionError), made:
             raise ZeroDivisionError
         assert list(tmp_path.iterdir()) == []
     out.parent.mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError), whole("--out", out):
+    with pytest.raises(ZeroDivisionError), atomic_output("--out", out):
         raise ZeroDivisionError
     assert out.parent.is_dir()  # It was there.
 

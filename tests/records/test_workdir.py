@@ -19,10 +19,10 @@ from jaxtrain.cli import main
 from jaxtrain.config import Config, differences, replace, to_json
 from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.records import held_folder
-from jaxtrain.records.held_folder import LOCK, locked
+from jaxtrain.records import folder_lock
+from jaxtrain.records.folder_lock import LOCK, locked
 from jaxtrain.records.run_log import RunLog
-from jaxtrain.records.workdir import follow, open_workdir
+from jaxtrain.records.workdir import open_workdir, resolve_link
 from jaxtrain.trainer import train
 from jaxtrain.trainer.trainer import Trainer
 from tests.helpers.recipes import recipe, write_recipe
@@ -225,7 +225,7 @@ def test_lock_that_an_ended_run_removes_is_taken_anew(
                 run.rmdir()
         flock(descriptor, how)
 
-    monkeypatch.setattr(held_folder.fcntl, "flock", remove_first)
+    monkeypatch.setattr(folder_lock.fcntl, "flock", remove_first)
     with locked(run), pytest.raises(UserError, match=REFUSED), locked(run):
         pass
     assert len(removed) == 3
@@ -292,7 +292,7 @@ def test_file_system_without_locks_is_told(
     def fail(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(held_folder.fcntl, "flock", fail)
+    monkeypatch.setattr(folder_lock.fcntl, "flock", fail)
     with locked(tmp_path):
         assert f"{tmp_path}: no file can be locked there" in capfd.readouterr().err
     assert not names(tmp_path)
@@ -421,9 +421,12 @@ def test_path_without_links_is_left_as_it_is(
 ):
     """In messages it is what the user wrote."""
     monkeypatch.chdir(os.path.realpath(tmp_path))
-    assert follow(Path("runs/digits")) == Path("runs/digits")
+    assert resolve_link(Path("runs/digits")) == Path("runs/digits")
     os.symlink("loop", "loop")
-    with pytest.raises(UserError, match="--workdir loop"), locked(follow(Path("loop"))):
+    with (
+        pytest.raises(UserError, match="--workdir loop"),
+        locked(resolve_link(Path("loop"))),
+    ):
         pass
 
 
@@ -432,16 +435,19 @@ def test_path_without_links_is_left_as_it_is(
     [
         (
             {"optimizer.learning_rate": 0.5},
-            "Go on with its own config (--optimizer.learning-rate None), give --fresh "
-            "to move it aside and start anew, or choose another --workdir (with its "
-            "weights: --model.pretrained {run})",
+            "Continue with its own config (--optimizer.learning-rate None), give "
+            "--fresh to move it aside and start anew, or choose another --workdir "
+            "(with its weights: --model.pretrained {run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},
-            "Go on with its own config (--precision fp32 --data.channels None), give ",
+            "Continue with its own config (--precision fp32 --data.channels None), ",
         ),
         ({"model.width": 0.5}, "start anew, or choose another --workdir"),
-        ({"data.augment.own": ("a.py:f",)}, "Go on with its own config, give --fresh"),
+        (
+            {"data.augment.own": ("a.py:f",)},
+            "Continue with its own config, give --fresh",
+        ),
     ],
 )
 def test_another_config_is_told_with_what_can_be_done(

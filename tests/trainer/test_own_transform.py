@@ -77,7 +77,7 @@ BAD = {
     "section": ("sections={'data': 'builtins:dict'}", "is no name for a section"),
     "module": ("sections={'mine': 'pull.nowhere:X'}", "cannot be imported"),
     "kind": ("sections={'mine': 'builtins:dict'}", "no class of a section"),
-    "clash": ("sections={'prune': 'builtins:dict'}", "is brought by the plug-in"),
+    "clash": ("sections={'prune': 'builtins:dict'}", "is defined by the plug-in"),
 }
 
 

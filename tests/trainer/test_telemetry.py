@@ -98,7 +98,7 @@ def test_lines_of_a_run_tell_of_the_machine(
     capsys: pytest.CaptureFixture[str],
 ):
     sensors = GpuSensors([1, 3], None, FakeNvml())
-    monkeypatch.setattr(gpu_sensors, "of_devices", lambda devices: sensors)
+    monkeypatch.setattr(gpu_sensors, "sensors_of", lambda devices: sensors)
     monkeypatch.setattr(telemetry, "peak_flops", lambda kind, products: 1e9)
     run, config = tmp_path / "run", write_config(EIGHT_STEPS)
     words = ["--config", str(config), "--workdir", str(run)]

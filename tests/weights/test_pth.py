@@ -67,8 +67,8 @@ def test_values_are_those_that_pytorch_loads(
 REFUSED = {
     "no dict": ([1], "there is no dict of tensors"),
     "no tensors": ({"model": {"a": 1}}, "there is no dict of tensors"),
-    "other value": ({**tensors(), "lr": 0.1}, "lr is no tensor"),
-    "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is no tensor"),
+    "other value": ({**tensors(), "lr": 0.1}, "lr is not a tensor"),
+    "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is not a tensor"),
     "code": (
         pickle.UnpicklingError("Weights only load failed.\nGLOBAL posix.system"),
         "PyTorch raises UnpicklingError: Weights only load failed",
@@ -82,7 +82,7 @@ def test_other_values_are_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     value, message = REFUSED[name]
-    with pytest.raises(UserError, match=r"f\.pth is no whole file of torch"):
+    with pytest.raises(UserError, match=r"f\.pth is not a complete file of torch"):
         try:
             read(value, tmp_path, monkeypatch)
         except UserError as error:

@@ -231,7 +231,7 @@ def test_trust_without_a_folder_has_no_effect(capsys):
         assert "--trust has no effect with" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
-    assert "exported names no parts of your own" in capsys.readouterr().err
+    assert "exported names no custom modules" in capsys.readouterr().err
 
 
 @pytest.mark.plugins
@@ -395,7 +395,7 @@ def test_run_records_the_digests_of_its_parts(capsys):
 def test_damaged_record_is_told():
     place = write_run("task", FILE)
     (place / OWN_PARTS).write_text("[]")
-    with pytest.raises(UserError, match="is no JSON object"):
+    with pytest.raises(UserError, match="is not a JSON object"):
         trust(place)
 
 

@@ -249,7 +249,7 @@ def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     reference = f"timm:tiny={file}"
     words = f"--model.pretrained={quoted(reference)} --model.pretrained-digest"
     train(tmp_path, f"{words} 00000000", code=2)
-    assert "these are other weights than were meant" in capsys.readouterr().err
+    assert "these are not the intended weights" in capsys.readouterr().err
     digest = files.digest(Path(file))
     workdir = train(tmp_path, f"{words} {digest[:8]}")
     model = settled(workdir)["model"]
@@ -269,7 +269,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     "no model": (lambda at: f"{at}", "give the folder of a run, or of a model"),
     "cut arrays": (
         lambda at: damaged(at, lambda x: x[:-99], "tiny.safetensors"),
-        "fc.weight ends in the middle",
+        "fc.weight is truncated",
     ),
     "architecture": (
         lambda at: str(tiny.write_folder(at / "t", architecture="resnet51")),
@@ -454,7 +454,7 @@ def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
         path = tmp_path / "hostile.safetensors"
         size = len(header).to_bytes(8, "little")
         path.write_bytes(size + header.encode() + bytes(4))
-        with pytest.raises(UserError, match=f"no whole safetensors file: {told}"):
+        with pytest.raises(UserError, match=f"not a complete safetensors file: {told}"):
             files.read(path)
 
 

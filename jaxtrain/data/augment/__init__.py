@@ -1,11 +1,11 @@
-"""Augmentation on the device, inside the step: each example by a key of its own.
+"""Augmentation on the device, inside the step, with a PRNG key per example.
 
-One that moves pixels to other places says where (a row with `geometry`, a function of
-the user's own with the attribute `moves`): targets then follow.
+A geometric augmentation declares how it moves pixels (a row with `geometry`, or the
+attribute `moves` of a custom function), so that targets follow.
 
 To add one: write its function, add its field to `AugmentConfig` and its row to
-`AUGMENTATIONS`. Random windows (`windows`) and the flip that alternates (`simple`) come
-before them.
+`AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are applied
+first.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.apply import Follow, change_each, stay
+from jaxtrain.data.augment.apply import Follow, keep_target, map_examples
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
@@ -26,15 +26,14 @@ from jaxtrain.registry import call_own
 
 
 class AugmentationRow(NamedTuple):
-    """A row of the table.
+    """Row of the table of augmentations.
 
     Attributes:
-      number: part of the keys of its draws: a number, once used, stays.
-      geometry: Where it takes an image, and its target: "module:function" of the key,
-        (H, W) and the config; None if pixels stay.
-      paint: What it does to an image (H, W, C): "module:function" of the key, the
-        image, the config and the mean colour (C,); None if its geometry is all that it
-        does.
+      number: Fold-in constant of its PRNG keys; never change or reuse it.
+      geometry: Transform of the pixels and the target: "module:function" of the key,
+        (H, W) and the config. None if pixels do not move.
+      paint: Transform of an image (H, W, C): "module:function" of the key, the image,
+        the config and the mean colour (C,). None for purely geometric augmentations.
     """
 
     number: int
@@ -43,10 +42,10 @@ class AugmentationRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """An augmentation as a config turns it on; see `AugmentationRow`.
+    """An augmentation bound to a config; see `AugmentationRow`.
 
     Attributes:
-      number: Part of the keys of its draws.
+      number: Fold-in constant of its PRNG keys.
       geometry: Function of the key and (H, W).
       paint: Function of the key and the image.
     """
@@ -56,7 +55,7 @@ class Change(NamedTuple):
     paint: Callable[..., jax.Array] | None
 
 
-# Config field, or property -> its row, applied in this order.
+# Config field, or property -> augmentation, in the order of application.
 AUGMENTATIONS: dict[str, AugmentationRow] = {
     "crop_padding": AugmentationRow(0, "simple:random_crop"),
     "horizontal_flip": AugmentationRow(1, "simple:horizontal_flip"),
@@ -78,18 +77,18 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Change of a whole batch: config field, or property -> its function.
+# Augmentations of a batch: config field, or property -> function.
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",
     "mixes_pairs": "mix:mix_pairs",
 }
 
-# Fields that need to know what the channels are; of grey images some change nothing.
+# Fields that depend on the meaning of channels; those without effect on grey images.
 NOT_GREY = ("saturation", "hue", "grayscale")
 COLOURED = ("contrast", *NOT_GREY, "randaugment", "trivialaugment", "augmix")
 
-# The number of the first of the user's own, far behind those of the table.
+# Fold-in constant of the first custom augmentation, far beyond the table's.
 FIRST_OWN = 1000
 
 
@@ -98,19 +97,19 @@ def augment(
     keys: jax.Array,
     config: AugmentConfig,
     fill: jax.Array,
-    follow: Follow = stay,
+    follow: Follow = keep_target,
 ) -> dict[str, Any]:
-    """Apply the augmentations that the config turns on.
+    """Apply the augmentations that the config enables.
 
     Args:
-      batch: Batch whose `image` is uint8 (B, H, W, C); the `target` has any arrays
-        (B, ...).
-      keys: One key an example, (B,).
-      fill: The mean colour in 0..255, (C,).
-      follow: How a target goes along where the image moves.
+      batch: Batch with `image`, uint8 (B, H, W, C), and `target`, any arrays (B, ...).
+      keys: PRNG key of each example, (B,).
+      config: Augmentations to apply.
+      fill: Mean colour in 0..255, (C,).
+      follow: Transform of targets whose images move.
 
     Returns:
-      The batch with other images and targets of the same shapes.
+      The batch with augmented images and targets of the same shapes.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
     for field, row in AUGMENTATIONS.items():
@@ -124,7 +123,7 @@ def augment(
 
 
 def batch_change(field: str) -> Callable[..., dict[str, Any]]:
-    """Import the change of a batch that a field of the config turns on."""
+    """Import the batch augmentation of a config field."""
     return resolve(f"{__name__}.{BATCH_CHANGES[field]}")
 
 
@@ -149,34 +148,34 @@ def _apply(
         assert change.paint is not None
         return change.paint(key, image), target
 
-    return change_each(batch, one, keys)
+    return map_examples(batch, one, keys)
 
 
 def _own_change(number: int, name: str, colour: jax.Array) -> Change:
-    """Return the change by a function of the user's own; it knows no config."""
+    """Bind a custom augmentation, which takes no config."""
     field = "data.augment.own"
     function = own.load(field, name)
     moves = getattr(function, "moves", None)
 
     def paint(key: jax.Array, image: jax.Array) -> jax.Array:
         changed = call_own(field, name, function, key, image, colour)
-        found = getattr(changed, "shape", None), getattr(changed, "dtype", None)
-        if found != (image.shape, image.dtype):
+        result = getattr(changed, "shape", None), getattr(changed, "dtype", None)
+        if result != (image.shape, image.dtype):
             raise UserError(
-                f"{field} = {name!r} made {found[1]}{found[0]} of an image "
+                f"{field} = {name!r} made {result[1]}{result[0]} of an image "
                 f"{image.dtype}{image.shape}: it must keep both"
             )
         return changed
 
     def geometry(key: jax.Array, shape: tuple[int, int]) -> Geometry:
-        found = call_own(field, name, moves, key, shape)
-        if not isinstance(found, Geometry):
+        result = call_own(field, name, moves, key, shape)
+        if not isinstance(result, Geometry):
             raise UserError(
-                f"{field} = {name!r}: its attribute moves returned {found!r}; it is a "
+                f"{field} = {name!r}: its attribute moves returned {result!r}; it is a "
                 "function (key, (height, width)) that returns a Geometry "
                 "(docs/extending.md)"
             )
-        return found
+        return result
 
     return Change(number, geometry if moves else None, paint)
 
@@ -184,11 +183,11 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
 def check_augmentations(
     config: AugmentConfig, image_shape: tuple[int, int, int]
 ) -> None:
-    """Try the user's own augmentations on the shape of an image (H, W, C).
+    """Trace the custom augmentations with the shape of an image (H, W, C).
 
     Raises:
-      UserError: one cannot be found, or does not keep shape and dtype; or one of the
-        table takes colours that the images do not have.
+      UserError: A custom function is missing or changes shape or dtype, or an
+        augmentation requires colours that the images lack.
     """
     channels = image_shape[-1]
     for field in COLOURED:

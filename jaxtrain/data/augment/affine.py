@@ -1,8 +1,8 @@
-"""Images sheared, moved and turned: one gather, by coordinates in fixed point.
+"""Affine transforms of images: one gather, in Pillow's fixed-point arithmetic.
 
-A map is what Pillow's `Image.transform` takes, from a pixel of the result back to the
-stored ones: (a, b, c, d, e, f) for x' = a x + b y + c and y' = d x + e y + f. It comes
-as six int32 in 1/65536 pixels, the arithmetic of Pillow itself.
+A map has the convention of Pillow's `Image.transform`, from output to input pixels: (a,
+b, c, d, e, f) with x' = a x + b y + c and y' = d x + e y + f, stored as six int32 in
+units of 1/65536 pixels.
 """
 
 import math
@@ -25,31 +25,31 @@ def shear_y(slope: float) -> Map:
 
 
 def translate(right: float, down: float) -> Map:
-    """Return the map that moves an image by whole pixels."""
+    """Return the map of a translation by integral pixels."""
     return 1.0, 0.0, -float(int(right)), 0.0, 1.0, -float(int(down))
 
 
 def rotate(degrees: float, height: int, width: int) -> Map:
-    """Return the map that turns an image counter-clockwise around its middle."""
+    """Return the map of a counter-clockwise rotation about the centre."""
     angle = -math.radians(degrees)
-    # A right angle turns to what it is, as in Pillow's `rotate`.
+    # Rounded so that right angles are exact, as in Pillow's `rotate`.
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     x, y = width / 2, height / 2
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
 
 
 def fixed(maps: np.ndarray) -> np.ndarray:
-    """Return maps (..., 6) in fixed point, for numbers of pixels, not their middles."""
+    """Convert maps (..., 6) to fixed point, for pixel indices rather than centres."""
     a, b, c, d, e, f = np.moveaxis(np.asarray(maps, np.float64), -1, 0)
     middles = (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
     return np.floor(np.stack(middles, -1) * ONE + 0.5).astype(np.int32)
 
 
 def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
-    """Draw a map of `rotate`, in fixed point, of up to `degrees` either way."""
+    """Draw a map of `rotate`, in fixed point, uniform in -degrees..degrees."""
     drawn = jax.random.uniform(key, (), jnp.float32, -degrees, degrees)
     cos, sin = jnp.cos(jnp.deg2rad(drawn)), -jnp.sin(jnp.deg2rad(drawn))
-    # From the middle of the image, which is half a pixel less in numbers of pixels.
+    # The centre of the image, in pixel indices.
     x, y = (width - 1) / 2, (height - 1) / 2
     c, f = x - cos * x - sin * y + 0.5, y + sin * x - cos * y + 0.5
     floats = jnp.stack([cos, sin, c, -sin, cos, f])
@@ -57,13 +57,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Take for each pixel the stored one (H, W, C) that its middle lies on, or 0."""
+    """Transform an image (H, W, C) with nearest neighbours; outside is 0."""
     x, y = _places(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Take for each pixel the mean of the four (H, W, C) around its middle, or 0."""
+    """Transform an image (H, W, C) with bilinear interpolation; outside is 0."""
     x, y = _places(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
@@ -82,11 +82,11 @@ def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Map points (..., 2) of an image to the result.
+    """Map points (..., 2) of the image to the transformed image.
 
     Args:
       points: (x, y) in pixels from the upper left corner, float32.
-      coefficients: map in fixed point, of which this takes the inverse.
+      coefficients: Map in fixed point, which is inverted.
     """
     a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
     x = points[..., 0] - (c - (a + b) / 2)
@@ -95,7 +95,7 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def _places(image: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return x and y of what each pixel shows, (H, W) each, in 1/65536 pixels."""
+    """Return the input coordinates x and y of each pixel, (H, W), in 1/65536 pixels."""
     a, b, c, d, e, f = coefficients
     rows = jnp.arange(image.shape[0], dtype=jnp.int32)[:, None]
     columns = jnp.arange(image.shape[1], dtype=jnp.int32)

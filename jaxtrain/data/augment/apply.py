@@ -1,4 +1,4 @@
-"""Changes of each example of a batch, and of its target, by a key of its own."""
+"""Per-example application of augmentations, with PRNG keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +7,12 @@ import jax
 
 from jaxtrain.data.augment.geometry import Geometry
 
-# (target of an example, where its image is taken) -> target.
+# (target of an example, geometry of its image) -> target.
 Follow = Callable[[Any, Geometry], Any]
 
 
-def stay(target: Any, geometry: Geometry) -> Any:
-    """Leave a target as it is, wherever its image goes."""
+def keep_target(target: Any, geometry: Geometry) -> Any:
+    """Return a target unchanged."""
     del geometry
     return target
 
@@ -23,31 +23,34 @@ def make_keys(
     indices: jax.Array,
     repeat: jax.Array | None = None,
 ) -> jax.Array:
-    """Return one key an example, (B,): a function of these arguments alone.
+    """Return the PRNG key of each example, (B,), a function of the arguments.
 
     Args:
-      indices: Numbers of the examples, (B,).
-      repeat: Which time an example is in the batch, (B,); None if each is in it once.
+      root_key: Root key of the stream.
+      step: Number of the step.
+      indices: Indices of the examples, (B,).
+      repeat: Number of earlier copies in the batch, (B,); None if examples are unique.
     """
     keys = fold_each(jax.random.fold_in(root_key, step), indices)
     return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)
 
 
 def fold_each(key: jax.Array, indices: jax.Array) -> jax.Array:
-    """Return one key an example, (B,), of `key` and its index."""
+    """Fold the index of each example into a key, (B,)."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
 
 
-def change_each(
+def map_examples(
     batch: dict[str, Any],
     change: Callable[..., tuple[jax.Array, Any]],
     *numbers: jax.Array,
 ) -> dict[str, Any]:
-    """Return a batch with each image and its target changed.
+    """Map a function over the images and targets of a batch.
 
     Args:
-      change: Function of what an example has of `numbers`, of its image (H, W, C) and
-        of its target, which returns the last two.
+      batch: Batch with `image` (B, H, W, C) and `target`.
+      change: Function of an example's row of `numbers`, its image (H, W, C) and its
+        target, which returns the new image and target.
       *numbers: Keys, or other arrays (B, ...).
     """
     images, targets = jax.vmap(change)(*numbers, batch["image"], batch["target"])

@@ -1,31 +1,31 @@
-"""The Gaussian blur of training images, by a random width."""
+"""Gaussian blur with a random standard deviation."""
 
 import jax
 import jax.numpy as jnp
 
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.colour import happens
+from jaxtrain.data.augment.colour import bernoulli
 
-# Part of a side of the image that the kernel has (Chen et al. 2020, arXiv:2002.05709).
+# Kernel size relative to the image side (Chen et al. 2020, arXiv:2002.05709).
 KERNEL = 0.1
 
 
 def blur(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Blur with a probability; the deviation lies evenly between two values."""
+    """Blur with a probability; the standard deviation is uniform in a range."""
     whether_key, sigma_key = jax.random.split(key)
     least, most = config.blur_sigma
     sigma = jax.random.uniform(sigma_key, (), jnp.float32, least, most)
     blurred = jnp.round(gaussian(image, sigma)).astype(image.dtype)
-    return jnp.where(happens(whether_key, config.blur), blurred, image)
+    return jnp.where(bernoulli(whether_key, config.blur), blurred, image)
 
 
 def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
-    """Return an image (H, W, C) blurred, float32, mirrored at its borders.
+    """Blur an image (H, W, C) with reflected borders, float32.
 
     Args:
-      image: of any dtype.
+      image: Image of any dtype.
       sigma: Standard deviation in pixels, ().
     """
     blurred = image.astype(jnp.float32)
@@ -35,7 +35,7 @@ def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
 
 
 def radius(size: int) -> int:
-    """Return the kernel's pixels on each side of the middle, 1 at least."""
+    """Return the kernel radius in pixels, at least 1."""
     return max(1, round((KERNEL * size - 1) / 2))
 
 

@@ -1,6 +1,6 @@
-"""Changes of colour in the arithmetic of Pillow, on uint8 images (H, W, C).
+"""Colour augmentations in Pillow's arithmetic, on uint8 images (H, W, C).
 
-Most are a table of 256 values a channel, (C, 256); the others blend two images.
+Most are lookup tables of 256 values per channel, (C, 256); the others blend two images.
 """
 
 import itertools
@@ -12,18 +12,17 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 
 VALUES = np.arange(256, dtype=np.int32)
-# Of brightness, contrast, saturation and hue.
+# Orders of brightness, contrast, saturation and hue.
 ORDERS = np.array(list(itertools.permutations(range(4))), np.int32)
 
 
 def colour_jitter(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Change brightness, contrast, saturation and hue, in a random order.
+    """Jitter brightness, contrast, saturation and hue, in random order.
 
-    Factors lie evenly between 1 - x and 1 + x, or 0 and 1 + x; the hue moves evenly by
-    up to x of its circle either way (torchvision's ColorJitter). With a probability
-    below 1 the others stay as they are.
+    Factors are uniform in max(0, 1 - x)..1 + x; the hue shift is uniform in -x..x of a
+    full circle (torchvision's ColorJitter). Applied with `jitter_probability`.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]
@@ -33,7 +32,7 @@ def colour_jitter(
     draws = jax.random.uniform(factor_key, (3,), jnp.float32)
     least = np.maximum(0, 1 - strengths)
     factors = least + (1 + strengths - least) * draws
-    # A factor of 1 changes nothing; hue is no blend.
+    # A factor of 1 is the identity of blends; hue is not a blend.
     factors = jnp.append(factors, jnp.float32(1))
     hue = jax.random.uniform(hue_key, (), jnp.float32, -config.hue, config.hue)
     shift = (hue * 255).astype(jnp.int32) & 255
@@ -47,26 +46,26 @@ def colour_jitter(
             changed = jnp.where(kind == 3, shifted, changed)
         return changed, None
 
-    # A loop, as four copies take four times as long to compile.
+    # A scan: four copies take four times as long to compile.
     changed = jax.lax.scan(apply, image, order)[0]
     if config.jitter_probability == 1:
         return changed
-    chosen = happens(jax.random.fold_in(key, 0), config.jitter_probability)
+    chosen = bernoulli(jax.random.fold_in(key, 0), config.jitter_probability)
     return jnp.where(chosen, changed, image)
 
 
 def grayscale(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Put the luminance into all channels (torchvision's RandomGrayscale)."""
+    """Convert to luminance with a probability (torchvision's RandomGrayscale)."""
     return jnp.where(
-        happens(key, config.grayscale), to_grey(image).astype(image.dtype), image
+        bernoulli(key, config.grayscale), to_grey(image).astype(image.dtype), image
     )
 
 
-def happens(key: jax.Array, probability: float) -> jax.Array:
-    """Draw whether something happens, bool ()."""
-    # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
+def bernoulli(key: jax.Array, probability: float) -> jax.Array:
+    """Draw a Bernoulli variable, bool ()."""
+    # The dtype is fixed: JAX_ENABLE_X64 must not change the draw.
     return jax.random.bernoulli(key, np.float32(probability))
 
 
@@ -86,14 +85,14 @@ def mean_grey(image: jax.Array) -> jax.Array:
 
 
 def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
-    """Return uint8 one + factor x (other - one), cut to a level, as `Image.blend`."""
+    """Return one + factor * (other - one), clipped to uint8, as `Image.blend`."""
     one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
     mixed = one.astype(jnp.float32) + factor * (other - one).astype(jnp.float32)
     return jnp.clip(mixed, 0, 255).astype(jnp.uint8)
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """Return Pillow's SMOOTH: 3x3, the middle counts 5 of 13; borders as they are."""
+    """Return Pillow's SMOOTH filter: 3x3, centre weight 5/13; borders unchanged."""
     height, width, _ = image.shape
     wide = image.astype(jnp.int32)
     if height < 3 or width < 3:
@@ -105,14 +104,14 @@ def smooth(image: jax.Array) -> jax.Array:
 
 
 def counts(image: jax.Array) -> jax.Array:
-    """Count the values of each channel, int32 (C, 256)."""
+    """Return the histogram of each channel, int32 (C, 256)."""
     return jax.lax.platform_dependent(
         image, cpu=counts_by_adding, default=counts_by_comparing
     )
 
 
 def counts_by_adding(image: jax.Array) -> jax.Array:
-    """Do what `counts` does; fast where a single thread adds."""
+    """Return the histograms by scatter-add, which is fast on CPU."""
     channels = image.shape[-1]
     pixels = image.reshape(-1, channels).astype(jnp.int32)
     places = pixels + 256 * jnp.arange(channels)
@@ -121,34 +120,34 @@ def counts_by_adding(image: jax.Array) -> jax.Array:
 
 
 def counts_by_comparing(image: jax.Array) -> jax.Array:
-    """Do what `counts` does.
+    """Return the histograms by comparisons.
 
-    On a GPU adding to the same few places one by one is slow; comparing is not, and
-    nothing of it is stored.
+    Scatter-adds to few addresses are serialised on GPU; comparisons are fast, and fused
+    without intermediate arrays.
     """
     pixels = image.reshape(-1, image.shape[-1]).astype(jnp.int32)
     return jnp.sum(pixels.T[:, None] == VALUES[None, :, None], -1, dtype=jnp.int32)
 
 
 def look_up(image: jax.Array, table: jax.Array) -> jax.Array:
-    """Replace each value by that of its channel's table (C, 256)."""
+    """Apply lookup tables (C, 256) to an image."""
     places = image.astype(jnp.int32) + 256 * jnp.arange(image.shape[-1])
     return table.reshape(-1)[places].astype(jnp.uint8)
 
 
 def autocontrast(histogram: jax.Array) -> jax.Array:
-    """Return the tables that stretch each channel to 0..255."""
-    found = histogram > 0
-    low = jnp.argmax(found, -1, keepdims=True)
-    high = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    """Return tables that stretch each channel to 0..255."""
+    occurs = histogram > 0
+    low = jnp.argmax(occurs, -1, keepdims=True)
+    high = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     stretched = (VALUES - low) * 255 // jnp.maximum(high - low, 1)
     return jnp.where(high > low, jnp.clip(stretched, 0, 255), VALUES)
 
 
 def equalize(histogram: jax.Array) -> jax.Array:
-    """Return the tables that make all values of each channel equally frequent."""
-    found = histogram > 0
-    last = 255 - jnp.argmax(found[:, ::-1], -1, keepdims=True)
+    """Return tables that equalise the histogram of each channel."""
+    occurs = histogram > 0
+    last = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     of_last = jnp.take_along_axis(histogram, last, -1)
     total = jnp.sum(histogram, -1, keepdims=True)
     step = (total - of_last) // 255
@@ -158,11 +157,11 @@ def equalize(histogram: jax.Array) -> jax.Array:
 
 
 def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
-    """Add to the hue, in 1/256 of a circle, through Pillow's HSV of 8 bits.
+    """Shift the hue, in Pillow's 8-bit HSV.
 
     Args:
-      image: of three channels; of one it has no hue.
-      shift: int32 (), 0 to 255.
+      image: Image, uint8 (H, W, C); grey images are unchanged.
+      shift: Shift in 1/256 of a circle, int32 (), 0 to 255.
     """
     if image.shape[-1] != 3:
         return image
@@ -173,9 +172,9 @@ def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
 def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     most, least = jnp.max(image, -1), jnp.min(image, -1)
     spread = (most - least).astype(jnp.float32)
-    some = jnp.maximum(spread, 1)
+    divisor = jnp.maximum(spread, 1)
     red, green, blue = (
-        (most - image[..., c]).astype(jnp.float32) / some for c in range(3)
+        (most - image[..., c]).astype(jnp.float32) / divisor for c in range(3)
     )
     hue = jnp.where(
         image[..., 0] == most,
@@ -194,9 +193,9 @@ def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
-    """Return uint8 (H, W, 3): each channel is darkest opposite of its own hue."""
+    """Return uint8 (H, W, 3); each channel is darkest opposite to its hue."""
     sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
-    # Red, green and blue lie at 0, 2 and 4 sixths of the circle.
+    # Red, green and blue are at 0, 2 and 4 sixths of the circle.
     place = sixths + jnp.array([5, 3, 1], jnp.float32)
     place = jnp.where(place >= 6, place - 6, place)
     darker = jnp.clip(jnp.minimum(place, 4 - place), 0, 1)

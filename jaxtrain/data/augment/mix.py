@@ -1,10 +1,10 @@
-"""Examples mixed in pairs: mixup (arXiv:1710.09412) and cutmix (arXiv:1905.04899).
+"""Mixup (arXiv:1710.09412) and cutmix (arXiv:1905.04899) of pairs of examples.
 
-Partners are neighbours in the batch, 0 and 1, 2 and 3, and so on; where examples are
-repeated, those of neighbouring examples. The order of the data is a new permutation in
-each epoch, so they are any two examples. They lie on one device, so nothing is
-exchanged; and they are the same on any number of devices and processes, and however the
-batch is cut into micro-batches afterwards. One weight counts for all pairs of a step.
+Partners are neighbours in the batch, 0 and 1, 2 and 3, and so on, or of repeated
+examples the copies of neighbouring ones. The order of the data is a new permutation
+each epoch, so pairs are random. Partners are on one device, so there is no
+communication, and pairs do not depend on the number of devices and processes or on
+micro-batches. All pairs of a step share one mixing weight.
 """
 
 import functools
@@ -17,13 +17,13 @@ import numpy as np
 
 from jaxtrain.config import AugmentConfig
 
-# (targets, those of the partners, weights of the former (B,)) -> targets.
+# (targets, partners' targets, weights of the former (B,)) -> targets.
 Join = Callable[[Any, Any, jax.Array], Any]
-# (targets, those of the partners, 1 where a pixel is an image's own (H, W)) -> targets.
+# (targets, partners' targets, 1 where a pixel is the image's own (H, W)) -> targets.
 Paste = Callable[[Any, Any, jax.Array], Any]
-# Steps of the table of quantiles; between them lies a straight line.
+# Steps of the linearly interpolated table of quantiles.
 STEPS = 4096
-# Of a step with both: probability that it is cutmix and not mixup.
+# Probability of cutmix in a step if both are enabled.
 CUTMIX_PROBABILITY = 0.5
 
 
@@ -35,44 +35,45 @@ def mix_pairs(
     repeats: int = 1,
     paste: Paste | None = None,
 ) -> dict[str, Any]:
-    """Mix the images of each pair, and join their targets.
+    """Mix the images of each pair, and combine their targets.
 
     Args:
-      batch: Batch of images (B, H, W, C) of an even number of examples.
-      join: What the task makes of two targets.
-      repeats: Times in a row that an example is in the batch.
-      paste: What the task makes of two targets that have pixels, with cutmix alone, in
-        place of `join`.
+      batch: Batch of images (B, H, W, C) with an even number of examples.
+      key: PRNG key of the step.
+      config: Augmentations with the parameters of the distributions.
+      join: Combination of the targets, by the task.
+      repeats: Number of consecutive copies of an example in the batch.
+      paste: Combination of dense targets, by the task, in place of `join`; cutmix only.
 
     Returns:
-      The batch with images in float32 and other targets.
+      The batch with images in float32 and mixed targets.
     """
     images = batch["image"]
     num, height, width, _ = images.shape
-    own, weight = _share(key, height, width, config)
+    share, weight = _share(key, height, width, config)
     partners = swap(images, repeats).astype(jnp.float32)
-    mixed = partners + own[..., None] * (images.astype(jnp.float32) - partners)
+    mixed = partners + share[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
     swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
     if paste is not None:
         assert not config.mixup
-        joined = paste(batch["target"], swapped, own)
+        joined = paste(batch["target"], swapped, share)
     else:
         joined = join(batch["target"], swapped, weights)
     return {**batch, "image": mixed, "target": joined}
 
 
 def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
-    """Return the values of the partner of each example, (B, ...)."""
+    """Exchange the rows of partners, (B, ...)."""
     pairs = x.reshape(x.shape[0] // (2 * repeats), 2, repeats, *x.shape[1:])
     return pairs[:, ::-1].reshape(x.shape)
 
 
 def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
-    """Draw from Beta(a, b), float32 (), by a table of its quantiles.
+    """Draw from Beta(a, b), float32 (), by inverse transform sampling.
 
-    `jax.random.beta` draws again until a draw is accepted: a loop of unknown length, at
-    each round of which a GPU waits for the host.
+    `jax.random.beta` is a rejection loop, and a GPU waits for the host in each
+    iteration.
     """
     draw = jax.random.uniform(key, (), jnp.float32)
     points = np.linspace(0, 1, STEPS + 1, dtype=np.float32)
@@ -81,7 +82,7 @@ def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
 
 @functools.lru_cache
 def _quantiles(a: float, b: float) -> np.ndarray:
-    from scipy.special import betaincinv  # 0.2 s of CPU time, and few runs mix.
+    from scipy.special import betaincinv  # Lazy: 0.2 s of CPU time, and few runs mix.
 
     return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
 
@@ -89,26 +90,29 @@ def _quantiles(a: float, b: float) -> np.ndarray:
 def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Return an image's share of each mixed pixel, (H, W), and of the target, ()."""
-    _, cut, share, box = jax.random.split(key, 4)
-    own, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
+    """Return the weight of an image in each pixel, (H, W), and in the target, ()."""
+    _, cut, share_key, box = jax.random.split(key, 4)
+    pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
-        weight = draw_beta(share, config.mixup, config.mixup)
-        own = jnp.full((height, width), weight)
+        weight = draw_beta(share_key, config.mixup, config.mixup)
+        pixels = jnp.full((height, width), weight)
     if config.cutmix:
-        kept = _outside(box, height, width, config.cutmix)
-        # Of both the one that is drawn; mixup has no part where it is not asked for.
+        outside = _outside(box, height, width, config.cutmix)
+        # With both enabled one is drawn; with cutmix alone it is always cutmix.
         probability = np.float32(CUTMIX_PROBABILITY if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
-        own, weight = jnp.where(cuts, kept, own), jnp.where(cuts, kept.mean(), weight)
-    return own, weight
+        pixels, weight = (
+            jnp.where(cuts, outside, pixels),
+            jnp.where(cuts, outside.mean(), weight),
+        )
+    return pixels, weight
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:
-    """Return 0 in a random rectangle, which the partner fills, and 1 outside, (H, W).
+    """Return a mask, 0 in a random rectangle for the partner and 1 outside, (H, W).
 
-    Its part of the area is drawn before what of it lies outside of the image is cut
-    off; its middle is any pixel (torchvision's CutMix).
+    The rectangle's share of the area is drawn before it is clipped to the image; its
+    centre is any pixel (torchvision's CutMix).
     """
     part_key, place_key = jax.random.split(key)
     reach = 0.5 * jnp.sqrt(1 - draw_beta(part_key, alpha, alpha))

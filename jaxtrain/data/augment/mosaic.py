@@ -1,13 +1,13 @@
-"""Mosaic: four images around a point (Bochkovskiy et al. 2020, arXiv:2004.10934).
+"""Mosaic of four images around a point (Bochkovskiy et al. 2020, arXiv:2004.10934).
 
-As ultralytics and YOLOX draw it: the point is uniform in the middle half of a canvas of
-twice the height and width, the canvas is scaled about its middle, and the mosaic is the
-window in its middle that has the size of an image.
+As in ultralytics and YOLOX the point is uniform in the middle half of a canvas of twice
+the height and width, the canvas is scaled about its centre, and the mosaic is the
+central window in the size of an image.
 
-The others are the next three of the four neighbours in the batch that an example is
-one of; where examples are repeated, those of neighbouring examples. They lie on one
-device, and are the same on any number of devices, as with `mix`. Each example has a
-mosaic of its own, by its key.
+The other images are the next three in an example's group of four neighbours in the
+batch, or of repeated examples the copies of neighbouring ones. They are on one device,
+and do not depend on the number of devices, as in `mix`. Each example has its own
+mosaic, drawn with its PRNG key.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,21 +22,21 @@ from jaxtrain.config.augment import MOSAIC_IMAGES, AugmentConfig
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.resize import resample, resample_linear, weights
 
-# Of this augmentation, part of its keys (see `AUGMENTATIONS`).
+# Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
 NUMBER = 13
-# Smallest and largest factor that its images are scaled by.
+# Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# Whether an image lies right of the point, and below it: that of the example is first.
+# Whether an image is right of the point, and below it; the example's own is first.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
 @dataclass(frozen=True)
 class Tile(Geometry):
-    """One image of a mosaic: scaled, and cut where the mosaic ends.
+    """One image of a mosaic: scaled, translated and cropped.
 
     Attributes:
       corner: (x, y) of its upper left corner in the mosaic, float32 (2,).
-      scale: Pixels of the mosaic to a pixel of the image, float32 ().
+      scale: Scale factor from the image to the mosaic, float32 ().
       shape: Height and width of the image, and of the mosaic.
     """
 
@@ -49,7 +49,7 @@ class Tile(Geometry):
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
-        """Return the image, uint8 (H, W, C), in its place; black elsewhere."""
+        """Return the image placed in the mosaic, uint8 (H, W, C); black elsewhere."""
         return resample(image, self._weights(0), self._weights(1))
 
     def points(self, points: jax.Array) -> jax.Array:
@@ -63,7 +63,7 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the place in the image of the middle of each row, or column."""
+        """Return the source coordinate of the centre of each row, or column."""
         middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
         return (middles - self.corner[1 - dim]) / self.scale
 
@@ -77,12 +77,12 @@ class Tile(Geometry):
 
     def _weights(self, dim: int) -> jax.Array:
         size, start = self.shape[dim], -self.corner[1 - dim] / self.scale
-        found = weights(start, start + size / self.scale, size, size, "bilinear")
-        # Far from the image no pixel has any weight, which is no number then.
-        return jnp.where(self._covered(dim)[:, None], found, 0)
+        matrix = weights(start, start + size / self.scale, size, size, "bilinear")
+        # Far from the image all weights are 0, and their normalisation is NaN.
+        return jnp.where(self._covered(dim)[:, None], matrix, 0)
 
 
-# (targets of four images, their places in the mosaic) -> target of the mosaic.
+# (targets of four images, their tiles) -> target of the mosaic.
 JoinTiles = Callable[[Sequence[Any], Sequence[Tile]], Any]
 
 
@@ -94,15 +94,16 @@ def mosaics(
     join: JoinTiles,
     repeats: int = 1,
 ) -> dict[str, Any]:
-    """Return the batch with a mosaic in the place of each example.
+    """Return the batch with a mosaic in place of each image.
 
     Args:
-      batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
-      keys: One key an example, (B,).
-      fill: The mean colour in 0..255, (C,), where no image lies.
-      join: What the task makes of the four targets; its result may have another shape,
-        as it also is that of an example that is left as it is.
-      repeats: Times in a row that an example is in the batch.
+      batch: Batch of images, uint8 (B, H, W, C); B is a multiple of 4 x `repeats`.
+      keys: PRNG key of each example, (B,).
+      config: Augmentations with the probability of a mosaic.
+      fill: Mean colour in 0..255, (C,), outside the images.
+      join: Combination of the four targets, by the task; it may change their shapes,
+        and is also applied to examples without a mosaic.
+      repeats: Number of consecutive copies of an example in the batch.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
     pairs = batch["image"], batch["target"]
@@ -127,7 +128,7 @@ def mosaics(
 def draw_tiles(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> tuple[Tile, ...]:
-    """Draw where the four images lie; all of the first alone, if it is no mosaic."""
+    """Draw the tiles of four images; without a mosaic the first covers everything."""
     chosen, scale_key, point_key = jax.random.split(key, 3)
     applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
     least, most = MOSAIC_SCALE
@@ -135,15 +136,15 @@ def draw_tiles(
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)
     away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
-    # Of whole pixels, so that images of their own size are not blurred.
+    # Integral, so that images at scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
-    # Of an image left of the point, or above it, that is the lower right corner.
+    # For an image left of the point, or above it, it is the lower right corner.
     beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
     return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Return the values of the neighbour so many examples later, (B, ...)."""
+    """Return the rows of the neighbour `count` examples later, (B, ...)."""
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])
     return jnp.roll(groups, -count, 1).reshape(x.shape)

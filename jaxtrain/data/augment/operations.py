@@ -1,9 +1,9 @@
-"""The 14 operations of RandAugment and its kin, of which each image draws its own.
+"""The 14 operations of RandAugment and related policies, vectorised over images.
 
-On a device every branch of a choice is computed for all images. So there are none: of
-whatever operation an image has drawn, its geometry is a map, its colours are a table of
-256 values or a blend with another image, and what it has not drawn does nothing. A pass
-over an image is one gather of pixels, one look-up and one blend.
+Under vmap all branches of a conditional are computed for all images. Instead each image
+has one affine map, one lookup table of 256 values and one blend with another image, and
+those of operations that it has not drawn are identities. A pass over an image is one
+gather of pixels, one lookup and one blend.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from jaxtrain.data.augment import affine, colour
 
 MOVES = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 BLENDS = ("brightness", "color", "contrast", "sharpness")
-# Those that go either way: with the sign or against it.
+# Operations with a random sign.
 SIGNED = (*MOVES, *BLENDS)
 NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
 
@@ -26,9 +26,9 @@ class Tables(NamedTuple):
     """Parameters of the operations at each level and sign: (14, levels, 2, ...).
 
     Attributes:
-      maps: Maps, int32 (..., 6) in fixed point (see `affine`).
+      maps: Affine maps, int32 (..., 6) in fixed point (see `affine`).
       factors: Factors of blends, float32.
-      masks: Masks of posterize, int32.
+      masks: Bit masks of posterize, int32.
       thresholds: Thresholds of solarize, float32.
     """
 
@@ -46,10 +46,12 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     """Return the tables for images of one size.
 
     Args:
-      strengths: Strengths of each operation that has any, at each level: slopes,
-        pixels, degrees, what is added to a factor of 1, bits, thresholds.
+      strengths: Strength of each operation at each level: slopes, pixels, degrees,
+        offsets of a factor of 1, bits, thresholds.
+      height: Height of the images.
+      width: Width of the images.
     """
-    # Operation -> its table, and what stands there for a strength.
+    # Operation -> field of `Tables`, and function from a strength to its entry.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
         "shear_x": ("maps", affine.shear_x),
         "shear_y": ("maps", affine.shear_y),
@@ -77,7 +79,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
 
 
 class Drawn(NamedTuple):
-    """Draw of one image: an operation, its level and its sign, int32 () each."""
+    """Draw of one image: operation, level and sign, int32 () each."""
 
     operation: jax.Array
     level: jax.Array
@@ -88,7 +90,7 @@ class Drawn(NamedTuple):
 
 
 def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
-    """Draw an operation and a sign; and a level, unless it is given."""
+    """Draw an operation and a sign, and a level unless it is given."""
     keys = jax.random.split(key, 3)
     ends = (len(NAMES), 2, tables.num_levels)
     operation, negative, drawn = (
@@ -101,12 +103,13 @@ def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
 def apply(
     image: jax.Array, drawn: Drawn, tables: Tables, *, smooth: bool = False
 ) -> jax.Array:
-    """Apply what an image has drawn.
+    """Apply the operation that an image has drawn.
 
     Args:
       image: Image, uint8 (H, W, C).
-      drawn: Operation that was drawn.
-      smooth: Whether pixels that move are interpolated.
+      drawn: Drawn operation, level and sign.
+      tables: Parameters of the operations.
+      smooth: Whether to interpolate bilinearly.
     """
     gather = affine.bilinear if smooth else affine.nearest
     image = gather(image, drawn.of(tables.maps))
@@ -159,7 +162,7 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return strengths that grow evenly from 0 up to those given, but for bits."""
+    """Return strengths that are linear in the level, from 0 to the given maxima."""
     ends = (slope, slope, *moves, degrees, *len(BLENDS) * [blend])
     largest = dict(zip(SIGNED, ends, strict=True))
     return {
@@ -170,5 +173,5 @@ def _levels(
 
 
 def _bits(most: int, fewer: int, levels: int) -> np.ndarray:
-    # Half goes to even, as in torch.
+    # Round half to even, as torch does.
     return most - np.round(np.arange(levels) / ((levels - 1) / fewer))

@@ -1,4 +1,4 @@
-"""Augmentations that draw operations: RandAugment, TrivialAugment and AugMix."""
+"""Policies of random operations: RandAugment, TrivialAugment and AugMix."""
 
 import jax
 import jax.numpy as jnp
@@ -10,29 +10,29 @@ from jaxtrain.data.augment.geometry import Affine, Geometry
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
-# AugMix: chains, most operations of each, and the parameter of the distributions of the
-# weights (arXiv:1912.02781, figure 4).
+# AugMix: number of chains, maximum depth of each, and the parameter of the Dirichlet
+# and Beta distributions of their weights (arXiv:1912.02781, figure 4).
 WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 
 
 def rand_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply operations one after the other, all of one magnitude (arXiv:1909.13719)."""
+    """Apply a sequence of operations of one magnitude (arXiv:1909.13719)."""
     tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A loop, as copies of it take so many times as long to compile.
+    # A scan: unrolled copies multiply the compile time.
     return jax.lax.scan(apply, image, _in_a_row(key, config.randaugment))[0]
 
 
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry of `rand_augment` of the same key for an image (H, W)."""
+    """Return the geometry of `rand_augment` for the same key and an image (H, W)."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
@@ -48,14 +48,14 @@ def _rand_tables(height: int, width: int) -> Tables:
 
 
 def _in_a_row(key: jax.Array, number: int) -> jax.Array:
-    """Return a key for each of the operations of an image, (number,)."""
+    """Return the PRNG key of each operation of an image, (number,)."""
     return fold_each(key, jnp.arange(number, dtype=jnp.int32))
 
 
 def trivial_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply one operation of any magnitude of the wide space (arXiv:2103.10158)."""
+    """Apply one operation of random magnitude, wide space (arXiv:2103.10158)."""
     tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
@@ -63,7 +63,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry of `trivial_augment` of the same key for an image (H, W)."""
+    """Return the geometry of `trivial_augment` for the same key and an image (H, W)."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 
@@ -75,9 +75,9 @@ def _trivial_tables(height: int, width: int) -> Tables:
 def aug_mix(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Mix an image with chains of operations on it (arXiv:1912.02781).
+    """Mix an image with chains of operations (arXiv:1912.02781).
 
-    The weights of the chains are drawn from Dirichlet(alpha), that of all of them from
+    The weights of the chains are drawn from Dirichlet(alpha), their total weight from
     Beta(alpha, alpha).
     """
     height, columns, _ = image.shape
@@ -91,7 +91,7 @@ def aug_mix(
     chains = jax.vmap(chain)(jax.random.split(chain_key, WIDTH))
     weights = _dirichlet(weight_key, ALPHA, WIDTH)
     part = draw_beta(part_key, ALPHA, ALPHA)
-    # One after the other, in single precision, as torchvision does.
+    # Accumulated in this order in float32, as torchvision does.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
         mixed = mixed + part * weight * augmented.astype(jnp.float32)
@@ -115,7 +115,7 @@ def _chain(key: jax.Array, image: jax.Array, tables: Tables) -> jax.Array:
 
 
 def _dirichlet(key: jax.Array, alpha: float, size: int) -> list[jax.Array]:
-    """Break a stick: each part is a beta share of what is left (Sethuraman 1994)."""
+    """Draw from a Dirichlet distribution by stick-breaking (Sethuraman 1994)."""
     left, parts = jnp.float32(1), []
     for number in range(size - 1):
         each = jax.random.fold_in(key, number)

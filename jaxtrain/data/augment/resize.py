@@ -1,16 +1,16 @@
-"""Resizing on the device as Pillow does it, by two products with small matrices."""
+"""Pillow's resizing on the device, by products with two small matrices."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-# Left, top, right, bottom in pixels, float32 ().
+# Left, top, right and bottom in pixels, float32 ().
 Box = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-# Weights are multiples of 1 / GRAIN. Then each product with a pixel value and each sum
-# fits into the 24 bits of a float32: the result is exact, in whatever order a device
-# adds, and so the same on any number of devices.
+# Weights are multiples of 1 / GRAIN, so that each product with a pixel value and each
+# sum fits into the 24 bits of a float32: the result is exact in any order of summation,
+# and does not depend on the number of devices.
 GRAIN = 2.0**15
 
 
@@ -19,7 +19,7 @@ def _triangle(x: jax.Array) -> jax.Array:
 
 
 def _cubic(x: jax.Array) -> jax.Array:
-    """Return Keys' (1981) kernel with a = -1/2, which Pillow calls bicubic."""
+    """Return Keys' cubic kernel (1981) with a = -1/2, Pillow's bicubic."""
     x = jnp.abs(x)
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
@@ -35,19 +35,18 @@ KERNELS: dict[str, Callable[[jax.Array], jax.Array]] = {
 def resize(
     image: jax.Array, box: Box, size: int, method: str, *, within: bool = False
 ) -> jax.Array:
-    """Resample a box of an image, antialiased: columns first, then rows.
+    """Resize a box of an image, antialiased: columns first, then rows.
 
     Args:
       image: Image, uint8 (H, W, C).
-      box: Box within the image; it need not be square.
+      box: Box in the image; it need not be square.
       size: Height and width of the result.
       method: Name of the kernel: bilinear or bicubic.
-      within: whether pixels beyond the box count as little as those beyond the image,
-        as when the box is cut out first, with the pixels that are partly in it. What
-        is there is then never looked at.
+      within: Whether to ignore pixels outside the box, as if it were cropped first,
+        including pixels that are partly inside. They are then never read.
 
     Returns:
-      uint8 (size, size, C).
+      Image, uint8 (size, size, C).
     """
     return resample(image, *_both_weights(image, box, size, method, within))
 
@@ -57,8 +56,8 @@ def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
 
     Args:
       image: Image, uint8 (h, w, C).
-      down: Weights of its rows in those of the result, (H, h), as `weights` has them.
-      across: Weights of its columns in those of the result, (W, w).
+      down: Row weights, (H, h); see `weights`.
+      across: Column weights, (W, w).
     """
     narrow = _rounded("ow,hwc->hoc", across, image)
     return _rounded("oh,hwc->owc", down, narrow)
@@ -67,7 +66,7 @@ def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
 def resize_linear(
     pixels: jax.Array, box: Box, size: int, *, within: bool = False
 ) -> jax.Array:
-    """Resample a box of a float32 array (H, W, C) as `resize` does, unrounded."""
+    """Resize a box of a float32 array (H, W, C) as `resize` does, unrounded."""
     return resample_linear(
         pixels, *_both_weights(pixels, box, size, "bilinear", within)
     )
@@ -87,9 +86,9 @@ def weights(
     *,
     within: bool = False,
 ) -> jax.Array:
-    """Return the weight of each stored pixel in each of the result, (size, stored).
+    """Return the weight of each input pixel in each output pixel, (size, stored).
 
-    The kernel is as wide as the pixels of the result, and of the stored ones at least
+    The kernel scales with the output pixels, but is no narrower than an input pixel
     (Pillow's `precompute_coeffs`). Each row sums to 1.
     """
     scale = (stop - start) / size
@@ -101,14 +100,14 @@ def weights(
         inside = (pixels > jnp.floor(start)) & (pixels < jnp.ceil(stop))
         raw = jnp.where(inside, raw, 0)
     grains = jnp.round(raw / jnp.sum(raw, axis=1, keepdims=True) * GRAIN)
-    # What rounding has taken goes to the largest, so that one colour stays as it is.
+    # The rounding error goes to the largest weight, so that constants are preserved.
     missing = GRAIN - jnp.sum(grains, axis=1, keepdims=True)
     largest = jnp.arange(stored) == jnp.argmax(grains, axis=1)[:, None]
     return (grains + jnp.where(largest, missing, 0)) / GRAIN
 
 
 def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
-    """Take the pixel (H, W, ...) below the middle of each of the result."""
+    """Resize a box (H, W, ...) with nearest neighbours."""
     left, top, right, bottom = box
     down = _nearest(top, bottom, pixels.shape[0], size)
     across = _nearest(left, right, pixels.shape[1], size)
@@ -116,7 +115,7 @@ def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
 
 
 def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.Array:
-    # Multiplied first: a middle that is a whole number is exact.
+    # Multiply first, so that integral centres are exact.
     middles = (jnp.arange(size, dtype=jnp.float32) + 0.5) * (stop - start) / size
     return jnp.clip(jnp.floor(start + middles).astype(jnp.int32), 0, stored - 1)
 
@@ -135,6 +134,6 @@ def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
-    """Multiply, and round to uint8 as Pillow does after each of its two passes."""
+    """Multiply and round to uint8, as Pillow does after each of its two passes."""
     exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

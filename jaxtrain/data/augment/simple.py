@@ -1,4 +1,4 @@
-"""Augmentations of a few lines: crops, flips, turns, and squares painted over."""
+"""Simple augmentations: crops, flips, rotation, cutout and erasing."""
 
 from typing import Any
 
@@ -9,57 +9,57 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
-from jaxtrain.data.augment.apply import Follow, change_each, fold_each
+from jaxtrain.data.augment.apply import Follow, fold_each, map_examples
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 
-# Height and width of an image.
+# Height and width of an image in pixels.
 Shape = tuple[int, int]
 ERASING_TRIES = 10
-# Smallest and largest part of the area, and aspect, height / width, of a rectangle.
+# Ranges of a rectangle's share of the area, and of its aspect ratio, height / width.
 ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Pad with black, then crop back at a random place (He et al. 2016, CIFAR-10)."""
+    """Pad with black and crop at a random position (He et al. 2016, CIFAR-10)."""
     padding = config.crop_padding
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return PaddedCrop(padding, top, left)
 
 
 def vertical_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Mirror rows with probability one half."""
+    """Flip vertically with probability one half."""
     return _flip(key, shape, 0)
 
 
 def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Mirror columns with probability one half."""
+    """Flip horizontally with probability one half."""
     return _flip(key, shape, 1)
 
 
 def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
-    # The dtype is that of the draw, which JAX_ENABLE_X64 is not to change.
+    # The dtype is fixed: JAX_ENABLE_X64 must not change the draw.
     return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
 
 
 def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Turn by any angle up to the one given, either way; corners become black."""
+    """Rotate by a random angle, either way; corners become black."""
     return Affine(affine.random_rotation(key, config.rotation, *shape))
 
 
 def alternating_flip(
     batch: dict[str, Any], root: jax.Array, follow: Follow
 ) -> dict[str, Any]:
-    """Mirror one half of the examples, and in the next epoch the other half.
+    """Flip one half of the examples, and in the next epoch the other half.
 
-    So two epochs in a row show both sides of each example, where independent flips show
-    one side twice to every second (Jordan 2024, arXiv:2404.00498, section 3.6).
+    Any two consecutive epochs show both sides of each example, while independent flips
+    repeat a side for every second example (Jordan 2024, arXiv:2404.00498, section 3.6).
 
-    Of an example that is several times in a batch every second one is mirrored.
+    Copies of an example in a batch alternate.
 
     Args:
-      batch: Batch whose `epoch`, and `repeat` if it has one, is int32 (B,).
-      root: Key of the run; which half is first is a function of it and the index.
-      follow: How the targets go along.
+      batch: Batch with `epoch`, and `repeat` if examples are repeated, int32 (B,).
+      root: Root key of the run, which determines the first half by index.
+      follow: Transform of the targets.
     """
 
     def one(
@@ -72,7 +72,7 @@ def alternating_flip(
 
     each = fold_each(keys.stream(root, keys.EXAMPLE), batch["index"])
     turn = batch["epoch"] + batch.get("repeat", 0)
-    return change_each(batch, one, each, turn)
+    return map_examples(batch, one, each, turn)
 
 
 def cutout(
@@ -80,8 +80,7 @@ def cutout(
 ) -> jax.Array:
     """Paint a square in the mean colour (DeVries & Taylor 2017).
 
-    Its centre is any pixel with the same probability; what of the square lies outside
-    of the image is cut off.
+    Its centre is uniform over the pixels; the square is clipped to the image.
     """
     height, width, _ = image.shape
     size = config.cutout_size
@@ -97,8 +96,8 @@ def erasing(
 ) -> jax.Array:
     """Paint a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
 
-    Of ten draws of its area and aspect, height / width, the first counts that is
-    smaller than the image; if none is, nothing is painted (as in torchvision).
+    The first of ten draws of the area and the aspect ratio that fits into the image is
+    used; if none fits, nothing is painted (as in torchvision).
     """
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)

@@ -1,7 +1,7 @@
-"""SpecAugment: bands of frequency and of time of a spectrogram, set to its mean.
+"""SpecAugment: time and frequency masks of spectrograms, filled with the mean.
 
-Park et al. 2019, arXiv:1904.08779, sections 2 and 3, without time warping, of which the
-authors say that it helps least.
+Park et al. 2019, arXiv:1904.08779, sections 2 and 3, without time warping, which the
+authors found least helpful.
 """
 
 import jax
@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from jaxtrain.config import AugmentConfig
 
-# Most frames, and most bands of the mel scale, of one mask.
+# Maximum width of a mask, in frames and in mel bands.
 TIME_MASK_FRAMES, FREQUENCY_MASK_BANDS = 10, 8
 
 
 def time_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Paint columns, which are frames, in the mean colour."""
+    """Fill bands of columns, which are frames, with the mean colour."""
     inside = _bands(key, image.shape[1], config.time_masks, TIME_MASK_FRAMES)
     return jnp.where(inside[None, :, None], fill, image)
 
@@ -24,16 +24,16 @@ def time_masks(
 def frequency_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Paint rows, which are bands of the mel scale, in the mean colour."""
+    """Fill bands of rows, which are mel bands, with the mean colour."""
     inside = _bands(key, image.shape[0], config.frequency_masks, FREQUENCY_MASK_BANDS)
     return jnp.where(inside[:, None, None], fill, image)
 
 
 def _bands(key: jax.Array, size: int, num: int, most: int) -> jax.Array:
-    """Return whether each place lies in one of some bands, bool (size,).
+    """Return the union of random bands, bool (size,).
 
-    The width of a band is any of 0 to `most` with the same probability, and its place
-    any where it lies inside.
+    The width of a band is uniform in 0..`most`, and its position uniform over those
+    that are inside.
     """
     most = min(most, size)
     widths_key, places_key = jax.random.split(key)

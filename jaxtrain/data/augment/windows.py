@@ -1,4 +1,4 @@
-"""The model's images of stored ones of another size: random windows, or the centre."""
+"""Resizing to the model's input size: random windows, centre crops or full images."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data.augment.apply import Follow, change_each
+from jaxtrain.data.augment.apply import Follow, map_examples
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.batch import BOX
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 
-# Of this augmentation, part of its keys (see `AUGMENTATIONS`).
+# Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
 NUMBER = 3
 
 
@@ -30,37 +30,37 @@ def random_windows(
         small = resize(image, box, size, fit.interpolation, within=True)
         return small, follow(target, ResizedBox(box, size, within=True))
 
-    return change_each(batch, one, keys)
+    return map_examples(batch, one, keys)
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
     """Resize the window on each canvas, which the host has cut, to (size, size).
 
-    Targets stay: those that have pixels are refused where the host cuts.
+    Targets are unchanged: the host does not cut images with dense targets.
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
         box: Any = tuple(sides)
-        # Beyond the box a canvas holds anything.
+        # Pixels outside the box are uninitialised.
         return resize(canvas, box, size, fit.interpolation, within=True)
 
-    rest = {name: value for name, value in batch.items() if name != BOX}
-    return {**rest, "image": jax.vmap(one)(batch["image"], batch[BOX])}
+    others = {name: value for name, value in batch.items() if name != BOX}
+    return {**others, "image": jax.vmap(one)(batch["image"], batch[BOX])}
 
 
-def centres(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
-    """Resize the centred square of each image to (size, size), as on the host."""
+def centre_crops(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+    """Resize the centre crop of each image to (size, size), as on the host."""
     height, width = batch["image"].shape[1:3]
-    return _same(batch, fit.centre_box(height, width, size), size, fit, follow)
+    return _resize_box(batch, fit.centre_box(height, width, size), size, fit, follow)
 
 
-def whole(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
-    """Resize each image as a whole to (size, size)."""
+def full_images(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
+    """Resize each image to (size, size) without cropping."""
     height, width = batch["image"].shape[1:3]
-    return _same(batch, (0, 0, width, height), size, fit, follow)
+    return _resize_box(batch, (0, 0, width, height), size, fit, follow)
 
 
-def _same(
+def _resize_box(
     batch: dict[str, Any], sides: tuple[float, ...], size: int, fit: Fit, follow: Follow
 ) -> dict[str, Any]:
     if batch["image"].shape[1:3] == (size, size):
@@ -71,11 +71,11 @@ def _same(
         small = resize(image, box, size, fit.interpolation)
         return small, follow(target, ResizedBox(box, size))
 
-    return change_each(batch, one)
+    return map_examples(batch, one)
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
-    """Draw a window; its distribution is that of `random_window`."""
+    """Draw a window with the distribution of `jaxtrain.data.random_windows`."""
     draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
     (least, most), ratio = window.scale, jnp.log(np.array(window.ratio, np.float32))
     area = height * width * (least + (most - least) * draws[2::2])
@@ -92,7 +92,7 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
-    """Return one of the places 0 to `room`, or the middle one."""
-    # A draw just below 1 may round up to the place after the last.
+    """Return a random position in 0..`room`, or the middle one."""
+    # A draw just below 1 may round up to one beyond the last position.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))

@@ -47,7 +47,7 @@ class Adversarial(Plain):
             return objective.losses(*attacked)[0]
 
         pixels = objective.pixels(batch["image"])
-        each = keys.of_examples(key, batch["index"])
+        each = keys.example_keys(key, batch["index"])
         pixels = self.attack(losses, pixels, self.attack.ball.draw(pixels, each))
         attacked = model_state, changed(pixels), key
         return super().gradients(objective, params, *attacked)

@@ -93,7 +93,7 @@ class Trades(Plain):
             return kl_divergence(outputs, outputs_of(objective.normalized(pixels)))
 
         pixels = objective.pixels(batch["image"])
-        each = keys.of_examples(key, batch["index"])
+        each = keys.example_keys(key, batch["index"])
         start = pixels + START_DEVIATION * _noise(pixels, each)
         return objective.normalized(self.attack(apart, pixels, start))
 

@@ -10,7 +10,7 @@ from jaxtrain.config.fields import check_own
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.whole import check_new_folder
+from jaxtrain.records.atomic_output import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.plugins.averaging.average import Averaged

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.whole import check_new_folder
+from jaxtrain.records.atomic_output import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel

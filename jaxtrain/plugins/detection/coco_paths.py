@@ -32,7 +32,7 @@ class ImageFinder:
         its last parts.
 
         Raises:
-          UnusableError: It is not there, is no regular file, or lies outside.
+          UnusableError: It is not there, is not a regular file, or lies outside.
         """
         for path in self._candidates(name):
             if os.path.lexists(os.path.join(self._root, path)):

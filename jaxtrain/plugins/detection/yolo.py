@@ -249,12 +249,12 @@ def _boxes(
         return
     data = read_file(os.path.join(os.fsencode(folder.root), path))
     if isinstance(data, OSError):
-        problems.add(f"{shown(path)}: {data.strerror}", "mend it, or take it out")
+        problems.add(f"{shown(path)}: {data.strerror}", "repair it, or remove it")
         return
     try:
         lines = decode_user_text(data).lines()
     except ValueError as error:
-        problems.add(f"{shown(path)}: {error}", "mend it, or take it out")
+        problems.add(f"{shown(path)}: {error}", "repair it, or remove it")
         return
     for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"

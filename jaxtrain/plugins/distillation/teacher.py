@@ -59,7 +59,7 @@ class Teacher:
         # Spatially sharded images would reach convolutions that XLA may shard wrongly
         # (`jaxtrain.trainer.model_checks.check_groups`).
         images = self.layout.whole_images(batch["image"])
-        weights = self.layout.whole_params(weights)
+        weights = self.layout.gather_params(weights)
         outputs = widen(self.apply(weights, self.prepare(images, seen)))
         if self.order is not None:
             outputs = outputs[..., np.array(self.order)]

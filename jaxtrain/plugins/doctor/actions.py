@@ -66,7 +66,7 @@ def preview(arguments: "DataArguments") -> None:
 
     from jaxtrain.parallel import devices
     from jaxtrain.plugins.report.preview import draw_preview
-    from jaxtrain.records.whole import reported, whole
+    from jaxtrain.records.atomic_output import atomic_output, reported
     from jaxtrain.trainer.setup import build_setup
     from jaxtrain.weights.trust import trust_recipe
 
@@ -82,6 +82,6 @@ def preview(arguments: "DataArguments") -> None:
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
-    with whole("--out", out) as partial, reported("--out", out):
+    with atomic_output("--out", out) as partial, reported("--out", out):
         picture.save(partial, "PNG")
     print(f"{out} shows training images: above as stored, below as augmented")

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtrain import atomic_file
 from jaxtrain.config import Config, replace
 from jaxtrain.data import images, opening, sources
-from jaxtrain.data.conversions import lost_detail
+from jaxtrain.data.conversions import conversion_remarks
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.sources import Splits
 from jaxtrain.errors import UserError
@@ -83,7 +83,7 @@ def check(
     task, refused = (None, []) if judge is None else judge(complete, loaded)
     found = [
         *(Finding(kind, "error", text) for kind, text in refused),
-        *checks.check_remarks(store, lost_detail(train, config.data)),
+        *checks.check_remarks(store, conversion_remarks(train, config.data)),
         *checks.check_files(scanned, config.data, targets if train.is_placed else ""),
         *sizes,
         *checks.check_blank(scanned),

@@ -57,8 +57,8 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     from jaxtrain.plugins.doctor.recipes import recipe_text
     from jaxtrain.plugins.doctor.survey import survey
     from jaxtrain.plugins.plan.estimate import estimate
+    from jaxtrain.records.atomic_output import atomic_output, reported
     from jaxtrain.records.run_log import show_table
-    from jaxtrain.records.whole import reported, whole
     from jaxtrain.weights.trust import trust
 
     out, source = arguments.out, complete(arguments.data)
@@ -92,7 +92,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
     def write(*more: str) -> "Config":
         told = [f"What was seen: {words}.", *more]
-        with whole("--out", out) as partial, reported("--out", out):
+        with atomic_output("--out", out) as partial, reported("--out", out):
             text = recipe_text(advice, task, source, out, told, f"{found.noun}s")
             partial.write_text(text, encoding="utf-8")
         return load_config(out)

@@ -134,7 +134,7 @@ def survey(config: DataConfig) -> Survey:
     else:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
         _, class_counts = np.unique(known, return_counts=True)
-    seen = conversions.look(store, train, config.max_pixels)
+    seen = conversions.inspect_sample(store, train, config.max_pixels)
     # The recipe will set the white level.
     levelled = dataclasses.replace(config, white_level=seen.white_level)
     return Survey(

@@ -119,7 +119,7 @@ def make_programs(
         return total, layout.images(dx) if hands_back else None
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
-        total = layout.summed_grads(total)
+        total = layout.reduce_grads(total)
         grads = mean_grads(phase, total, state)
         return grads, squares(grads, layout)
 

@@ -231,7 +231,7 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
         return batch["image"], {**read, "target": task.target(batch)}
 
     def predict_pieces(stage: Stage, params: Any, model_state: Any, x: Any) -> Any:
-        params, mesh = stage.layout.whole_params(params), stage.layout.mesh
+        params, mesh = stage.layout.gather_params(params), stage.layout.mesh
         y = predict(stage.graphdef, params, model_state, x, stage.part, mesh)
         return stage.layout.images(y)
 

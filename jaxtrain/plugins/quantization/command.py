@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.whole import check_new_folder
+from jaxtrain.records.atomic_output import check_new_folder
 
 if TYPE_CHECKING:
     from jaxtrain.plugins.quantization.quantize import Rounded
@@ -73,7 +73,7 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
     model = load_model(arguments.workdir, arguments.checkpoint)
     check(model)
     places, num = (arguments.workdir, arguments.images), arguments.num_images
-    others, chosen = images.of(model, *places, calibration=num)
+    others, chosen = images.load(model, *places, calibration=num)
     assert chosen is not None
     found = quantize(model, chosen, others, arguments.calibration)
     loss = rounding_loss(model, found, labelled_run(*places), num)

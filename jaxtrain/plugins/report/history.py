@@ -210,7 +210,7 @@ def read_history(workdir: Path) -> History:
     """
     has_any = any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY))
     if not has_any or not is_run(workdir):
-        found = spec.what_is(workdir)
+        found = spec.diagnose_path(workdir)
         what = found.what if found else "a model without a run"
         it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(

@@ -98,7 +98,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     include.check_all_met()
     if not pairs["train"]:
         raise UserError(
-            f"{source} holds no image to train on{include.told}: expected {LAYOUT}"
+            f"{source} holds no image to train on{include.hint}: expected {LAYOUT}"
             + "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         )
     files: list[tuple[SizedFile, SizedFile]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.data.read_files import read_unless_large
-from jaxtrain.inference.sinks import PredictionFile, Sink, of_each
+from jaxtrain.inference.sinks import PredictionFile, Sink, per_image_sink
 from jaxtrain.inference.stream import ImageBatch
 from jaxtrain.plugins.segmentation.class_maps import draw_masks
 
@@ -34,6 +34,6 @@ def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
 
     @contextlib.contextmanager
     def opened(renames: ExitStack) -> Iterator[Sink]:
-        yield of_each("--masks", path, names, write, renames)
+        yield per_image_sink("--masks", path, names, write, renames)
 
     return PredictionFile(opened)

@@ -23,7 +23,7 @@ class MaskTargets(TargetImages):
     column = "mask"
     num_dims = 3
 
-    def of_files(
+    def from_files(
         self,
         config: DataConfig,
         folder: Folder,
@@ -42,7 +42,7 @@ class MaskTargets(TargetImages):
     def checked(self, name: str, targets: np.ndarray) -> np.ndarray:
         return array_masks.checked(name, targets)
 
-    def of_arrays(
+    def from_arrays(
         self, images: ArrayStore, targets: np.ndarray, digest: str
     ) -> MaskedStore:
         return array_masks.with_masks(images, targets, digest)
@@ -50,7 +50,7 @@ class MaskTargets(TargetImages):
     def find_column(self, library: Any, features: Any) -> str | None:
         return hf_masks.mask_column(library, features)
 
-    def of_rows(
+    def from_rows(
         self,
         library: Any,
         config: DataConfig,

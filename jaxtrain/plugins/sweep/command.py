@@ -56,14 +56,14 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         from jaxtrain.plugins.sweep.results import finish
         from jaxtrain.plugins.sweep.study import reported
         from jaxtrain.plugins.sweep.work import SweepWorker
-        from jaxtrain.records.workdir import folder_of_results, follow
+        from jaxtrain.records.workdir import folder_of_results, resolve_link
         from jaxtrain.weights.trust import trust_recipe
 
     config = arguments.overrides
     if arguments.trust:
         trust_recipe(arguments.config, config)
     folder = default_folder(arguments.config)
-    folder = follow(arguments.workdir or folder.with_name(f"{folder.name}-sweep"))
+    folder = resolve_link(arguments.workdir or folder.with_name(f"{folder.name}-sweep"))
     parallel = config.parallel
     devices.start(
         arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices

@@ -23,7 +23,7 @@ from jaxtrain.plugins.sweep.results import describe_end
 from jaxtrain.plugins.sweep.space import SearchSpace
 from jaxtrain.plugins.sweep.trials import Reporter, TrialFailed, carry_out
 from jaxtrain.processes.signals import StopSignals
-from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 

@@ -16,10 +16,10 @@ from tensorboardX.summary import image, scalar
 
 from jaxtrain import links
 from jaxtrain.config import LoggingConfig
-from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.records.workdir import TENSORBOARD
 from jaxtrain.records.writer import (
-    Appended,
+    AppendedFile,
     ConfiguredWriter,
     LoggedRun,
     scalars_by_split,
@@ -50,7 +50,7 @@ class TensorBoardWriter(ConfiguredWriter):
         try:
             links.check_inside(folder, run.workdir)
             folder.mkdir(exist_ok=True)
-            self._file = Appended(folder / name)
+            self._file = AppendedFile(folder / name)
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")

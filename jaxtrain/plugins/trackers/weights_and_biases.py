@@ -10,7 +10,7 @@ from jaxtrain import atomic_file, extras, links
 from jaxtrain.config import LoggingConfig
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.write import finite
-from jaxtrain.records.held_folder import cannot_write
+from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, scalars_by_split
 from jaxtrain.tasks.base import Values
 

@@ -90,7 +90,7 @@ class Subject:
         """Resize the images of a batch for evaluation."""
         if self.size is None:
             return batch
-        return windows.centres(batch, self.size, self.fit, self.task.follow)
+        return windows.centre_crops(batch, self.size, self.fit, self.task.follow)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

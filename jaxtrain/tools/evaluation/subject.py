@@ -260,7 +260,7 @@ def _check_shape(
             f"{data.source} has {kinds[0]}, and the model takes {kinds[1]}: give it "
             "what it was trained on"
         )
-    height, width, channels = source.shape_seen
+    height, width, channels = source.model_input_shape
     found = size or height, size or width, channels
     wanted = model.image_shape
     if kind.are_pictures:

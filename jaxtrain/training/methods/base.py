@@ -142,7 +142,7 @@ class Method:
         """Compute scaled gradients, new model state and metrics of a micro-batch.
 
         Traced. Random draws must depend only on `key` and on the indices of the
-        examples (`keys.of_examples`), so that results do not depend on the device
+        examples (`keys.example_keys`), so that results do not depend on the device
         count.
 
         Args:

@@ -147,8 +147,8 @@ def test_sam_leaves_weights_without_gradients_where_they_are():
         losses,
         jnp.float32(1),
         UNCHANGED,
-        LAYOUT.whole_grads,
-        LAYOUT.norm_of_whole,
+        LAYOUT.all_reduce_grads,
+        LAYOUT.all_reduced_norm,
         Task(),
         forward,
     )

@@ -179,7 +179,7 @@ def test_names_sizes_and_ids_of_images_are_read(tmp_path: Path, change: Any) -> 
         ({"file_name": "nowhere.png"}, "1 that are not there, such as images[0], now"),
         ({"file_name": "../other.png"}, "1 that lead out of the folder"),
         ({"file_name": "link.png"}, "1 that lead out of the folder"),
-        ({"file_name": "pipe.png"}, "1 that are no regular files"),
+        ({"file_name": "pipe.png"}, "1 that are not regular files"),
         ({"file_name": None}, "1 no file_name"),
         ({"id": None}, "1 without id"),
         ({"width": None, "file_name": "text.png"}, "1 without a size"),

@@ -367,7 +367,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     # A run that is opened again has it.
     assert settle(settled.config).config == settled.config
     assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
-    with pytest.raises(UserError, match="other weights than were meant"):
+    with pytest.raises(UserError, match="not the intended weights"):
         settle(config_of(place, teacher_digest="0" * 8))
     with pytest.raises(UserError, match="aside, and train"):
         check_kept(config_of(place), tmp_path)

@@ -68,7 +68,7 @@ def test_every_planted_defect_is_found_by_name_and_nothing_else(
         if finding["kind"] == "unreadable"
     }
     assert reasons["empty.png"] == "the file is empty"
-    assert "no image of a known format" in reasons["text.jpg"]
+    assert "not an image of a known format" in reasons["text.jpg"]
     # No name obeyed by the terminal, and none of rich's markup.
     assert "\x1b" not in result.stdout + result.stderr
 

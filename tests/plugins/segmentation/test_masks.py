@@ -77,7 +77,7 @@ def test_colours_become_numbers():
         (CLASSES, stored(MASK + 1), "mask.png: it holds 3 in column 2 of row 0"),
         (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "it has colours"),
         (CLASSES, stored(MASK, "JPEG"), "a JPEG may change numbers"),
-        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is no image"),
+        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is not an image"),
         (COLOURED, stored(np.full((2, 2, 3), 9, np.uint8)), "4 of its pixels .* 9,9,9"),
     ],
 )
@@ -278,7 +278,7 @@ def test_a_table_has_a_column_of_masks(tmp_path: Path):
     assert store.read(np.array([7]))[1][0].name.endswith("masks/007.png")
     with (tmp_path / "list.csv").open("a") as file:
         file.write("images/x.png,../y.png,train\n")
-    with pytest.raises(UserError, match=r"line 10.* leads out of the folder"):
+    with pytest.raises(UserError, match=r"line 10.* is outside the folder"):
         opened(f"csv:{tmp_path / 'list.csv'}")
 
 

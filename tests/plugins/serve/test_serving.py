@@ -114,7 +114,12 @@ def test_a_temperature_divides_the_logits(model: TrainedModel):
 
 
 BAD = {
-    "no image": (400, b"this is text", {}, "image is unreadable: it is no image of"),
+    "no image": (
+        400,
+        b"this is text",
+        {},
+        "image is unreadable: it is not an image of",
+    ),
     "cut off": (400, png(0)[:60], {}, "image is unreadable"),
     "empty": (400, b"", {}, "the request is empty"),
     "too many bytes": (413, b"0" * 100_001, {}, "at most 100000 bytes"),

@@ -1,4 +1,4 @@
-"""The image files that words of the command line stand for."""
+"""Image files named by command-line arguments: paths, directories, patterns, stdin."""
 
 import glob
 import io
@@ -11,29 +11,29 @@ from jaxtrain.data.file_kind import IMAGES, FileKind
 from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.errors import UserError
 
-# Stands for the names that standard input has.
+# Argument for names from standard input.
 STDIN = "-"
 
 
-def find(
+def expand_paths(
     words: Sequence[str],
     stdin: BinaryIO | None = None,
     kind: FileKind = IMAGES,
     unread: list[bytes] | None = None,
 ) -> FileNames:
-    """Return the names of image files, in the order of the words, sorted within each.
+    """Return the image files of some arguments, in their order, sorted within each.
 
     Args:
-      words: files, which are taken whatever they are called; folders, of which image
-        files are taken by their endings, also from folders below, but none that are
-        hidden; patterns such as `photos/**/*.jpg`; and `-`.
-      stdin: standard input: names one a line, or as `find -print0` writes them. They
-        are taken as they are: whether the files are there is seen when they are read.
-      kind: Kind of files that are taken from folders.
-      unread: takes the files in folders that are of the kind, but not read here.
+      words: Files, whatever their extension; directories, searched recursively for
+        image files by extension, hidden ones excluded; patterns such as
+        `photos/**/*.jpg`; and `-`.
+      stdin: Standard input: names separated by newlines, or by NUL as from `find
+        -print0`. Whether the files exist is checked when they are read.
+      kind: Kind of files to take from directories.
+      unread: List to extend by files of the kind in unsupported formats.
 
     Raises:
-      UserError: a word stands for no image, or two for the same.
+      UserError: An argument matches no image, or two match the same image.
     """
     if not words:
         raise UserError(
@@ -42,28 +42,28 @@ def find(
         )
     if words.count(STDIN) > 1:
         raise UserError("- is given twice: standard input is read once")
-    found, unread = list[bytes](), [] if unread is None else unread
+    names, unread = list[bytes](), [] if unread is None else unread
     for word in words:
-        found += _of_stdin(stdin) if word == STDIN else _of_word(word, kind, unread)
-    _check_distinct(found)
-    return FileNames.join(found)
+        names += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
+    _check_distinct(names)
+    return FileNames.join(names)
 
 
-def _of_stdin(stdin: BinaryIO | None) -> list[bytes]:
-    # There is none where the shell has closed it.
-    own = sys.stdin.buffer if sys.stdin else io.BytesIO()
-    text = (stdin or own).read()
+def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
+    # Python has no `sys.stdin` if the shell has closed it.
+    default = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    text = (stdin or default).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
         raise UserError("- : standard input has no names of images, one a line")
     return names
 
 
-def _of_word(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
-    # A file may be called like a pattern.
+def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
+    # The name of a file may look like a pattern.
     if os.path.lexists(word):
         path = os.fsencode(word)
-        return _of_folder(path, kind, unread) if os.path.isdir(path) else [path]
+        return _files_of_folder(path, kind, unread) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
             f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
@@ -73,39 +73,39 @@ def _of_word(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
         raise UserError(
             f"{shown(word)} matches nothing, seen from {shown(os.getcwd())}"
         )
-    found = []
+    names = []
     for path in matches:
         if not os.path.isdir(path):
-            found.append(path)
-        # `**` matches folders and what lies in them: once is enough.
+            names.append(path)
+        # `**` matches directories and their contents: once is enough.
         elif "**" not in word:
-            found += _files_below(path, kind, unread)
-    if not found:
+            names += _files_below(path, kind, unread)
+    if not names:
         raise UserError(
             f"{shown(word)} matches folders without {kind.noun}s alone"
-            f"{_instead(kind, unread)}"
+            f"{_describe_unread(kind, unread)}"
         )
-    return found
+    return names
 
 
-def _of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
-    found = _files_below(path, kind, unread)
-    if not found:
+def _files_of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
+    names = _files_below(path, kind, unread)
+    if not names:
         known = " ".join(kind.endings())
         raise UserError(
             f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
-            f"{_instead(kind, unread)}"
+            f"{_describe_unread(kind, unread)}"
         )
-    return found
+    return names
 
 
-def _instead(kind: FileKind, unread: list[bytes]) -> str:
+def _describe_unread(kind: FileKind, unread: list[bytes]) -> str:
     return "".join(f"; {r.title}: {r.text}" for r in kind.passed_over(unread))
 
 
 def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     found = []
-    for folder, folders, names in os.walk(path, onerror=_refuse):
+    for folder, folders, names in os.walk(path, onerror=_raise_unreadable):
         folders[:] = [name for name in folders if not name.startswith(b".")]
         files = [name for name in names if not name.startswith(b".")]
         found += [os.path.join(folder, name) for name in files if kind.is_read(name)]
@@ -113,12 +113,12 @@ def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes
     return sorted(found)
 
 
-def _refuse(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise UserError(f"cannot read {shown(error.filename)}: {error.strerror}")
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:
-    """Check that no file is given twice, by one spelling or by several."""
+    """Check that no file is given twice, even by different spellings."""
     # Hashes first, as a million paths take much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return
@@ -131,7 +131,7 @@ def _check_distinct(names: Sequence[bytes]) -> None:
 
 
 def common_folder(names: FileNames) -> bytes:
-    """Return the folder that all files lie in, or below."""
+    """Return the deepest directory that contains all files."""
     common = os.path.dirname(os.path.abspath(names[0]))
     for i in range(1, len(names)):
         path = os.path.abspath(names[i])

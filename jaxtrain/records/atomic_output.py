@@ -1,4 +1,4 @@
-"""Files and folders that a user asked for, whole or not at all."""
+"""Atomic output files and directories for command-line options."""
 
 import contextlib
 import os
@@ -11,19 +11,21 @@ from jaxtrain.system_errors import LIMITS
 
 
 @contextlib.contextmanager
-def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Hand out another name beside a path, which becomes the path at the end.
+def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` at the end.
 
-    If anything goes wrong, a signal too, what was written is removed. A file that was
-    there is replaced; a folder must be new, or empty.
+    After an error or a signal it is removed. A file may exist and is replaced; a
+    directory must be new or empty.
 
     Args:
-      option: that named the path, for messages.
+      option: Option that names the path, for messages.
+      path: Path of the output.
+      folder: Whether the output is a directory.
     """
     with contextlib.ExitStack() as stack:
         with reported(option, path):
             _check(option, path, folder)
-            stack.enter_context(made(path.parent))
+            stack.enter_context(created(path.parent))
             replacing = atomic_file.replacing(path, folder=folder)
             partial = stack.enter_context(replacing)
         yield partial
@@ -32,13 +34,13 @@ def whole(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Make a folder, and those above it; if the block fails, remove them if empty."""
+def created(folder: Path) -> Iterator[None]:
+    """Create a directory and its parents; remove empty ones if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:  # A signal, too.
+    except BaseException:  # Including signals.
         with contextlib.suppress(OSError):
             for path in new:
                 path.rmdir()
@@ -47,7 +49,7 @@ def made(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Make a mistake of the user out of an error of the system."""
+    """Convert OSErrors of a path in an option to UserErrors."""
     try:
         yield
     except OSError as error:
@@ -60,13 +62,13 @@ def reported(option: str, path: Path) -> Iterator[None]:
 
 
 def check_new_folder(option: str, path: Path) -> None:
-    """Check, before hours of work, that nothing is where a folder is to be written."""
+    """Fail early if the path of a new directory exists."""
     if path.exists():
         raise UserError(f"{option} {path} is there already: choose a new folder")
 
 
 def _check(option: str, path: Path, folder: bool) -> None:
-    if not path.name:  # Of `.` and `/`, which cannot be put in place of themselves.
+    if not path.name:  # `.` and `/` cannot be replaced.
         raise UserError(f"{option} {path} is there already: give a new name")
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")

@@ -1,4 +1,4 @@
-"""The folder of a run, locked by one run at a time."""
+"""Lock of a run's directory against concurrent runs."""
 
 import contextlib
 import errno
@@ -13,27 +13,27 @@ from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# There while a run holds the folder, and after one that was killed.
+# Exists while a run holds the directory, and after one that was killed.
 LOCK = ".lock"
-# Of file systems that lock no files.
+# Errors of file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
-# Tries to lock a folder whose lock others remove in the same moment.
+# Tries to lock a directory whose lock file others remove at the same moment.
 MAX_TRIES = 100
 
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Hold the folder for one run at a time; process 0 does so for all.
+    """Hold the directory for one run at a time; process 0 does so for all.
 
-    It is made if it is not there, and removed again if nothing is put into it.
+    It is created if missing, and removed at the end if it is still empty.
 
     Raises:
-      UserError: another run holds it, or it cannot be written.
+      UserError: Another run holds it, or it is not writable.
     """
     if jax.process_index() != 0:
         yield
         return
-    made = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
+    new_folders = [p for p in (workdir, *workdir.parents) if not os.path.lexists(p)]
     path = workdir / LOCK
     lock = _lock(path)
     try:
@@ -44,7 +44,7 @@ def locked(workdir: Path) -> Iterator[None]:
                 path.unlink()
         os.close(lock)
         with contextlib.suppress(OSError):
-            for folder in made:
+            for folder in new_folders:
                 folder.rmdir()
 
 
@@ -55,18 +55,18 @@ def cannot_write(workdir: Path, error: OSError) -> UserError:
 
 
 def _lock(path: Path) -> int:
-    """Make and lock a file that the path still leads to then; return its descriptor.
+    """Create and lock the lock file, verify its path, and return its descriptor.
 
-    A file, as NFS locks no folders between machines.
+    A file, because NFS does not lock directories between machines.
     """
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT
-            descriptor = links.open_in_place(path, flags, only_name=False)
+            descriptor = links.open_in_place(path, flags, refuse_hard_links=False)
         except FileNotFoundError as error:
-            gone = error  # A run that ended has removed the folder.
+            gone = error  # A run that has ended removed the directory.
             continue
         except OSError as error:
             raise cannot_write(path.parent, error) from None
@@ -84,11 +84,11 @@ def _lock(path: Path) -> int:
                 raise cannot_write(path.parent, error) from None
             tell(
                 f"warning: {path.parent}: no file can be locked there "
-                f"({error.strerror}), so nothing keeps a second run out"
+                f"({error.strerror}), so a second run is not kept out"
             )
         if _leads_to(path, descriptor):
             return descriptor
-        os.close(descriptor)  # A run that ended has removed the file.
+        os.close(descriptor)  # A run that has ended removed the file.
     raise cannot_write(path.parent, gone)
 
 
