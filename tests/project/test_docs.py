@@ -26,7 +26,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_the_results_list_each_recipe_as_measured_or_not():
-    """As the recipe's docstring says; the number of unmeasured recipes is given, too."""
+    """As in the docstrings of the recipes."""
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     section = results.partition("## Recipes")[2].partition("\n## ")[0]
     table, _, rest = section.partition("Of the ")
