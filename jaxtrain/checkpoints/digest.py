@@ -4,6 +4,7 @@ It is a sum over elements, so that processes compute it of their shards: the dig
 an array is the sum of those of its shards.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,32 +125,42 @@ def digest(
     # A scalar has one place, and no view of another size. Of 8 bytes each is two
     # elements: the lower half, and the upper.
     flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
-    places = np.arange(_BLOCK, dtype=np.uint32)
-    shape = x.shape if shape is None else shape
     halves = max(1, x.dtype.itemsize // 4)
+    part, whole = (*x.shape, halves), (*(x.shape if shape is None else shape), halves)
     total = 0
-    for start in range(0, flat.size, _BLOCK):
-        bits = flat[start : start + _BLOCK].astype(np.uint32)
-        if shape == x.shape:
-            there = places[: bits.size] + np.uint32(start % 2**32)
-        else:
-            there = _places(start, bits.size, x.shape, starts, shape, halves)
-        total += int(np.sum(bits * _odd(there), dtype=np.uint32))
+    for block, places in _blocks(part, (*(starts or (0,) * x.ndim), 0), whole):
+        bits = flat[block].astype(np.uint32)
+        total += int(np.sum(bits * _odd(places), dtype=np.uint32))
     return total % 2**32
 
 
-def _places(
-    start: int,
-    size: int,
-    part: tuple[int, ...],
-    starts: tuple[int, ...],
-    shape: tuple[int, ...],
-    halves: int,
-) -> np.ndarray:
-    """Return the places, in the array, of some elements of a shard, uint32."""
-    here = np.unravel_index(np.arange(start, start + size), (*part, halves))
-    there = [x + first for x, first in zip(here, (*starts, 0), strict=True)]
-    return np.ravel_multi_index(there, (*shape, halves)).astype(np.uint32)
+def _blocks(
+    part: tuple[int, ...], starts: tuple[int, ...], shape: tuple[int, ...]
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the blocks of a flat shard, and the places of their elements, uint32.
+
+    Args:
+      part: Shape of the shard.
+      starts: First indices of the shard.
+      shape: Shape of the array.
+    """
+    cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
+    # Elements that follow each other in the array, too; and the number of such runs.
+    run, rows = math.prod(part[cut:]), math.prod(part[:cut])
+    inner = math.prod(shape[cut + 1 :])
+    columns = np.arange(min(run, _BLOCK), dtype=np.uint32)
+    together = max(1, _BLOCK // max(run, 1))
+    for first in range(0, rows, together):
+        row = np.arange(first, min(first + together, rows))
+        at = np.unravel_index(row, (1, *part[:cut]))
+        there = [i + start for i, start in zip(at, (0, *starts[:cut]), strict=True)]
+        outer = np.ravel_multi_index(there, (1, *shape[:cut]))
+        bases = (outer * shape[cut] + starts[cut]) * inner
+        for column in range(0, run, _BLOCK):
+            bases_here = (bases + column).astype(np.uint32)[:, None]
+            places = bases_here + columns[: run - column]
+            begin = first * run + column
+            yield slice(begin, begin + places.size), places.reshape(-1)
 
 
 def _odd(places: np.ndarray) -> np.ndarray:
