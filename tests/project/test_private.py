@@ -49,6 +49,15 @@ USED = [
         "jaxtrain/processes/messages.py",
         "find the client of the coordination service, as Orbax does",
     ),
+    Interface(
+        "jax",
+        "jax.experimental.multihost_utils",
+        "distributed.clusters.ClusterEnv.auto_detect_unset_distributed_params",
+        "coordinator_address num_processes process_id local_device_ids "
+        "cluster_detection_method initialization_timeout",
+        "jaxtrain/processes/launcher_port.py",
+        "find where JAX finds the address of process 0 under SLURM and Open MPI",
+    ),
     *(
         Interface(
             "jax",
