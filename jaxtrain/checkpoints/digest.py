@@ -1,7 +1,15 @@
-"""A digest of every array of a state, by which damage to a checkpoint is found."""
+"""A digest of every array of a state, by which damage to a checkpoint is found.
 
+It is a sum over elements, so that processes compute it of their shards: the digest of
+an array is the sum of those of its shards.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxtrain.trees import by_path
@@ -11,6 +19,22 @@ _GOLDEN = np.uint32(2654435769)
 # Elements summed at a time: what is computed of them stays in a core's cache.
 _BLOCK = 2**17
 
+# Digests of the shards of each array, by path and the shard's first indices.
+ShardDigests = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class ArrayDigest:
+    """Digest of an array that is not in memory any more, with its dtype and shape."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    digest: int
+
+    @classmethod
+    def of(cls, x: np.ndarray) -> "ArrayDigest":
+        return cls(x.dtype, x.shape, digest(x))
+
 
 def digests(state: Any) -> dict[str, int]:
     """Return a 32-bit digest of each NumPy array of a state, by path.
@@ -19,33 +43,124 @@ def digests(state: Any) -> dict[str, int]:
     place, modulo 2**32. As the factors are odd, no change of a single element goes
     unnoticed, and one of several only by a chance of 2**-32.
     """
-    return {path: _digest(x) for path, x in by_path(state).items()}
+    return {path: digest(x) for path, x in by_path(state).items()}
+
+
+def shard_digests(state: Any, *, every_replica: bool = False) -> ShardDigests:
+    """Return the digests of the shards that this process holds.
+
+    Args:
+      state: NumPy and JAX arrays.
+      every_replica: Whether those count whose first replica another process holds.
+    """
+    return {
+        path: {
+            ",".join(map(str, starts)): digest(shard, starts, x.shape)
+            for starts, shard in _shards(x, every_replica)
+        }
+        for path, x in by_path(state).items()
+    }
+
+
+def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
+    """Combine the processes' digests of shards to digests of the arrays.
+
+    A shard that two processes have read differently makes the array's digest -1, which
+    is that of no array.
+    """
+    shards: dict[str, dict[str, int]] = {}
+    differing = set()
+    for one in processes:
+        for path, parts in one.items():
+            known = shards.setdefault(path, {})
+            for starts, value in parts.items():
+                if known.setdefault(starts, value) != value:
+                    differing.add(path)
+    sums = {path: sum(parts.values()) % 2**32 for path, parts in shards.items()}
+    return {**sums, **dict.fromkeys(differing, -1)}
 
 
 def not_finite(state: Any) -> list[str]:
-    """Return the paths of the NumPy arrays that are not finite, sorted.
+    """Return the paths of the arrays that are not finite here, sorted.
 
     A scalar may be infinite: a bound that is still open, as in the state of a line
     search.
     """
-    return sorted(path for path, x in by_path(state).items() if not _finite(x))
+    return sorted(
+        path
+        for path, x in by_path(state).items()
+        if not all(_finite(shard) for _, shard in _shards(x, every_replica=False))
+    )
+
+
+def _shards(
+    x: np.ndarray | jax.Array, every_replica: bool
+) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Yield the first indices and the values of each shard, none twice."""
+    if isinstance(x, np.ndarray):
+        yield (0,) * x.ndim, x
+        return
+    seen = set()
+    for shard in x.addressable_shards:
+        starts = tuple(part.start or 0 for part in shard.index)
+        if starts not in seen and (every_replica or shard.replica_id == 0):
+            seen.add(starts)
+            yield starts, np.asarray(shard.data)
 
 
 def _finite(x: np.ndarray) -> bool:
     return bool(~np.isnan(x) if x.ndim == 0 else np.isfinite(x).all())
 
 
-def _digest(x: np.ndarray) -> int:
+def digest(
+    x: np.ndarray, starts: tuple[int, ...] = (), shape: tuple[int, ...] | None = None
+) -> int:
+    """Return the digest of an array, or of a shard of one.
+
+    Args:
+      x: Array, or shard of one.
+      starts: First indices of the shard. None counts for an array.
+      shape: Shape of the array that the shard is of. Defaults to that of `x`.
+    """
     # A scalar has one place, and no view of another size. Of 8 bytes each is two
     # elements: the lower half, and the upper.
     flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
-    places = np.arange(_BLOCK, dtype=np.uint32)
+    halves = max(1, x.dtype.itemsize // 4)
+    part, whole = (*x.shape, halves), (*(x.shape if shape is None else shape), halves)
     total = 0
-    for start in range(0, flat.size, _BLOCK):
-        bits = flat[start : start + _BLOCK].astype(np.uint32)
-        factors = _odd(places[: bits.size] + np.uint32(start % 2**32))
-        total += int(np.sum(bits * factors, dtype=np.uint32))
+    for block, places in _blocks(part, (*(starts or (0,) * x.ndim), 0), whole):
+        bits = flat[block].astype(np.uint32)
+        total += int(np.sum(bits * _odd(places), dtype=np.uint32))
     return total % 2**32
+
+
+def _blocks(
+    part: tuple[int, ...], starts: tuple[int, ...], shape: tuple[int, ...]
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield the blocks of a flat shard, and the places of their elements, uint32.
+
+    Args:
+      part: Shape of the shard.
+      starts: First indices of the shard.
+      shape: Shape of the array.
+    """
+    cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
+    # Elements that follow each other in the array, too; and the number of such runs.
+    run, rows = math.prod(part[cut:]), math.prod(part[:cut])
+    inner = math.prod(shape[cut + 1 :])
+    columns = np.arange(min(run, _BLOCK), dtype=np.uint32)
+    together = max(1, _BLOCK // max(run, 1))
+    for first in range(0, rows, together):
+        row = np.arange(first, min(first + together, rows))
+        at = np.unravel_index(row, (1, *part[:cut]))
+        there = [i + start for i, start in zip(at, (0, *starts[:cut]), strict=True)]
+        outer = np.ravel_multi_index(there, (1, *shape[:cut]))
+        bases = (outer * shape[cut] + starts[cut]) * inner
+        for column in range(0, run, _BLOCK):
+            bases_here = (bases + column).astype(np.uint32)[:, None]
+            places = bases_here + columns[: run - column]
+            begin = first * run + column
+            yield slice(begin, begin + places.size), places.reshape(-1)
 
 
 def _odd(places: np.ndarray) -> np.ndarray:

@@ -57,6 +57,12 @@ def newest_step(directory: Path) -> int:
     return max(committed_steps(directory), default=0)
 
 
+def newest_name(directory: Path) -> str:
+    """Name the newest step of a folder that is whole, for a message."""
+    steps = committed_steps(directory)
+    return str(directory / str(steps[-1])) if steps else "none yet"
+
+
 def remove(folder: Path) -> None:
     """Remove a checkpoint; what a kill leaves of it does not count as one.
 

@@ -4,42 +4,61 @@ The next step reuses the memory of the state's arrays, on a device or, on a CPU,
 host. All else of a save works on the copy, beside the training.
 """
 
-import functools
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, SingleDeviceSharding
+
+# Memory of the host, in JAX's words.
+_HOST = "pinned_host"
 
 
 def take(state: Any) -> Any:
-    """Return a state of NumPy arrays, which share no memory with a device.
+    """Return what this process writes of a state, sharing no memory with a device.
 
-    All processes must call it at the same place; the first gets the arrays, which it
-    writes, and the others None for each.
+    Returns:
+      The state with NumPy arrays. Of several processes: arrays that are sharded over
+      processes are JAX arrays in the host's memory, of which each process holds its
+      shards; the others are with process 0 alone. What a process does not write is
+      None.
     """
-    writes = jax.process_index() == 0
-    for x in jax.tree.leaves(state) if writes else ():
-        if x.is_fully_addressable or x.is_fully_replicated:
+    for x in jax.tree.leaves(state):
+        if _is_whole(x) and jax.process_index() == 0:
             x.copy_to_host_async()
-    return jax.tree.map(functools.partial(_copy, writes=writes), state)
+    copied = jax.tree.map(_copy, state)
+    arrays = [x for x in jax.tree.leaves(copied) if isinstance(x, jax.Array)]
+    jax.block_until_ready(arrays)
+    return copied
 
 
-def _copy(x: jax.Array, *, writes: bool) -> np.ndarray | None:
-    """Copy an array to the host; one that processes share is brought to the first.
+def _is_whole(x: jax.Array) -> bool:
+    return x.is_fully_addressable or x.is_fully_replicated
 
-    They are gathered one at a time, so that no device holds two whole ones.
-    """
-    if not (x.is_fully_addressable or x.is_fully_replicated):
-        assert isinstance(x.sharding, NamedSharding)
-        x = _replicate(NamedSharding(x.sharding.mesh, PartitionSpec()))(x)
-    if not writes:
+
+def _copy(x: jax.Array) -> np.ndarray | jax.Array | None:
+    # Process 0 writes the metadata of all.
+    if jax.process_index() != 0 and (_is_whole(x) or not _is_written_here(x)):
         return None
+    if not _is_whole(x):
+        return _to_host(x)
     there = np.asarray(x)
     # Of an array on a CPU, NumPy gets a view; of any other a copy, which is enough.
     return there if there.flags.owndata else there.copy()
 
 
-@functools.cache
-def _replicate(sharding: NamedSharding) -> Any:
-    return jax.jit(lambda x: x, out_shardings=sharding)
+def _is_written_here(x: jax.Array) -> bool:
+    return any(shard.replica_id == 0 for shard in x.addressable_shards)
+
+
+def _to_host(x: jax.Array) -> jax.Array:
+    """Copy the shards of this process, each by its device: no process waits."""
+    assert isinstance(x.sharding, NamedSharding)
+    shards = [
+        jax.device_put(
+            shard.data, SingleDeviceSharding(shard.device, memory_kind=_HOST)
+        )
+        for shard in x.addressable_shards
+    ]
+    sharding = x.sharding.with_memory_kind(_HOST)
+    return jax.make_array_from_single_device_arrays(x.shape, sharding, shards)

@@ -1,5 +1,8 @@
 """Checkpoints, behind Orbax: written beside the training, verified when they are read.
 
+Of several processes each copies its shards at the step and writes them in a background
+thread without collectives (`joint`), and process 0 commits when all have written.
+
 A checkpoint of step N holds the state after N steps and a manifest, JSON with the
 config, the versions and the progress of the run; the position in the data is the step
 itself.
@@ -9,27 +12,34 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxtrain.checkpoints import manifest, snapshot
-from jaxtrain.checkpoints.digest import digests, not_finite
+from jaxtrain.checkpoints import manifest, shards, snapshot
+from jaxtrain.checkpoints.digest import digests
 from jaxtrain.checkpoints.folder import (
     DAMAGED,
     REWOUND,
     check_name,
     committed_steps,
+    newest_name,
     remove_uncommitted,
     rename,
 )
-from jaxtrain.checkpoints.orbax import load, reading, root_cause, write
+from jaxtrain.checkpoints.joint import JointSave
+from jaxtrain.checkpoints.orbax import load, reading, root_cause
 from jaxtrain.checkpoints.retention import Retention
+from jaxtrain.checkpoints.saving import contribute, lead
 from jaxtrain.config import CheckpointConfig
-from jaxtrain.errors import BadNumbersError, CheckpointError, DamagedError
+from jaxtrain.errors import (
+    BadNumbersError,
+    CheckpointError,
+    DamagedError,
+    StartAgainError,
+)
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import cluster
@@ -42,8 +52,9 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """The checkpoints of one run, `directory/<step>/`, newest and best kept.
 
-    Of several processes the first writes, so that it alone can fail to; all read. They
-    must call the methods at the same places, but for `listed` and `committed`.
+    Of several processes each writes and reads its shards; the first commits and removes
+    checkpoints, and is told why another one could not write. They must call the methods
+    at the same places, but for `listed` and `committed`.
 
     Args:
       best: Goal that ranks their evaluations; None keeps none as the best.
@@ -68,11 +79,12 @@ class Checkpoints:
         self._writes = not read_only and jax.process_index() == 0
         if self._writes:
             remove_uncommitted(directory)
-        self._retention = Retention(directory, config, best, self.read)
+        self._retention = Retention(directory, config, best, self._verify)
         # Completes one save at a time, beside the training. It takes no device and no
-        # other process, so that nothing depends on when it comes to what.
+        # collective, so that nothing depends on when it comes to what.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
+        self._joint: JointSave | None = None
         self._failed = False
 
     def steps(self) -> list[int]:
@@ -88,10 +100,7 @@ class Checkpoints:
         """Name the newest checkpoint, for a message; a save that fails is not in it."""
         with contextlib.suppress(CheckpointError):
             self.wait()
-        return self._newest(cluster.current().gather(self.listed())[0])
-
-    def _newest(self, steps: list[int]) -> str:
-        return str(self.directory / str(steps[-1])) if steps else "none yet"
+        return cluster.current().gather(newest_name(self.directory))[0]
 
     def save(
         self,
@@ -115,11 +124,14 @@ class Checkpoints:
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)
-        if jax.process_index() != 0:
-            return
-        self._pending = self._background.submit(
-            self._complete, step, copied, info, metrics
-        )
+        self._joint = joint = JointSave(cluster.current())
+        if cluster.current().index != 0:
+            folder = self.directory / str(step)
+            self._pending = self._background.submit(contribute, folder, copied, joint)
+        else:
+            self._pending = self._background.submit(
+                self._complete, step, copied, info, metrics, joint
+            )
 
     def _complete(
         self,
@@ -127,29 +139,18 @@ class Checkpoints:
         state: dict[str, Any],
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
+        joint: JointSave,
     ) -> None:
         """Write a state, commit it, and remove what it replaces."""
-        folder = self.directory / str(step)
         try:
-            self._check_finite(step, state)
-            made = manifest.make(state, digests(state), info, metrics, self.run)
-            self.directory.parent.stat()  # Orbax would make a folder that is gone.
-            write(folder, state, made)
-            state.clear()  # Reading it back takes as much memory again.
+            folder = self.directory / str(step)
+            lead(folder, state, info, metrics, self.run, joint)
             self._retention.committed(step)
-        except BadNumbersError:
+        except (BadNumbersError, StartAgainError):
             raise
         except Exception as error:
             reason = root_cause(error)
             raise CheckpointError(f"could not save step {step}: {reason}") from error
-
-    def _check_finite(self, step: int, state: dict[str, Any]) -> None:
-        if bad := not_finite(state):
-            more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
-            raise BadNumbersError(
-                f"step {step}: {bad[0]}{more} of the state is not finite; it is not "
-                f"saved, and the last good checkpoint is {self._newest(self.listed())}"
-            )
 
     def wait(self) -> None:
         """Wait until the last save is committed; raise what `committed` does."""
@@ -190,11 +191,11 @@ class Checkpoints:
           UserError: the checkpoint's arrays have other paths, shapes or dtypes.
           DamagedError: it cannot be read, by all processes, or is not what was saved.
         """
-        with _agreed():
-            info = self.info(step)
-            manifest.check_match(step, info["arrays"], abstract_state)
-            state = self._load(step, info)
-        arrays = by_path(state)
+        if cluster.current().num > 1:
+            return shards.restore(self.directory, step, abstract_state, self.run)
+        info = self.info(step)
+        manifest.check_match(step, info["arrays"], abstract_state)
+        arrays = by_path(self._load(step, info))
         placed = jax.tree_util.tree_map_with_path(
             lambda path, like: put_like(arrays[path_name(path)], like), abstract_state
         )
@@ -260,6 +261,13 @@ class Checkpoints:
         manifest.check_digests(step, info["arrays"], state, digests(state))
         return state
 
+    def _verify(self, step: int) -> None:
+        """Read all of a step as `read` does, and keep nothing."""
+        if cluster.current().num > 1:
+            shards.verify(self.directory, step, self.info(step))
+        else:
+            self.read(step)
+
     def put_aside(self, step: int, label: str = DAMAGED) -> None:
         """Rename a step to `LABEL-STEP`; all processes must call it."""
         if jax.process_index() == 0:
@@ -273,9 +281,12 @@ class Checkpoints:
 
     def close(self) -> None:
         ending = sys.exc_info()[1]
+        if ending is not None and self._joint and self._pending is not None:
+            # Before JAX aborts this process, if another one was lost.
+            self._joint.give_up(self._pending, cluster.current().heartbeat_seconds / 4)
         try:
             self.wait()
-        except CheckpointError as error:
+        except (CheckpointError, StartAgainError) as error:
             # What ends the run has a message and an exit code of its own.
             if ending is None:
                 raise
@@ -285,16 +296,3 @@ class Checkpoints:
             if self._writes:
                 # Files of a save that failed may have come after its removal.
                 remove_uncommitted(self.directory)
-
-
-@contextlib.contextmanager
-def _agreed() -> Iterator[None]:
-    """Raise DamagedError in all processes if one of them does."""
-    error = None
-    try:
-        yield
-    except DamagedError as damage:
-        error = str(damage)
-    for told in cluster.current().gather(error):
-        if told is not None:
-            raise DamagedError(told)

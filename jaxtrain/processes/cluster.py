@@ -27,6 +27,7 @@ class Cluster:
     Attributes:
       index: Number of this process, from 0.
       num: Number of processes; 1 needs no network.
+      heartbeat_seconds: Silence after which JAX counts a process as lost.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Cluster:
           notify: Gives JAX the notice of a preemption; async-signal-safe.
         """
         self.index, self.num = index, num
-        self._heartbeat, self._notify = heartbeat_seconds, notify
+        self.heartbeat_seconds, self._notify = heartbeat_seconds, notify
         self._exchanges = 0
         self._stopping = self._announced = False
         # Whether the others cannot be reached: not yet connected, or lost.
@@ -111,7 +112,7 @@ class Cluster:
           Whether they were told; False: they wait elsewhere, or were lost.
         """
         if self.num > 1 and not (self._announced or self._cut_off):
-            limit = self._heartbeat if seconds is None else seconds
+            limit = self.heartbeat_seconds if seconds is None else seconds
             try:
                 self._exchange({"code": code, "reason": reason}, limit)
                 self._announced = True
@@ -125,7 +126,7 @@ class Cluster:
         Otherwise the others are told that this one fails, with exit code 1.
         """
         # Before JAX itself aborts this process for the missing heartbeats.
-        return self.num > 1 and not self.announce(1, reason, self._heartbeat / 2)
+        return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
         """End this process with an error, and the others, if there are any."""

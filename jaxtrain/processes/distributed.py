@@ -15,7 +15,7 @@ import jax
 
 from jaxtrain.config import MAX_SECONDS
 from jaxtrain.errors import UserError
-from jaxtrain.processes import cluster
+from jaxtrain.processes import cluster, launcher_port
 from jaxtrain.processes.cluster import Cluster
 
 # Set by Open MPI before version 5, and read by JAX.
@@ -154,8 +154,10 @@ def _connect(
     processes: Processes, init_timeout: float, heartbeat_timeout: float
 ) -> None:
     address, bind = processes.coordinator, None
-    if address is not None and processes.index == 0:
+    if processes.index == 0 and address is not None:
         bind = _address_to_bind(address)
+    elif processes.index == 0:
+        launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
     # None has a detection of JAX's take one GPU, and reads JAX_LOCAL_DEVICE_IDS.

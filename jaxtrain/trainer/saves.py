@@ -23,7 +23,8 @@ class Saves:
     """Saves the state with all that the host needs to go on.
 
     The run goes on when a save fails, but not after too many in a row. Of several
-    processes the first saves, and alone needs to know; if it ends, so do the others.
+    processes each writes its shards, and the first alone learns whether all have; if it
+    ends, so do the others.
     """
 
     def __init__(self, run: RunState):

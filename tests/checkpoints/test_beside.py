@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.checkpoints import orbax, snapshot, store
+from jaxtrain.checkpoints import orbax, saving, snapshot, store
 from jaxtrain.errors import BadNumbersError, CheckpointError, StartAgainError
 from tests.helpers.saved import ABSTRACT, STATE, opened
 from tests.helpers.waiting import PATIENCE, wait_until
@@ -27,13 +27,13 @@ class Writer:
         self.error: Exception | None = None
         self._write = write
 
-    def __call__(self, folder: Path, state: Any, info: dict[str, Any]) -> None:
+    def __call__(self, folder: Path, state: Any, info: dict[str, Any], joint: Any):
         self.started.set()
         assert self.released.wait(PATIENCE)
         if self.error is not None:
             folder.mkdir()
             raise self.error
-        self._write(folder, state, info)
+        self._write(folder, state, info, joint)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_the_next_save_waits_for_the_one_before(
 ):
     """And copies its state only then: there is one copy at a time."""
     events: list[str] = []
-    take, write, wait = snapshot.take, store.write, store.wait
+    take, write, wait = snapshot.take, saving.write, store.wait
 
     def note(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -124,7 +124,7 @@ def test_the_next_save_waits_for_the_one_before(
         return wait(*args)
 
     monkeypatch.setattr(snapshot, "take", note("copied", take))
-    monkeypatch.setattr(store, "write", note("written", write))
+    monkeypatch.setattr(saving, "write", note("written", write))
     with opened(tmp_path) as saved:
         monkeypatch.setattr(store, "wait", release_and_wait)
         saved.save(1, STATE, {}, None)
@@ -189,7 +189,7 @@ def test_a_save_without_memory_is_a_save_that_failed(
     def full(state: Any) -> list[str]:
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(store, "not_finite", full)
+    monkeypatch.setattr(saving, "not_finite", full)
     with opened(tmp_path) as saved:
         saved.save(1, STATE, {}, None)
         with pytest.raises(

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.checkpoints import store
+from jaxtrain.checkpoints import saving, store
 from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.programs import Programs
 
@@ -45,7 +45,7 @@ def install(faults: str, replace: Any = setattr) -> None:
     at: dict[str, set[int]] = {}
     for kind, place in re.findall(r"(\w+)@\w+:(\d+)", faults):
         at.setdefault(kind, set()).add(int(place))
-    train_at, save, write = Programs.train_at, store.Checkpoints.save, store.write
+    train_at, save, write = Programs.train_at, store.Checkpoints.save, saving.write
     num_saves = 0
 
     def strikes(kind: str, step: int, num_steps: int) -> bool:
@@ -90,7 +90,7 @@ def install(faults: str, replace: Any = setattr) -> None:
     if "nan" in at:
         replace(Programs, "train_at", spoiled_at)
     if "enospc" in at:
-        replace(store, "write", full)
+        replace(saving, "write", full)
         replace(store.Checkpoints, "save", save_at_once)
 
 

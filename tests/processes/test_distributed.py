@@ -1,5 +1,6 @@
 """The environment of launchers, the start of processes, and XLA's flags."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -140,6 +141,39 @@ def test_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch):
         processes = Processes(coordinator=address, num=2, index=0)
         with pytest.raises(UserError, match="is in use on this machine"):
             distributed.start(processes, 5.0, 30.0)
+
+
+def listening_above(first: int) -> socket.socket:
+    """Listen at a free port from one on."""
+    for port in range(first, 65536):
+        with contextlib.suppress(OSError):
+            return socket.create_server(("", port))
+    pytest.skip("no port is free")
+
+
+@each_row(
+    "env",
+    [
+        {**SLURM, "SLURM_JOB_ID": "{0}", "SLURM_PROCID": "0"},
+        {
+            **OPEN_MPI,
+            "OMPI_MCA_orte_hnp_uri": "{4096}.0;tcp://127.0.0.1:34911",
+            "OMPI_COMM_WORLD_RANK": "0",
+        },
+    ],
+)
+def test_port_of_a_launcher_in_use_is_told(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    """JAX makes it of the job's number, and would end by a segmentation fault."""
+    monkeypatch.setattr(cluster, "_current", cluster.current())
+    with listening_above(61440) as server:
+        port = server.getsockname()[1]
+        for name, value in env.items():
+            value = value.replace("{0}", str(port - 61440))
+            monkeypatch.setenv(name, value.replace("{4096}", str((port - 61440) << 12)))
+        with pytest.raises(UserError, match=f"port {port}, which .* is in use"):
+            distributed.start(distributed.find(None, None, None), 5.0, 30.0)
 
 
 def test_flags_of_the_user_win():

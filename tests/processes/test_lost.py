@@ -110,6 +110,7 @@ def test_killed_and_stopped_at_random_a_run_ends_as_if_left_alone(
     steps, chance = 600, random.Random(5)
     words = ["--config", write_config(CONFIG), "--train.steps", steps]
     words += ["--heartbeat-timeout", 20, "--init-timeout", 30]
+    words += ["--parallel.preset", "fsdp"]
     whole, run = cli.directory / "whole", cli.directory / "run"
     assert run_two(cli.directory, *words, "--workdir", whole).code == 0
     lines = run / "metrics.jsonl"

@@ -128,15 +128,15 @@ def test_damaged_checkpoint_is_put_aside_once(
 DAMAGED_FOR_ONE = """
 import jax
 from jaxtrain.__main__ import run
-from jaxtrain.checkpoints import store
+from jaxtrain.checkpoints import shards
 from jaxtrain.errors import DamagedError
 
-def fail(self, step, state):
-    if step == 30 and jax.process_index() == 1:
-        raise DamagedError("could not read step 30: as a test")
-    return load(self, step, state)
+def fail(folder, abstract_state):
+    if folder.name == "30" and jax.process_index() == 1:
+        raise DamagedError("as a test")
+    return load(folder, abstract_state)
 
-load, store.Checkpoints._load = store.Checkpoints._load, fail
+load, shards.load_shards = shards.load_shards, fail
 run()
 """
 
@@ -151,7 +151,7 @@ def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, cli: Cli
     both = [cli.start(*each, program=DAMAGED_FOR_ONE) for each in two(*words)]
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
-    assert "could not read step 30: as a test; put aside" in errors[0]
+    assert "could not read step 30: DamagedError: as a test; put aside" in errors[0]
     assert steps(run) == {"20", "30", "33", f"{DAMAGED}-30"}
     assert [line["step"] for line in read_lines(run, "event")] == [20]
 

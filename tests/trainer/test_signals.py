@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.checkpoints import store
+from jaxtrain.checkpoints import saving, store
 from jaxtrain.checkpoints.folder import committed_steps
 from jaxtrain.checkpoints.store import Checkpoints
 from jaxtrain.cli import main
@@ -69,7 +69,7 @@ def test_signal_while_a_save_is_under_way(
 ):
     """It is written only once the run has come to its end: both saves are whole."""
     words = ["--config", str(undisturbed / "recipe.py"), "--workdir", str(tmp_path)]
-    ending, (write, finish) = threading.Event(), (store.write, Saves.finish)
+    ending, (write, finish) = threading.Event(), (saving.write, Saves.finish)
 
     def signal_and_write(*args: Any) -> None:
         if not ending.is_set():
@@ -82,7 +82,7 @@ def test_signal_while_a_save_is_under_way(
         finish(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "write", signal_and_write)
+        patch.setattr(saving, "write", signal_and_write)
         patch.setattr(Saves, "finish", end)
         assert main(words) == 143
     last = read_lines(tmp_path, "train")[-1]["step"]

@@ -1,0 +1,126 @@
+"""Handlers of Orbax: how the arrays of a tree are written and read.
+
+Arrays of one process are NumPy arrays. Of several processes each writes the shards that
+it holds, by Orbax's `ArrayHandler`, as chunks of the same Zarr arrays.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import options
+
+from jaxtrain.checkpoints.joint import JointSave
+
+
+def alone(primary: int | None = None) -> options.MultiprocessingOptions:
+    """Let a process of several work by itself.
+
+    One that waits for a process whose disk has failed waits for 20 minutes.
+
+    Args:
+      primary: Process that writes the metadata. Defaults to this one.
+    """
+    if jax.process_count() == 1:
+        return options.MultiprocessingOptions()
+    index = jax.process_index()
+    return options.MultiprocessingOptions(
+        primary_host=index if primary is None else primary, active_processes={index}
+    )
+
+
+def of_arrays(
+    function: Callable[[np.ndarray], Any] | None = None,
+) -> ocp.PyTreeCheckpointHandler:
+    """Return the handler of trees of NumPy arrays.
+
+    Args:
+      function: Function that makes a value of each array that is read: only one array
+        is in memory at a time. Defaults to the array.
+    """
+    arrays = _numpy_handler() if function is None else _ReducingHandler(function)
+    return _tree_handler(alone(), (np.ndarray, arrays))
+
+
+def of_shards(primary: int | None = None) -> ocp.PyTreeCheckpointHandler:
+    """Return the handler of trees of JAX arrays that processes share, and of others."""
+    return _tree_handler(
+        alone(primary), (jax.Array, _ShardHandler()), (np.ndarray, _numpy_handler())
+    )
+
+
+def _tree_handler(
+    processes: options.MultiprocessingOptions, *types: tuple[type, Any]
+) -> ocp.PyTreeCheckpointHandler:
+    # The faster format for the small states of CNNs (docs/decisions.md).
+    return ocp.PyTreeCheckpointHandler(
+        use_ocdbt=False,
+        use_zarr3=True,
+        type_handler_registry=ocp.type_handlers.create_type_handler_registry(*types),
+        multiprocessing_options=processes,
+    )
+
+
+def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
+    # Nobody writes to the arrays meanwhile: Orbax need not copy them once more.
+    return ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
+
+
+class _ReducingHandler(ocp.type_handlers.NumpyHandler):
+    """Reads one array after the other, and returns a value of each."""
+
+    def __init__(self, function: Callable[[np.ndarray], Any]):
+        super().__init__()
+        self._function = function
+
+    async def deserialize(self, infos: Any, args: Any = None) -> list[Any]:
+        reduced = []
+        for info, arg in zip(infos, args, strict=True):
+            (array,) = await super().deserialize([info], [arg])
+            reduced.append(self._function(array))
+        return reduced
+
+
+class _ShardHandler(ocp.type_handlers.ArrayHandler):
+    """Writes the first replica of each shard, and reads shards of any array.
+
+    What is written reads as NumPy arrays, by whichever number of processes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(use_replica_parallel=False, enable_write_sharding_file=False)
+
+    def typestr(self) -> str:
+        return "np.ndarray"
+
+
+class LeadingHandler(ocp.CheckpointHandler):
+    """Writes the shards of process 0, while the other processes write theirs."""
+
+    def __init__(self, joint: JointSave):
+        self._shards, self._joint = of_shards(), joint
+        # Named in the checkpoint, which reads as that of one process.
+        self.typestr = ocp.PyTreeCheckpointHandler.typestr
+
+    def save(self, directory: epath.Path, args: "LeadingArgs") -> None:
+        self._joint.start()
+        self._shards.save(directory, args=ocp.args.PyTreeSave(args.tree))
+        self._joint.join()
+
+    def restore(self, directory: epath.Path, args: "LeadingArgs | None" = None) -> Any:
+        raise NotImplementedError
+
+    def finalize(self, directory: epath.Path) -> None:
+        self._shards.finalize(directory)
+
+
+@ocp.args.register_with_handler(LeadingHandler, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class LeadingArgs(ocp.args.CheckpointArgs):
+    """Tree that process 0 saves."""
+
+    tree: Any

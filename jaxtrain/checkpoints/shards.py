@@ -1,0 +1,65 @@
+"""Checkpoints read by several processes: each holds its shards, none a whole state."""
+
+from pathlib import Path
+from typing import Any
+
+from jaxtrain.checkpoints import manifest
+from jaxtrain.checkpoints.digest import ArrayDigest, combine, shard_digests
+from jaxtrain.checkpoints.orbax import load, load_shards, reading
+from jaxtrain.errors import DamagedError
+from jaxtrain.json_files.run_id import RunId
+from jaxtrain.processes import cluster
+from jaxtrain.trees import by_path
+
+
+def restore(
+    directory: Path, step: int, abstract_state: dict[str, Any], run: RunId
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Load what the devices of each process need; all processes must call it.
+
+    Args:
+      directory: Folder of the checkpoints.
+      step: Step to load.
+      abstract_state: Shapes, dtypes and shardings.
+      run: Run that the step must belong to.
+
+    Returns:
+      The state, and the JSON saved with it.
+
+    Raises:
+      UserError: The checkpoint's arrays have other paths, shapes or dtypes.
+      DamagedError: One process cannot read it, or it is not what was saved.
+    """
+    info, state, shards, error = {}, {}, {}, None
+    try:
+        info = manifest.read(directory, step, run)
+        manifest.check_match(step, info["arrays"], abstract_state)
+        with reading(step):
+            state = load_shards(directory / str(step), abstract_state)
+        shards = shard_digests(state, every_replica=True)
+    except DamagedError as damage:
+        error = str(damage)
+    reports = cluster.current().gather([error, shards])
+    for reported, _ in reports:
+        if reported is not None:
+            raise DamagedError(reported)
+    sums = combine([shards for _, shards in reports])
+    manifest.check_digests(step, info["arrays"], state, sums)
+    return state, info
+
+
+def verify(directory: Path, step: int, info: dict[str, Any]) -> None:
+    """Read all of a step in this process, one array at a time.
+
+    Args:
+      directory: Folder of the checkpoints.
+      step: Step to read.
+      info: JSON saved with it.
+
+    Raises:
+      DamagedError: It cannot be read, or is not what was saved.
+    """
+    with reading(step):
+        arrays = load(directory / str(step), ArrayDigest.of)
+    sums = {path: array.digest for path, array in by_path(arrays).items()}
+    manifest.check_digests(step, info["arrays"], arrays, sums)

@@ -1,0 +1,41 @@
+"""The port at which process 0 listens under a launcher that JAX knows."""
+
+import errno
+import os
+import socket
+from typing import Any
+
+from jaxtrain.errors import UserError
+
+# Variables of Open MPI and SLURM that JAX finds process 0 by. Of TPU hosts it asks the
+# network.
+_FOUND_BY = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
+
+
+def check() -> None:
+    """Check that process 0 can listen, as JAX would end by a segmentation fault.
+
+    Raises:
+      UserError: The port that JAX takes is in use on this machine.
+    """
+    known = any(name in os.environ for name in _FOUND_BY)
+    if not known or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:
+        return
+    from jax.experimental import multihost_utils
+
+    library: Any = multihost_utils
+    find = library.distributed.clusters.ClusterEnv.auto_detect_unset_distributed_params
+    address = find(None, None, None, None, None, None)[0]
+    port = int(address.rpartition(":")[2])
+    both = socket.has_dualstack_ipv6()
+    options = {"family": socket.AF_INET6, "dualstack_ipv6": True} if both else {}
+    try:
+        with socket.create_server(("::" if both else "", port), **options):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"port {port}, which JAX makes of the number of the job, is in use on "
+                "this machine, that of process 0: set JAX_COORDINATOR_PORT to a free "
+                "one, the same for all processes"
+            ) from None

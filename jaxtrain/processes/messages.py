@@ -1,0 +1,62 @@
+"""Messages between processes, for threads beside the training.
+
+They go through the key-value store of JAX's coordination service, so that no device
+takes part: a collective in a background thread would come between those of the steps,
+in another order in each process. JAX has no public name for the store; Orbax takes it
+from the same place.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jaxtrain.errors import StartAgainError
+
+# Longest wait at a time, after which a receiver looks whether it is to give up.
+_LOOK_MS = 1000
+
+
+def send(key: str, value: Any) -> None:
+    """Send a JSON value; a key must not be in use.
+
+    Raises:
+      StartAgainError: Process 0 was lost.
+    """
+    try:
+        _client().key_value_set(key, json.dumps(value))
+    except RuntimeError as error:
+        raise _lost(error) from None
+
+
+def receive(key: str, given_up: Callable[[], bool]) -> Any:
+    """Wait for the JSON value of a key, and free the key: it has one receiver.
+
+    Args:
+      given_up: Whether not to wait any longer.
+
+    Raises:
+      StartAgainError: Process 0 was lost, or the wait was given up.
+    """
+    client = _client()
+    while True:
+        try:
+            value = client.blocking_key_value_get(key, _LOOK_MS)
+            client.key_value_delete(key)
+            return json.loads(value)
+        except RuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error) or given_up():
+                raise _lost(error) from None
+
+
+def _client() -> Any:
+    from jax.experimental import multihost_utils
+
+    library: Any = multihost_utils
+    return library.distributed.global_state.client
+
+
+def _lost(error: Exception) -> StartAgainError:
+    return StartAgainError(
+        "another process was lost during a save; the same command goes on from the "
+        f"last checkpoint ({str(error).splitlines()[0]})"
+    )
