@@ -77,6 +77,8 @@ class Task(TargetTransforms):
       best_metric: Main metric, which makes a checkpoint the best, unless the config
         names another, and which attacks and corruptions are judged by.
       lowest: Metric of the classes whose lowest an evaluation shows, and its title.
+      known_metrics: All metrics that tasks of this class may have, by name, to show
+        records of.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
         loss.
@@ -103,6 +105,7 @@ class Task(TargetTransforms):
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     lowest: ClassVar[tuple[str, str]] = "recall", "lowest recall"
+    known_metrics: ClassVar[Mapping[str, Metric]] = MappingProxyType({})
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -183,38 +186,14 @@ class Task(TargetTransforms):
         losses, metrics = losses_and_metrics(self, outputs, self.target(batch))
         return losses, metrics, model_state
 
-    @staticmethod
-    def mean_outputs(outputs: Any) -> Any:
-        """Return the mean prediction of several models, traced.
-
-        A task that does not override this has no ensembles. For classes, the result is
-        the logits of the mean probabilities.
-
-        Args:
-          outputs: Outputs of each model, stacked: (models, B, ...).
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        """Return why outputs of several models have no mean; None: they have one.
-
-        Args:
-          options: Options of the task, as in the config of a run.
-        """
-        del options
-        if cls.mean_outputs is not Task.mean_outputs:
-            return None
-        return "it is not said what the mean of the outputs of several models is"
-
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         """Return means over a batch that are told beside the loss, float32 each."""
         del outputs, target
         return {}
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of an evaluation beside the loss."""
-        return self.known_metrics()
+        """Return the metrics of an evaluation beside the loss, by default all known."""
+        return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
         """Return values that the validation split chooses, by name, one per output.
@@ -225,26 +204,14 @@ class Task(TargetTransforms):
         return {}
 
     @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        """Return all metrics that tasks of this class may have, to show records of."""
-        return {}
-
-    @staticmethod
-    def probabilities(outputs: jax.Array) -> jax.Array:
-        """Return the probability of each class, (B, classes); by default the softmax.
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        """Return the decoder of the outputs of a run of this class of tasks.
 
         Predictions, exports and the server import a user's own with `--trust` alone.
         """
-        return jax.nn.softmax(outputs, axis=-1)
-
-    @classmethod
-    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        """Return the decoder of the outputs of a run of this class of tasks."""
         if not facts.is_row:
-            return OutputDecoder(facts, cls.probabilities)
-        if facts.class_names is None:
-            return RowDecoder(facts)
-        return ClassDecoder(facts, cls.probabilities)
+            return OutputDecoder(facts)
+        return RowDecoder(facts) if facts.class_names is None else ClassDecoder(facts)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         """Draw a target on its image for a preview; by default return the image alone.

@@ -17,7 +17,6 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.class_metrics import METRICS, confusion, mean_known
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
-from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 from jaxtrain.tasks.proposals import Advice
@@ -70,6 +69,7 @@ class Classification(Task):
     supports = frozenset({"train.tta"})
     classes_fact = "class_names"
     best_metric = "accuracy"
+    known_metrics = METRICS
     shown = ("accuracy",)
 
     def __init__(
@@ -196,14 +196,6 @@ class Classification(Task):
             hits = first == target
         known = None if self._all_labelled else _is_known(target)
         return {"accuracy": mean_known(hits, known)}
-
-    @staticmethod
-    def mean_outputs(outputs: jax.Array) -> jax.Array:
-        return mean_softmax(outputs)
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return METRICS
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

@@ -17,7 +17,6 @@ from jaxtrain.tasks.class_decoder import LabelDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
-from jaxtrain.tasks.mean_outputs import mean_sigmoid
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.proposals import Advice
 
@@ -25,6 +24,44 @@ from jaxtrain.tasks.proposals import Advice
 THRESHOLDS = "thresholds"
 # Labels of an example that a report names.
 MAX_NAMED = 12
+
+
+def _metrics(find_thresholds: Any) -> dict[str, Metric]:
+    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
+    keep = partial(Metric, keep=label_metrics.scores, resampled=True)
+
+    def counts(kept: Kept) -> np.ndarray:
+        return f1_counts(kept, find_thresholds(kept))
+
+    def micro(kept: Kept, num_examples: int) -> float | None:
+        hits, true, found = counts(kept).sum(axis=1).tolist()
+        return 2 * hits / (true + found) if true + found else None
+
+    def each(kept: Kept, num_examples: int) -> list[float | None]:
+        return f1(counts(kept))
+
+    def chosen(kept: Kept, num_examples: int) -> list[float]:
+        return find_thresholds(kept).tolist()
+
+    ap, auroc = label_metrics.average_precision, label_metrics.auroc
+    mean_of, higher = label_metrics.mean_of, "higher"
+    scores = label_metrics.scores
+    return {
+        "mean_average_precision": keep(
+            value=mean_of(ap), better=higher, title="mean average precision"
+        ),
+        "mean_auroc": keep(value=mean_of(auroc), better=higher, title="mean AUROC"),
+        "micro_f1": keep(value=micro, better=higher, title="micro F1"),
+        "macro_f1": keep(value=mean_of(each), better=higher, title="macro F1"),
+        "average_precision": keep(value=ap),
+        "auroc": keep(value=auroc, title="AUROC"),
+        "f1": keep(value=each, title="F1"),
+        THRESHOLDS: Metric(keep=scores, value=chosen),
+        "positives": Metric(keep=scores, value=label_metrics.positives),
+    }
+
+
+METRICS = _metrics(label_metrics.best_thresholds)
 
 
 class Multilabel(Task):
@@ -44,6 +81,7 @@ class Multilabel(Task):
     """
 
     Options = MultilabelOptions
+    known_metrics = METRICS
     best_metric = "mean_average_precision"
     lowest = "average_precision", "lowest average precision"
     shown = ("mean_average_precision",)
@@ -153,10 +191,6 @@ class Multilabel(Task):
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
-    @staticmethod
-    def mean_outputs(outputs: jax.Array) -> jax.Array:
-        return mean_sigmoid(outputs)
-
     def labelled(self, target: jax.Array) -> jax.Array:
         """Leave out images without known labels, which would thin out the loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
@@ -171,10 +205,6 @@ class Multilabel(Task):
         reason = "the mean over the labels of how well each ranks the images"
         return {"checkpoint": {"best_metric": (cls.best_metric, reason)}}
 
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return METRICS
-
     def metrics(self) -> Mapping[str, Metric]:
         return _metrics(self._thresholds)
 
@@ -188,17 +218,13 @@ class Multilabel(Task):
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)
 
-    @staticmethod
-    def probabilities(outputs: jax.Array) -> jax.Array:
-        return jax.nn.sigmoid(outputs)
-
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
         names = facts.class_names
         if names is None or not facts.is_row:
             return super().decoder(facts)
         least = thresholds(facts.chosen, len(names))
-        return LabelDecoder(facts, cls.probabilities, least)
+        return LabelDecoder(facts, least)
 
     def draw_example(
         self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray
@@ -245,41 +271,3 @@ def _positive_weights(
             f"{targets.shape[1]} labels"
         )
     return np.array(weights, float)
-
-
-def _metrics(find_thresholds: Any) -> dict[str, Metric]:
-    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
-    keep = partial(Metric, keep=label_metrics.scores, resampled=True)
-
-    def counts(kept: Kept) -> np.ndarray:
-        return f1_counts(kept, find_thresholds(kept))
-
-    def micro(kept: Kept, num_examples: int) -> float | None:
-        hits, true, found = counts(kept).sum(axis=1).tolist()
-        return 2 * hits / (true + found) if true + found else None
-
-    def each(kept: Kept, num_examples: int) -> list[float | None]:
-        return f1(counts(kept))
-
-    def chosen(kept: Kept, num_examples: int) -> list[float]:
-        return find_thresholds(kept).tolist()
-
-    ap, auroc = label_metrics.average_precision, label_metrics.auroc
-    mean_of, higher = label_metrics.mean_of, "higher"
-    scores = label_metrics.scores
-    return {
-        "mean_average_precision": keep(
-            value=mean_of(ap), better=higher, title="mean average precision"
-        ),
-        "mean_auroc": keep(value=mean_of(auroc), better=higher, title="mean AUROC"),
-        "micro_f1": keep(value=micro, better=higher, title="micro F1"),
-        "macro_f1": keep(value=mean_of(each), better=higher, title="macro F1"),
-        "average_precision": keep(value=ap),
-        "auroc": keep(value=auroc, title="AUROC"),
-        "f1": keep(value=each, title="F1"),
-        THRESHOLDS: Metric(keep=scores, value=chosen),
-        "positives": Metric(keep=scores, value=label_metrics.positives),
-    }
-
-
-METRICS = _metrics(label_metrics.best_thresholds)

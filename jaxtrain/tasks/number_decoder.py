@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.dtypes import widen
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
 from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.exported import ExportedArray
@@ -72,6 +75,32 @@ class NumberDecoder(RowDecoder):
             about={"output_names": self.readout.columns},
             remark=remark,
             rounds_badly=True,
+        )
+
+
+class RegressionDecoder(NumberDecoder):
+    """Decoder of numbers that are learnt by a loss.
+
+    Args:
+      facts: Recorded facts of the run.
+      readout: Columns of numbers.
+      distribution: Loss whose outputs are the parameters of a distribution; None: the
+        outputs are the numbers.
+    """
+
+    def __init__(self, facts: OutputFacts, readout: Readout, distribution: str | None):
+        super().__init__(facts, readout)
+        self.distribution = distribution
+
+    def mean_outputs(self, outputs: Any) -> jax.Array:
+        return jnp.mean(widen(outputs), 0)
+
+    def refuses_mean(self) -> str | None:
+        if self.distribution is None:
+            return None
+        return (
+            f"with the loss {self.distribution} it puts out a distribution, and the "
+            "mean of the outputs of several models is not that of the mixture"
         )
 
 

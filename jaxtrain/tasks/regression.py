@@ -30,7 +30,7 @@ from jaxtrain.tasks.number_columns import (
     statistics_of,
     training_numbers,
 )
-from jaxtrain.tasks.number_decoder import NumberDecoder
+from jaxtrain.tasks.number_decoder import RegressionDecoder
 from jaxtrain.tasks.number_losses import (
     PointLoss,
 )
@@ -50,8 +50,6 @@ UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
 FEW = 2
-# Losses of a number alone, of which several models have a mean.
-POINT_LOSSES = ("mse", "l1", "huber")
 
 
 class Regression(Task):
@@ -178,20 +176,6 @@ class Regression(Task):
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
 
-    @staticmethod
-    def mean_outputs(outputs: Any) -> jax.Array:
-        return jnp.mean(widen(outputs), 0)
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        loss = typed_options(RegressionOptions, options, "regression").loss
-        if loss not in POINT_LOSSES:
-            return (
-                f"with the loss {loss} it puts out a distribution, and the mean of the "
-                "outputs of several models is not that of the mixture"
-            )
-        return None
-
     def labelled(self, target: Any) -> jax.Array:
         """Leave out the examples that have no number, which would thin out the loss."""
         return jnp.any(~jnp.isnan(target), -1)
@@ -213,10 +197,6 @@ class Regression(Task):
         whole = "what is cut off would not be counted, or move the others"
         return {"data": {"crop_pct": (1.0, whole)}}
 
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return number_metrics(cls._errors, cls._coverage)
-
     def metrics(self) -> Mapping[str, Metric]:
         return self._metrics
 
@@ -230,7 +210,8 @@ class Regression(Task):
         names = names_of(known, len(chosen.mean))
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
         readout = make_readout(loss, chosen.mean, chosen.std, names)
-        return NumberDecoder(facts, readout)
+        distribution = None if isinstance(loss, PointLoss) else chosen.loss
+        return RegressionDecoder(facts, readout, distribution)
 
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
@@ -260,6 +241,8 @@ class Regression(Task):
         low, high = bounds
         inside = (low <= standardised) & (standardised <= high)
         return coverage_sums(inside, known)
+
+    known_metrics = number_metrics(_errors, _coverage)
 
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None

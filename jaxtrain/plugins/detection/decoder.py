@@ -106,6 +106,12 @@ class BoxDecoder(OutputDecoder):
         found = boxes_of(decoded, i, self.facts, size)
         return BoxPrediction(self.finder.names, found, seen)
 
+    def refuses_mean(self) -> str:
+        return (
+            "the boxes that several models find have no mean: they "
+            "would have to be matched"
+        )
+
     def answer_parts(self) -> AnswerParts:
         names = self.finder.names
         return AnswerParts("classes of boxes", names, {"num_classes": len(names)})

@@ -48,6 +48,7 @@ class Detection(Task):
     classes_fact = NAMES
     whole_images = True
     size_multiple = DetectionOptions.strides[-1]
+    known_metrics = box_metrics.metrics(lambda outputs, target: {})
     best_metric = "map"
     shown = ("map", "map50")
     refused: Mapping[str, str] = {
@@ -77,14 +78,6 @@ class Detection(Task):
             image_shape, options.strides, len(self.column_names)
         )
         self._finder = make_finder(options, self.column_names, image_shape)
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        del options
-        return (
-            "the boxes that several models find have no mean: they "
-            "would have to be matched"
-        )
 
     def describe(self) -> str:
         assert self.column_names is not None
@@ -120,10 +113,6 @@ class Detection(Task):
 
     def metrics(self) -> Mapping[str, Metric]:
         return box_metrics.metrics(self._keep)
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return box_metrics.metrics(lambda outputs, target: {})
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

@@ -38,6 +38,12 @@ class EmbeddingDecoder(NumberDecoder):
         columns = tuple(f"{NAME}_{i}" for i in range(size))
         super().__init__(facts, Readout(NAME, columns, of_length_one))
 
+    def refuses_mean(self) -> str:
+        return (
+            "each model has embeddings of its own space, and "
+            "vectors of several spaces have no mean"
+        )
+
     def answer_parts(self) -> AnswerParts:
         return AnswerParts("numbers", (), {"size": len(self.names)})
 

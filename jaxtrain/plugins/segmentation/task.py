@@ -29,7 +29,6 @@ from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.losses import FOCAL_GAMMA
-from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
@@ -166,10 +165,6 @@ class Segmentation(Task):
     ) -> jax.Array:
         return imitate_classes(outputs, teacher, temperature, hard)
 
-    @staticmethod
-    def mean_outputs(outputs: Any) -> jax.Array:
-        return mean_softmax(outputs)
-
     def labelled(self, target: Any) -> jax.Array:
         """Leave out images without a pixel that counts, which thin out the loss."""
         return jnp.any(self._counts(target), (1, 2))
@@ -185,10 +180,6 @@ class Segmentation(Task):
 
     def metrics(self) -> Mapping[str, Metric]:
         return self._metrics
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return pixel_metrics(cls._confusion, cls._boundary)
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
@@ -211,7 +202,7 @@ class Segmentation(Task):
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
         if facts.class_names is None:
             return super().decoder(facts)
-        return MaskDecoder(facts, cls.probabilities)
+        return MaskDecoder(facts)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         return overlay(image, np.where(self._counts(target), target, 0))
@@ -260,3 +251,5 @@ class Segmentation(Task):
 
     def _boundary(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
         return boundary_sums(outputs, target, self._counts(target), mask)
+
+    known_metrics = pixel_metrics(_confusion, _boundary)

@@ -40,7 +40,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     )
 
     def probabilities(outputs: Any, batch: Batch) -> dict[str, Any]:
-        return {"probabilities": task.probabilities(outputs)}
+        return {"probabilities": model.decoder.probabilities(outputs)}
 
     # The check names all that is unreadable; a config allows less than 1.
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
