@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,12 @@ import numpy as np
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, batch_change, windows
-from jaxtrain.data.augment.apply import Follow, make_keys, stay
+from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.batch import BOX, Batch, Preprocess
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
+from jaxtrain.data.target_changes import Follow, stay
 from jaxtrain.dtypes import wide
-
-if TYPE_CHECKING:
-    from jaxtrain.data.augment.mix import Join, Paste
-    from jaxtrain.data.augment.mosaic import JoinTiles
 
 
 def make_preprocess(
@@ -29,9 +26,6 @@ def make_preprocess(
     config: AugmentConfig | None = None,
     follow: Follow = stay,
     *,
-    join: Join | None = None,
-    paste: Paste | None = None,
-    join_tiles: JoinTiles | None = None,
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
@@ -44,10 +38,8 @@ def make_preprocess(
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the prepared images.
       config: The augmentations; None: none.
-      follow: How the targets go along with them.
-      join: What becomes of the targets of examples that are mixed.
-      paste: The same of targets that have pixels, with cutmix alone.
-      join_tiles: What becomes of the targets of the images of a mosaic.
+      follow: How the targets go along with them; also of images that are mixed or
+        joined.
       repeats: Times in a row that an example is in a batch.
       size: Height and width of the prepared images; None: those of the stored ones.
       fit: How they get this size.
@@ -74,14 +66,12 @@ def make_preprocess(
             if size is not None:
                 batch = windows.whole(batch, size, fit, follow)
             if config.mosaic:
-                assert join_tiles is not None
                 change = batch_change("mosaic")
-                batch = change(batch, each, config, fill, join_tiles, repeats)
+                batch = change(batch, each, config, fill, follow, repeats)
             if config.mixes_pairs:
-                assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
                 change = batch_change("mixes_pairs")
-                batch = change(batch, key, config, join, repeats, paste)
+                batch = change(batch, key, config, follow, repeats)
         elif size is not None:
             batch = windows.centres(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

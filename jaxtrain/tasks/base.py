@@ -18,7 +18,6 @@ from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric, values_of
 from jaxtrain.tasks.outputs import in_numbers
-from jaxtrain.tasks.target_transforms import TargetTransforms
 from jaxtrain.tasks.training_losses import losses_and_metrics
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Forward = Callable[..., tuple[Any, Any]]
 Values = Sums
 
 
-class Task(TargetTransforms):
+class Task:
     """What is learnt from a data set.
 
     A subclass is created with the shape of the images (H, W, C) and the facts of the
@@ -51,6 +50,11 @@ class Task(TargetTransforms):
       settled: Options taken from the training targets, which the config then holds.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
+      target_changes: Changes of images that `transform_target` applies to stored
+        targets: `Geometry` (cropped, mirrored, turned), and of
+        `jaxtrain.data.target_changes` `Mixing` (mixup and cutmix), `Pasting` (cutmix
+        alone) and `Mosaic`. Without `Geometry` targets stay as they are; images are
+        mixed and joined only by changes that are named here.
       supports: Of `data.hold_out`, `data.sliding_size`, `train.tta`: those that apply.
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
@@ -100,6 +104,7 @@ class Task(TargetTransforms):
     whole_images: ClassVar[bool] = False
     size_multiple: ClassVar[int] = 1
     one_class_an_image: ClassVar[bool] = False
+    target_changes: ClassVar[tuple[type, ...]] = ()
     supports: ClassVar[frozenset[str]] = frozenset()
     classes_fact: ClassVar[str | None] = None
     chosen: Mapping[str, Any] | None = None
@@ -144,6 +149,16 @@ class Task(TargetTransforms):
         model sees it: augmented and normalised.
         """
         return batch["target"]
+
+    def transform_target(self, target: Any, change: Any) -> Any:
+        """Return the stored target of a changed image, traced.
+
+        Args:
+          target: Target of one example. Of changes that make one image of several, the
+            targets of all: of a batch and of its partners, or of four examples.
+          change: Instance of one of `target_changes`.
+        """
+        raise NotImplementedError
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.data.columns import NAMES
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import losses
@@ -67,6 +68,7 @@ class Classification(Task):
     Options = ClassificationOptions
     one_class_an_image = True
     supports = frozenset({"train.tta"})
+    target_changes = (Mixing,)
     classes_fact = "class_names"
     best_metric = "accuracy"
     known_metrics = METRICS
@@ -114,10 +116,10 @@ class Classification(Task):
     def check_targets(self, targets: Any, split: str) -> None:
         check_labels(targets, split, self.num_outputs)
 
-    def mix(
-        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    def transform_target(
+        self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> MixedLabels:
-        return MixedLabels(target, partner, weight)
+        return MixedLabels(*target, change.weight)
 
     def loss(
         self, outputs: jax.Array, target: jax.Array | MixedLabels, *, training: bool

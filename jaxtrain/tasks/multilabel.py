@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.config.multilabel import MultilabelOptions
 from jaxtrain.data.columns import NAMES, ORIGIN
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Task, Values
@@ -81,6 +82,7 @@ class Multilabel(Task):
     """
 
     Options = MultilabelOptions
+    target_changes = (Mixing,)
     known_metrics = METRICS
     best_metric = "mean_average_precision"
     lowest = "average_precision", "lowest average precision"
@@ -164,16 +166,16 @@ class Multilabel(Task):
     def target(self, batch: Any) -> jax.Array:
         return known_targets(batch["target"])
 
-    def mix(
-        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    def transform_target(
+        self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> jax.Array:
         """Mix labels by their shares: both losses are linear in the target.
 
         A label that is not known of one of the two is not known of the mixture. A share
         of 1 leaves an example as it is.
         """
-        one, other = known_targets(target), known_targets(partner)
-        share = weight[:, None]
+        one, other = map(known_targets, target)
+        share = change.weight[:, None]
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(

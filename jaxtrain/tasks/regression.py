@@ -12,6 +12,7 @@ from jaxtrain.config.base import typed_options
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Task
@@ -70,6 +71,7 @@ class Regression(Task):
     """
 
     Options = RegressionOptions
+    target_changes = (Mixing,)
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
@@ -163,9 +165,9 @@ class Regression(Task):
     def target(self, batch: Batch) -> jax.Array:
         return in_columns(batch["target"])
 
-    def mix(self, target: Any, partner: Any, weight: jax.Array) -> jax.Array:
-        one, other = in_columns(target), in_columns(partner)
-        share = weight.astype(one.dtype)[:, None]
+    def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
+        one, other = map(in_columns, target)
+        share = change.weight.astype(one.dtype)[:, None]
         # A partner without a share may have no number.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 

@@ -10,13 +10,15 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
+from jaxtrain.data.target_changes import Mixing, Mosaic, Pasting
 from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.problems import Problem
-from jaxtrain.tasks.base import Task, defines
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.target_transforms import handles
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
@@ -90,19 +92,19 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     augment = config.data.augment
     if not augment.mixes:
         return
-    if augment.mosaic and not defines(task, "mosaic"):
+    if augment.mosaic and not handles(task, Mosaic):
         yield Problem(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
-            "of a mosaic of four images is; leave it out, or give the task a method "
-            "mosaic (docs/tasks.md)"
+            "of a mosaic of four images is; leave it out, or name Mosaic among the "
+            "target_changes of the task (docs/tasks.md)"
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
-    pastes = defines(task, "paste") and not augment.mixup
-    if augment.mixes_pairs and not defines(task, "mix") and not pastes:
+    change = Mixing if augment.mixup else Pasting
+    if augment.mixes_pairs and not handles(task, change):
         yield Problem(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
-            "target of two mixed examples is; leave it out, or give the task a method "
-            "mix (docs/tasks.md)"
+            "target of two mixed examples is; leave it out, or name Mixing among the "
+            "target_changes of the task (docs/tasks.md)"
         )
     group = augment.group
     divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)

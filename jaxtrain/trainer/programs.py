@@ -23,8 +23,8 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import data_sharding
 from jaxtrain.plugin import resolve
-from jaxtrain.tasks.base import defines
 from jaxtrain.tasks.outputs import abstract_outputs
+from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
@@ -148,10 +148,7 @@ def augmented(
         std,
         dtype,
         phase.augment,
-        setup.task.follow,
-        join=setup.task.mix,
-        paste=setup.task.paste if defines(setup.task, "paste") else None,
-        join_tiles=setup.task.mosaic,
+        transform_of(setup.task),
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
         fit=setup.splits.fit,
@@ -173,7 +170,7 @@ def unaugmented(
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the prepared images.
     """
-    splits, follow = setup.splits, setup.task.follow
+    splits, follow = setup.splits, transform_of(setup.task)
     return make_preprocess(
         mean,
         std,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as oracle
 
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.multilabel import Multilabel
@@ -116,11 +117,11 @@ def test_labels_that_are_not_known_and_mixtures():
     assert task.loss(jnp.ones((1, 4)), nothing, training=True) == 0
     assert not gradient(jnp.ones((1, 4))).any()
     pair = jnp.asarray(stored), jnp.asarray(stored[::-1])
-    mixed = task.mix(*pair, jnp.array([0.75, 0.5]))
+    mixed = task.transform_target(pair, Mixing(jnp.array([0.75, 0.5])))
     expected = [[0.75, np.nan, 0, np.nan], [0.5, np.nan, 0, np.nan]]
     np.testing.assert_array_equal(mixed, expected)
     # An example that is mixed with none of another keeps all its labels.
-    alone = task.mix(*pair, jnp.array([1.0, 1]))
+    alone = task.transform_target(pair, Mixing(jnp.array([1.0, 1])))
     np.testing.assert_array_equal(alone, target)
 
 

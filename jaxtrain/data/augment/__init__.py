@@ -18,8 +18,9 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.apply import Follow, change_each, stay
+from jaxtrain.data.augment.apply import change_each
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.target_changes import Follow, stay
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
 from jaxtrain.registry import call_own

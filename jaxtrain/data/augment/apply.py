@@ -5,17 +5,6 @@ from typing import Any
 
 import jax
 
-from jaxtrain.data.augment.geometry import Geometry
-
-# (target of an example, where its image is taken) -> target.
-Follow = Callable[[Any, Geometry], Any]
-
-
-def stay(target: Any, geometry: Geometry) -> Any:
-    """Leave a target as it is, wherever its image goes."""
-    del geometry
-    return target
-
 
 def make_keys(
     root_key: jax.Array,

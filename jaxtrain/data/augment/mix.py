@@ -8,7 +8,6 @@ batch is cut into micro-batches afterwards. One weight counts for all pairs of a
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,11 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import AugmentConfig
+from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# (targets, those of the partners, weights of the former (B,)) -> targets.
-Join = Callable[[Any, Any, jax.Array], Any]
-# (targets, those of the partners, 1 where a pixel is an image's own (H, W)) -> targets.
-Paste = Callable[[Any, Any, jax.Array], Any]
 # Steps of the table of quantiles; between them lies a straight line.
 STEPS = 4096
 # Of a step with both: probability that it is cutmix and not mixup.
@@ -31,18 +27,16 @@ def mix_pairs(
     batch: dict[str, Any],
     key: jax.Array,
     config: AugmentConfig,
-    join: Join,
+    follow: Follow,
     repeats: int = 1,
-    paste: Paste | None = None,
 ) -> dict[str, Any]:
     """Mix the images of each pair, and join their targets.
 
     Args:
       batch: Batch of images (B, H, W, C) of an even number of examples.
-      join: What the task makes of two targets.
+      follow: What the task makes of two targets, by `Mixing`; with cutmix alone by
+        `Pasting`.
       repeats: Times in a row that an example is in the batch.
-      paste: What the task makes of two targets that have pixels, with cutmix alone, in
-        place of `join`.
 
     Returns:
       The batch with images in float32 and other targets.
@@ -54,11 +48,8 @@ def mix_pairs(
     mixed = partners + own[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
     swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
-    if paste is not None:
-        assert not config.mixup
-        joined = paste(batch["target"], swapped, own)
-    else:
-        joined = join(batch["target"], swapped, weights)
+    mixing = Mixing(weights) if config.mixup else Pasting(weights, own)
+    joined = follow((batch["target"], swapped), mixing)
     return {**batch, "image": mixed, "target": joined}
 
 

@@ -10,7 +10,6 @@ device, and are the same on any number of devices, as with `mix`. Each example h
 mosaic of its own, by its key.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from jaxtrain.config.augment import MOSAIC_IMAGES, AugmentConfig
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.resize import resample, resample_linear, weights
+from jaxtrain.data.target_changes import Follow, Mosaic
 
 # Of this augmentation, part of its keys (see `AUGMENTATIONS`).
 NUMBER = 13
@@ -82,16 +82,12 @@ class Tile(Geometry):
         return jnp.where(self._covered(dim)[:, None], found, 0)
 
 
-# (targets of four images, their places in the mosaic) -> target of the mosaic.
-JoinTiles = Callable[[Sequence[Any], Sequence[Tile]], Any]
-
-
 def mosaics(
     batch: dict[str, Any],
     keys: jax.Array,
     config: AugmentConfig,
     fill: jax.Array,
-    join: JoinTiles,
+    follow: Follow,
     repeats: int = 1,
 ) -> dict[str, Any]:
     """Return the batch with a mosaic in the place of each example.
@@ -100,8 +96,8 @@ def mosaics(
       batch: Batch of images, uint8 (B, H, W, C), a multiple of 4 x `repeats`.
       keys: One key an example, (B,).
       fill: The mean colour in 0..255, (C,), where no image lies.
-      join: What the task makes of the four targets; its result may have another shape,
-        as it also is that of an example that is left as it is.
+      follow: What the task makes of the four targets, by a `Mosaic`; its result may
+        have another shape, as it also is that of an example that is left as it is.
       repeats: Times in a row that an example is in the batch.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
@@ -118,7 +114,7 @@ def mosaics(
         for image, tile in zip(images, tiles, strict=True):
             covers = tile.covers()[..., None]
             painted = jnp.where(covers, tile.paint(image), painted)
-        return painted, join(targets, tiles)
+        return painted, follow(targets, Mosaic(tiles))
 
     images, targets = jax.vmap(one)(keys, *four)
     return {**batch, "image": images, "target": targets}

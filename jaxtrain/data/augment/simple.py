@@ -9,8 +9,9 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
-from jaxtrain.data.augment.apply import Follow, change_each, fold_each
+from jaxtrain.data.augment.apply import change_each, fold_each
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
+from jaxtrain.data.target_changes import Follow
 
 # Height and width of an image.
 Shape = tuple[int, int]

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
+from jaxtrain.data.target_changes import Mosaic
 from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
@@ -46,6 +46,7 @@ class Detection(Task):
 
     Options = DetectionOptions
     classes_fact = NAMES
+    target_changes = (Geometry, Mosaic)
     whole_images = True
     size_multiple = DetectionOptions.strides[-1]
     known_metrics = box_metrics.metrics(lambda outputs, target: {})
@@ -94,11 +95,10 @@ class Detection(Task):
     def label(self, target: Any) -> str:
         return self._named(np.asarray(target["classes"]))
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        return followed(target, geometry)
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
-        return in_mosaic(targets, tiles)
+    def transform_target(self, target: Any, change: Geometry | Mosaic) -> Any:
+        if isinstance(change, Mosaic):
+            return in_mosaic(target, change.tiles)
+        return followed(target, change)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         del training

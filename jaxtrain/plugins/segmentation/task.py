@@ -1,6 +1,6 @@
 """The task of telling the class of each pixel."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
+from jaxtrain.data.target_changes import Mosaic, Pasting
 from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.distillation.imitation import imitate_classes
 from jaxtrain.plugins.segmentation.decoder import MaskDecoder
@@ -59,6 +59,7 @@ class Segmentation(Task):
     """
 
     Options = SegmentationOptions
+    target_changes = (Geometry, Pasting, Mosaic)
     supports = frozenset({"data.sliding_size"})
     classes_fact = PIXEL_CLASSES
     best_metric = "mean_iou"
@@ -129,17 +130,10 @@ class Segmentation(Task):
     def target(self, batch: Batch) -> jax.Array:
         return batch["target"].astype(jnp.int32)
 
-    def follow(self, target: Any, geometry: Geometry) -> jax.Array:
-        return geometry.pixels(target, border=IGNORED)
-
-    def paste(self, target: Any, partner: Any, own: jax.Array) -> jax.Array:
-        return jnp.where(own > 0, target, partner)
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> jax.Array:
-        joined = jnp.full_like(targets[0], IGNORED)
-        for target, tile in zip(targets, tiles, strict=True):
-            joined = jnp.where(tile.covers(), tile.pixels(target), joined)
-        return joined
+    def transform_target(
+        self, target: Any, change: Geometry | Pasting | Mosaic
+    ) -> jax.Array:
+        return change.pixels(target, border=IGNORED)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         counts, options = self._counts(target), self._options

@@ -30,6 +30,7 @@ from jaxtrain.evaluation.reducers import KeepExamples, Kept, Reducer, TaskMetric
 from jaxtrain.evaluation.resampling import Intervals
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
@@ -91,7 +92,7 @@ class Subject:
         """Return a batch as a split has it, in the size that evaluations show."""
         if self.size is None:
             return batch
-        return windows.centres(batch, self.size, self.fit, self.task.follow)
+        return windows.centres(batch, self.size, self.fit, transform_of(self.task))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
