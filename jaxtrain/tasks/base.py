@@ -121,10 +121,6 @@ class Task:
         if "Options" not in next(d for d in made if {"__init__", "Options"} & d.keys()):
             cls.Options = None
 
-    def describe(self) -> str:
-        """Say in a few words what the model puts out."""
-        return f"{self.num_outputs} outputs"
-
     def check_targets(self, targets: Any, split: str) -> None:
         """Look at stored targets of a split.
 
@@ -269,11 +265,12 @@ class Task:
         """
         return values_of({**self.metrics(), **self.own_metrics}, sums, kept)
 
-    def with_chosen(self, chosen: Mapping[str, Any]) -> Task:
-        """Return the task with what validation has chosen; {} if nothing."""
-        task = copy.copy(self)
-        task.chosen = chosen
-        return task
+
+def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
+    """Return a task with what validation has chosen; {} if nothing."""
+    task = copy.copy(task)
+    task.chosen = chosen
+    return task
 
 
 def defines(task: Task | type[Task], method: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.decoder import Columns, OutputDecoder, OutputFacts
 from jaxtrain.tasks.mean_outputs import mean_sigmoid, mean_softmax
 from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row, plain
@@ -68,6 +68,9 @@ class ClassDecoder(OutputDecoder):
         super().__init__(facts)
         assert facts.class_names is not None
         self.names = facts.class_names
+
+    def describe(self) -> str:
+        return f"{len(self.names)} classes"
 
     def columns(self, topk: int = 1) -> Columns:
         kinds = ("index", int), ("label", str), ("prob", float)
@@ -151,6 +154,9 @@ class LabelDecoder(ClassDecoder):
     def __init__(self, facts: OutputFacts, thresholds: np.ndarray):
         super().__init__(facts)
         self.thresholds = thresholds
+
+    def describe(self) -> str:
+        return counted(len(self.names), "label")
 
     def probabilities(self, outputs: Any) -> jax.Array:
         return jax.nn.sigmoid(outputs)

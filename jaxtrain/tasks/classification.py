@@ -107,9 +107,6 @@ class Classification(Task):
             shares = log_shares(facts["class_counts"])
             self._adjustment = options.logit_adjustment * shares
 
-    def describe(self) -> str:
-        return f"{self.num_outputs} classes"
-
     def label(self, target: np.ndarray) -> str:
         return self._names[int(target)] if target >= 0 else "no label"
 

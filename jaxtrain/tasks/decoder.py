@@ -88,6 +88,11 @@ class OutputDecoder:
     def __init__(self, facts: OutputFacts):
         self.facts = facts
 
+    def describe(self) -> str:
+        """Return in a few words what the outputs are."""
+        num = sum(x.shape[-1] for x in jax.tree.leaves(self.facts.outputs))
+        return f"{num} outputs"
+
     # The table of `predict`, and its summary on the screen.
 
     def columns(self, topk: int = 1) -> Columns:

@@ -131,9 +131,6 @@ class Multilabel(Task):
                     "or the lists of labels, or add images"
                 )
 
-    def describe(self) -> str:
-        return counted(self.num_outputs, "label")
-
     def check_targets(self, targets: np.ndarray, split: str) -> None:
         assert self.class_names is not None
         if np.ndim(targets) != 2 or targets.shape[1] != self.num_outputs:

@@ -136,11 +136,6 @@ class Regression(Task):
         """Whether the outputs are the predicted numbers, and no distributions."""
         return isinstance(self._loss, PointLoss)
 
-    def describe(self) -> str:
-        names = ", ".join(self._names[:MAX_SHOWN])
-        more = ", ..." if len(self._names) > MAX_SHOWN else ""
-        return f"{counted(len(self._names), 'number')}: {names}{more}"
-
     def check_targets(self, targets: Any, split: str) -> None:
         check_numbers(targets, split)
         columns = in_columns(targets)
@@ -213,7 +208,7 @@ class Regression(Task):
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
         readout = make_readout(loss, chosen.mean, chosen.std, names)
         distribution = None if isinstance(loss, PointLoss) else chosen.loss
-        return RegressionDecoder(facts, readout, distribution)
+        return RegressionDecoder(facts, readout, names, distribution)
 
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any

@@ -21,7 +21,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import data_sharding
-from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.base import Values, with_chosen
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
 from jaxtrain.trainer.setup import Setup, build_setup
@@ -240,7 +240,7 @@ class Trainer(Setup):
         """
         if split not in ("validation", "test"):
             raise UserError(f"split = {split!r}: expected validation or test")
-        task = self.task if chosen is None else self.task.with_chosen(chosen)
+        task = self.task if chosen is None else with_chosen(self.task, chosen)
         if renew:
             state = self.renewed(state, int(state.step))
         view = ModelView(

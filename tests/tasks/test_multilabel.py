@@ -12,6 +12,7 @@ from sklearn import metrics as oracle
 from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
+from jaxtrain.tasks.base import with_chosen
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.command import float64
@@ -141,13 +142,9 @@ def test_images_without_known_labels_do_not_thin_out_the_loss():
 
 def test_metrics_are_those_of_scikit_learn():
     score, label = batch()
-    values = (
-        task_of()
-        .with_chosen({"thresholds": [0.5, 0.6, 0.4, 0.7]})
-        .values(
-            {"loss": 0.0, "num_examples": 200},
-            {"mean_average_precision": {"score": score, "label": label}},
-        )
+    values = with_chosen(task_of(), {"thresholds": [0.5, 0.6, 0.4, 0.7]}).values(
+        {"loss": 0.0, "num_examples": 200},
+        {"mean_average_precision": {"score": score, "label": label}},
     )
     found = 1 / (1 + np.exp(-score)) >= (0.5, 0.6, 0.4, 0.7)
     known = ~np.isnan(label)

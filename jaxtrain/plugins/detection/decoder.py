@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.errors import counted
 from jaxtrain.plugins.detection.found_boxes import (
     SHOWN_SCORE,
     Finder,
@@ -87,6 +88,9 @@ class BoxDecoder(OutputDecoder):
     def __init__(self, facts: OutputFacts, finder: Finder):
         super().__init__(facts)
         self.finder = finder
+
+    def describe(self) -> str:
+        return f"boxes of {counted(len(self.finder.names), 'class', 'classes')}"
 
     def columns(self, topk: int = 1) -> Columns:
         del topk

@@ -11,7 +11,7 @@ from jaxtrain.config.base import typed_options
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.data.target_changes import Mosaic
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
@@ -79,10 +79,6 @@ class Detection(Task):
             image_shape, options.strides, len(self.column_names)
         )
         self._finder = make_finder(options, self.column_names, image_shape)
-
-    def describe(self) -> str:
-        assert self.column_names is not None
-        return f"boxes of {counted(len(self.column_names), 'class', 'classes')}"
 
     def check_targets(self, targets: Any, split: str) -> None:
         wanted = {"boxes", "classes", "crowd", "size"}

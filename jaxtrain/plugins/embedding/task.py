@@ -107,9 +107,6 @@ class Embedding(Task):
                 )
             self.num_centres = facts["num_classes"]
 
-    def describe(self) -> str:
-        return f"embeddings of {self.num_outputs} numbers"
-
     def label(self, target: Any) -> str:
         number = int(target)
         names = self._names or ()

@@ -81,6 +81,9 @@ class MaskDecoder(RowDecoder):
     def names(self) -> Sequence[str]:
         return [f"{SHARE}{name}" for name in self.class_names]
 
+    def describe(self) -> str:
+        return f"{len(self.class_names)} classes of pixels"
+
     def values(self, outputs: Any) -> jax.Array:
         return self.probabilities(outputs)
 

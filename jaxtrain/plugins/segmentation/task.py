@@ -100,9 +100,6 @@ class Segmentation(Task):
         ignored = None if options.ignore_value == IGNORED else options.ignore_value
         self._metrics = pixel_metrics(self._confusion, self._boundary, num, ignored)
 
-    def describe(self) -> str:
-        return f"{self.num_classes} classes of pixels"
-
     def check_targets(self, targets: Any, split: str) -> None:
         num = self.num_classes
         shape, dtype = np.shape(targets), getattr(targets, "dtype", np.dtype(object))
