@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
+from jaxtrain.config.optimizer import DISTANCE_NAMES, LINE_SEARCH, SCHEDULE_FREE_NAMES
 from jaxtrain.data.target_changes import Mixing, Mosaic, Pasting
 from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
@@ -84,6 +85,17 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
             f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
             f"the parts of an image in what the layers compute in, {compute.name}; "
             "leave parallel.reduce_dtype out, or have the devices share the batch alone"
+        )
+
+
+def check_rate_factor(config: Config) -> Iterator[Problem]:
+    """Refuse a factor on the learning rate to optimizers that go by the rate itself."""
+    name = config.optimizer.name
+    if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
+        yield Problem(
+            f"optimizer.name = {name!r}: a callback sets a factor on the learning rate "
+            "(sets_rate), and this optimizer needs to know the rate before the step; "
+            "use another, such as adamw, or leave the callback out"
         )
 
 

@@ -47,6 +47,8 @@ def build_phases(
     model: Model,
     schedule: Schedule | None,
     kernel_order: tuple[int, ...] | None = None,
+    *,
+    sets_rate: bool = False,
 ) -> tuple[Phase, ...]:
     """Return the phases in turn; the state has the same structure in all of them.
 
@@ -56,6 +58,7 @@ def build_phases(
       schedule: Schedule of the learning rate; None for an optimizer that searches its
         steps.
       kernel_order: Dims of kernels from the outermost in memory on; None: row by row.
+      sets_rate: Whether a callback sets a factor on the learning rate.
 
     Raises:
       UserError: optimizer, learning rates, frozen layers and model do not fit.
@@ -80,6 +83,7 @@ def build_phases(
                 model=model,
                 never_trained=frozen if start is None else NOTHING,
                 kernel_order=kernel_order,
+                sets_rate=sets_rate,
             )
         ),
         momenta=momenta(model),

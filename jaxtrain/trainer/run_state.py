@@ -103,13 +103,14 @@ class RunState:
         """
         if PLATEAU not in self.state.extras:
             raise UserError(
-                "the learning rate has no factor to set: it needs optimizer.schedule = "
-                f"'plateau', not {self.trainer.config.optimizer.schedule!r}"
+                "the learning rate has no factor to set: give the callback the "
+                "attribute sets_rate = True (docs/python.md)"
             )
         old = self.state.extras[PLATEAU]["factor"]
         new = jax.device_put(np.float32(factor), old.sharding)
         self.state = with_extra(self.state, PLATEAU, {"factor": new})
-        self.progress.callbacks.setdefault(PLATEAU, {})["factor"] = float(factor)
+        if self.trainer.plateau is not None:
+            self.progress.callbacks.setdefault(PLATEAU, {})["factor"] = float(factor)
 
     @property
     def complete(self) -> bool:

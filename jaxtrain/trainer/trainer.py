@@ -75,6 +75,7 @@ class Trainer(Setup):
         *,
         schedule: Schedule | None = None,
         workdir: Path | None = None,
+        sets_rate: bool = False,
     ):
         """Check a config against its data, the model and the devices.
 
@@ -82,11 +83,14 @@ class Trainer(Setup):
           config: Config of the run.
           schedule: Learning rate by the step. Defaults to that of the config.
           workdir: Folder that may hold the run already, whose settled values count.
+          sets_rate: Whether callbacks set a factor on the learning rate
+            (`Callback.sets_rate`).
 
         Raises:
           UserError: A name is unknown, or data, model, batch and devices do not fit.
         """
-        vars(self).update(vars(build_setup(config, schedule, workdir=workdir)))
+        setup = build_setup(config, schedule, workdir=workdir, sets_rate=sets_rate)
+        vars(self).update(vars(setup))
 
     @cached_property
     def programs(self) -> Programs:
