@@ -191,7 +191,7 @@ class RunState:
         """Log the images newly found to be unreadable, in process 0."""
         if jax.process_index() != 0:
             return
-        for dataset in self.trainer.programs.datasets():
+        for dataset in self.trainer.data.datasets():
             for bad in dataset.defects.take_new():
                 named = {"name": bad.name, "reason": bad.reason}
                 event = {"event": "unreadable image", "split": dataset.defects.split}
@@ -205,7 +205,7 @@ class RunState:
         """
         here = cluster.current()
         if here.num > 1:
-            defects = [one.defects for one in self.trainer.programs.datasets()]
+            defects = [one.defects for one in self.trainer.data.datasets()]
             new = [[astuple(bad) for bad in one.take_unshared()] for one in defects]
             told = here.gather([self.telemetry.get(here.index, {}), new])
             self.telemetry = {process: one[0] for process, one in enumerate(told)}

@@ -161,9 +161,9 @@ def _open(
 
 
 def _describe(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    programs = trainer.programs
+    _ = trainer.programs  # Checks inputs and metrics before anything is written.
     if jax.process_index() == 0:
-        about = describe_model(trainer, programs)
+        about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
 
 

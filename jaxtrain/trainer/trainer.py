@@ -24,6 +24,7 @@ from jaxtrain.parallel import data_sharding
 from jaxtrain.tasks.base import Values, with_chosen
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
+from jaxtrain.trainer.run_data import RunData, load_data
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState
@@ -93,9 +94,14 @@ class Trainer(Setup):
         vars(self).update(vars(setup))
 
     @cached_property
+    def data(self) -> RunData:
+        """Splits on the devices, or to be streamed."""
+        return load_data(self)
+
+    @cached_property
     def programs(self) -> Programs:
-        """Compiled functions, and the data that they read."""
-        return make_programs(self)
+        """Compiled functions."""
+        return make_programs(self, self.data)
 
     @cached_property
     def pretrained(self) -> Transfer | None:
@@ -122,7 +128,7 @@ class Trainer(Setup):
 
     def begin(self) -> tuple[TrainState, str | None]:
         """Create the first state; name the weights that it begins with, if any."""
-        weights, told = first_weights(self, self.programs, self.pretrained)
+        weights, told = first_weights(self, self.programs, self.data, self.pretrained)
         return self.programs.begin(weights), told
 
     def batches(
@@ -134,13 +140,13 @@ class Trainer(Setup):
           start: Number of steps before the first.
           stop: Number of steps after the last. Defaults to those of the config.
         """
-        config, programs, timetable = self.config, self.programs, self.timetable
-        train_set, total = programs.train_set, timetable.total_steps
+        config, timetable = self.config, self.timetable
+        train_set, total = self.data.train_set, timetable.total_steps
         stop = total if stop is None else stop
         if stop > total:
             raise UserError(f"stop = {stop}: the run of this config has {total} steps")
         read = loader.train_batches(
-            config.data, train_set, self.mesh, programs.order, start, stop
+            config.data, train_set, self.mesh, self.data.order, start, stop
         )
         sizes = timetable.call_sizes(start, config.train.steps_per_call, stop)
         fed = loader.feed(read, sizes, self.mesh, timetable.batch_size)
@@ -187,7 +193,7 @@ class Trainer(Setup):
 
     @cached_property
     def _preparing(self) -> dict[int, Callable[..., Batch]]:
-        programs, dtype = self.programs, self.policy.compute_dtype
+        mean, std, dtype = self.data.mean, self.data.std, self.policy.compute_dtype
 
         def of(preprocess: Any) -> Callable[..., Batch]:
             def prepare(data: Any, batches: Batch, root: Any, first: Any) -> Batch:
@@ -202,7 +208,7 @@ class Trainer(Setup):
             return jax.jit(prepare)
 
         return {
-            phase.start: of(augmented(self, phase, programs.mean, programs.std, dtype))
+            phase.start: of(augmented(self, phase, mean, std, dtype))
             for phase in self.phases
         }
 
@@ -279,11 +285,10 @@ class Trainer(Setup):
         Raises:
           UserError: There is no such split.
         """
-        programs = self.programs
         splits = {
-            "train": programs.train_set,
-            "validation": programs.validation_set,
-            "test": programs.test_set,
+            "train": self.data.train_set,
+            "validation": self.data.validation_set,
+            "test": self.data.test_set,
         }
         found = splits.get(split)
         if found is None:

@@ -79,9 +79,9 @@ def test_a_loop_of_ones_own_gets_images_as_the_model_sees_them(trainer: Any):
     (batch,) = trainer.batches(0, 1)
     prepared = trainer.prepare(batch)
     index = np.asarray(batch.arrays["index"][0])
-    source, programs = trainer.dataset("train").source, trainer.programs
+    source, data = trainer.dataset("train").source, trainer.data
     stored = source.read(index)
-    images = (stored["image"] / 255 - programs.mean) / programs.std
+    images = (stored["image"] / 255 - data.mean) / data.std
     found = np.asarray(prepared["image"][0])
     np.testing.assert_array_equal(prepared["target"][0], stored["target"])
     same = [np.abs(found - x).max((1, 2, 3)) for x in (images, images[:, :, ::-1])]
