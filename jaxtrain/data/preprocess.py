@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,12 @@ import numpy as np
 from jaxtrain import keys, scopes
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import augment, batch_change, windows
-from jaxtrain.data.augment.apply import Follow, keep_target, make_keys
+from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.batch import BOX, Batch, Preprocess
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.input_kind import PICTURES, InputKind
+from jaxtrain.data.target_changes import Follow, keep_target
 from jaxtrain.dtypes import wide
-
-if TYPE_CHECKING:
-    from jaxtrain.data.augment.mix import Join, Paste
-    from jaxtrain.data.augment.mosaic import JoinTiles
 
 
 def make_preprocess(
@@ -29,9 +26,6 @@ def make_preprocess(
     config: AugmentConfig | None = None,
     follow: Follow = keep_target,
     *,
-    join: Join | None = None,
-    paste: Paste | None = None,
-    join_tiles: JoinTiles | None = None,
     repeats: int = 1,
     size: int | None = None,
     fit: Fit = FIT,
@@ -44,10 +38,7 @@ def make_preprocess(
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the preprocessed images.
       config: Augmentations. None disables them.
-      follow: Transform of targets whose images move.
-      join: Combination of the targets of mixed examples.
-      paste: Combination of dense targets, for cutmix alone.
-      join_tiles: Combination of the targets of a mosaic's images.
+      follow: Transform of the targets of moved, mixed or joined images.
       repeats: Number of consecutive copies of an example in a batch.
       size: Height and width of the preprocessed images. None means as stored.
       fit: Resizing to this size.
@@ -74,14 +65,12 @@ def make_preprocess(
             if size is not None:
                 batch = windows.full_images(batch, size, fit, follow)
             if config.mosaic:
-                assert join_tiles is not None
                 change = batch_change("mosaic")
-                batch = change(batch, each, config, fill, join_tiles, repeats)
+                batch = change(batch, each, config, fill, follow, repeats)
             if config.mixes_pairs:
-                assert join is not None
                 key = keys.at_step(root, keys.MIX, step)
                 change = batch_change("mixes_pairs")
-                batch = change(batch, key, config, join, repeats, paste)
+                batch = change(batch, key, config, follow, repeats)
         elif size is not None:
             batch = windows.centre_crops(batch, size, fit, follow)
         return {**batch, "image": normalize(batch["image"], mean, std, dtype)}

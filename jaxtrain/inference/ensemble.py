@@ -4,6 +4,7 @@ Deep ensembles: Lakshminarayanan et al. 2017, arXiv:1612.01474.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,12 @@ class Ensemble(TrainedModel):
     `params` and `model_state` are dicts of the members' trees, with the keys "0", "1"
     and so on.
     """
+
+    @functools.cached_property
+    def outputs(self) -> Any:
+        """The shapes of the outputs of one of the models, as of the mean."""
+        forward = super().forward
+        return self.shapes(lambda *arguments: self._each(forward, *arguments)[0])
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         return self._mean(super().forward, params, model_state, images)
@@ -51,7 +58,7 @@ class Ensemble(TrainedModel):
             lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
             *self._each(function, *arguments),
         )
-        return self.task.mean_outputs(stacked)
+        return self.decoder.mean_outputs(stacked)
 
 
 def join(models: Sequence[TrainedModel]) -> Ensemble:

@@ -69,8 +69,8 @@ class Layers:
           size: Rows and columns of the kernel.
           padding: None pads all sides equally, as in torchvision, so that stride 1
             keeps
-              the image size, unless `same_padding` is set. "SAME", as in TensorFlow,
-              differs at stride 2: it pads an even image only at the bottom and right.
+            the image size, unless `same_padding` is set. "SAME", as in TensorFlow,
+            differs at stride 2: it pads an even image only at the bottom and right.
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
           bias: Whether there is a bias. Defaults to `conv_bias`.
           init: Initializer of the kernel. Defaults to `Layers.init`.

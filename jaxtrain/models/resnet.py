@@ -56,7 +56,7 @@ class ResNet(Model):
           stem: Kind of the first layers.
           max_stride: Largest output stride; further strides are replaced by dilation.
             None
-              for no limit.
+            for no limit.
         """
         num_stages, convs = len(self.depths), without_bias(layers)
         shrunk = 4 if stem == "imagenet" else 1

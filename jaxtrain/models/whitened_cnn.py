@@ -51,7 +51,7 @@ class WhitenedCNN(Model):
         Args:
           global_pool: `max` for global max pooling before the last layer, as in
             airbench94;
-              None flattens the pixels.
+            None flattens the pixels.
         """
         rows, columns, channels = image_shape
         components = self.patch**2 * channels

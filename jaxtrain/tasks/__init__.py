@@ -27,7 +27,7 @@ TASKS: "Table[type[Task]]" = Table(
 @functools.cache
 def known_metrics() -> "dict[str, Metric]":
     """Metrics of all tasks, by name, without those of the user's own."""
-    return {n: m for row in TASKS.values() for n, m in row.known_metrics().items()}
+    return {n: m for row in TASKS.values() for n, m in row.known_metrics.items()}
 
 
 @functools.cache

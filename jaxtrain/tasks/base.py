@@ -18,7 +18,6 @@ from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric, values_of
 from jaxtrain.tasks.outputs import in_numbers
-from jaxtrain.tasks.target_transforms import TargetTransforms
 from jaxtrain.tasks.training_losses import losses_and_metrics
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Forward = Callable[..., tuple[Any, Any]]
 Values = Sums
 
 
-class Task(TargetTransforms):
+class Task:
     """What is learnt from a data set.
 
     A subclass is created with the shape of the images (H, W, C) and the facts of the
@@ -51,6 +50,11 @@ class Task(TargetTransforms):
       settled: Options taken from the training targets, which the config then holds.
       refused: Path of a field of the config that has no meaning for the task -> why.
       required: Path of a field of the config -> what the task asks of its value.
+      target_changes: Changes of images that `transform_target` applies to stored
+        targets: `Geometry` (cropped, mirrored, turned), and of
+        `jaxtrain.data.target_changes` `Mixing` (mixup and cutmix), `Pasting` (cutmix
+        alone) and `Mosaic`. Without `Geometry` targets stay as they are; images are
+        mixed and joined only by changes that are named here.
       supports: Of `data.hold_out`, `data.sliding_size`, `train.tta`: those that apply.
       chosen: What an evaluation of the validation split has chosen for the weights at
         hand (`choose`), such as thresholds; {} if there was none. None means that the
@@ -77,6 +81,8 @@ class Task(TargetTransforms):
       best_metric: Main metric, which makes a checkpoint the best, unless the config
         names another, and which attacks and corruptions are judged by.
       lowest: Metric of the classes whose lowest an evaluation shows, and its title.
+      known_metrics: All metrics that tasks of this class may have, by name, to show
+        records of.
       own_metrics: of the user's own, beside those of the task.
       shown: metrics, of training and of evaluations, that the screen shows beside the
         loss.
@@ -98,11 +104,13 @@ class Task(TargetTransforms):
     whole_images: ClassVar[bool] = False
     size_multiple: ClassVar[int] = 1
     one_class_an_image: ClassVar[bool] = False
+    target_changes: ClassVar[tuple[type, ...]] = ()
     supports: ClassVar[frozenset[str]] = frozenset()
     classes_fact: ClassVar[str | None] = None
     chosen: Mapping[str, Any] | None = None
     best_metric: ClassVar[str] = "loss"
     lowest: ClassVar[tuple[str, str]] = "recall", "lowest recall"
+    known_metrics: ClassVar[Mapping[str, Metric]] = MappingProxyType({})
     own_metrics: Mapping[str, Metric] = MappingProxyType({})
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -112,10 +120,6 @@ class Task(TargetTransforms):
         made = (vars(kind) for kind in cls.__mro__)
         if "Options" not in next(d for d in made if {"__init__", "Options"} & d.keys()):
             cls.Options = None
-
-    def describe(self) -> str:
-        """Say in a few words what the model puts out."""
-        return f"{self.num_outputs} outputs"
 
     def check_targets(self, targets: Any, split: str) -> None:
         """Look at stored targets of a split.
@@ -141,6 +145,16 @@ class Task(TargetTransforms):
         model sees it: augmented and normalised.
         """
         return batch["target"]
+
+    def transform_target(self, target: Any, change: Any) -> Any:
+        """Return the stored target of a changed image, traced.
+
+        Args:
+          target: Target of one example. Of changes that make one image of several, the
+            targets of all: of a batch and of its partners, or of four examples.
+          change: Instance of one of `target_changes`.
+        """
+        raise NotImplementedError
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         """Return the loss of each example, (B,), in at least float32.
@@ -183,38 +197,14 @@ class Task(TargetTransforms):
         losses, metrics = losses_and_metrics(self, outputs, self.target(batch))
         return losses, metrics, model_state
 
-    @staticmethod
-    def mean_outputs(outputs: Any) -> Any:
-        """Return the mean prediction of several models, traced.
-
-        A task that does not override this has no ensembles. For classes, the result is
-        the logits of the mean probabilities.
-
-        Args:
-          outputs: Outputs of each model, stacked: (models, B, ...).
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        """Return why outputs of several models have no mean; None: they have one.
-
-        Args:
-          options: Options of the task, as in the config of a run.
-        """
-        del options
-        if cls.mean_outputs is not Task.mean_outputs:
-            return None
-        return "it is not said what the mean of the outputs of several models is"
-
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         """Return means over a batch that are told beside the loss, float32 each."""
         del outputs, target
         return {}
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of an evaluation beside the loss."""
-        return self.known_metrics()
+        """Return the metrics of an evaluation beside the loss, by default all known."""
+        return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
         """Return values that the validation split chooses, by name, one per output.
@@ -225,26 +215,14 @@ class Task(TargetTransforms):
         return {}
 
     @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        """Return all metrics that tasks of this class may have, to show records of."""
-        return {}
-
-    @staticmethod
-    def probabilities(outputs: jax.Array) -> jax.Array:
-        """Return the probability of each class, (B, classes); by default the softmax.
+    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
+        """Return the decoder of the outputs of a run of this class of tasks.
 
         Predictions, exports and the server import a user's own with `--trust` alone.
         """
-        return jax.nn.softmax(outputs, axis=-1)
-
-    @classmethod
-    def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        """Return the decoder of the outputs of a run of this class of tasks."""
         if not facts.is_row:
-            return OutputDecoder(facts, cls.probabilities)
-        if facts.class_names is None:
-            return RowDecoder(facts)
-        return ClassDecoder(facts, cls.probabilities)
+            return OutputDecoder(facts)
+        return RowDecoder(facts) if facts.class_names is None else ClassDecoder(facts)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         """Draw a target on its image for a preview; by default return the image alone.
@@ -287,11 +265,12 @@ class Task(TargetTransforms):
         """
         return values_of({**self.metrics(), **self.own_metrics}, sums, kept)
 
-    def with_chosen(self, chosen: Mapping[str, Any]) -> Task:
-        """Return the task with what validation has chosen; {} if nothing."""
-        task = copy.copy(self)
-        task.chosen = chosen
-        return task
+
+def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
+    """Return a task with what validation has chosen; {} if nothing."""
+    task = copy.copy(task)
+    task.chosen = chosen
+    return task
 
 
 def defines(task: Task | type[Task], method: str) -> bool:

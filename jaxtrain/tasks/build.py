@@ -13,7 +13,7 @@ from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
 from jaxtrain.registry import check_call, find_row
 from jaxtrain.tasks import TASKS
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.outputs import is_shape
 
@@ -49,6 +49,7 @@ def build_task(
             f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
         )
     _check_outputs(task, name)
+    _check_changes(task, name)
     taken = {*RESERVED, *task.metrics()}
     own_metrics = {}
     for text in config.train.metrics:
@@ -106,6 +107,16 @@ def _check_outputs(task: Task, name: str) -> None:
     if not isinstance(getattr(task, "num_outputs", None), int):
         raise UserError(
             f"task = {name!r} does not set num_outputs, a number, nor output_spec"
+        )
+
+
+def _check_changes(task: Task, name: str) -> None:
+    """Raise UserError if a task transforms targets, and does not say when."""
+    if defines(task, "transform_target") != bool(task.target_changes):
+        raise UserError(
+            f"task = {name!r}: target_changes = {task.target_changes}: a task that has "
+            "transform_target names there the changes of images that it applies, such "
+            "as Geometry, and one without names none (docs/tasks.md)"
         )
 
 

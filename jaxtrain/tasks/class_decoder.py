@@ -1,14 +1,15 @@
 """Classes and labels of whole images, with their probabilities."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.decoder import Columns, OutputDecoder, OutputFacts
+from jaxtrain.tasks.mean_outputs import mean_sigmoid, mean_softmax
 from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row, plain
 
 
@@ -63,10 +64,13 @@ class ClassDecoder(OutputDecoder):
     command_options = "--out predictions.csv"
     temperature: float | None = None
 
-    def __init__(self, facts: OutputFacts, probabilities: Callable[[Any], Any]):
-        super().__init__(facts, probabilities)
+    def __init__(self, facts: OutputFacts):
+        super().__init__(facts)
         assert facts.class_names is not None
         self.names = facts.class_names
+
+    def describe(self) -> str:
+        return f"{len(self.names)} classes"
 
     def columns(self, topk: int = 1) -> Columns:
         kinds = ("index", int), ("label", str), ("prob", float)
@@ -88,6 +92,9 @@ class ClassDecoder(OutputDecoder):
         del size
         index, probabilities = decoded["index"][i], decoded["probabilities"][i]
         return ClassPrediction(self.names, index, probabilities)
+
+    def mean_outputs(self, outputs: jax.Array) -> jax.Array:
+        return mean_softmax(outputs)
 
     def answer_parts(self) -> AnswerParts:
         num = len(self.names)
@@ -140,19 +147,22 @@ class LabelDecoder(ClassDecoder):
 
     Args:
       facts: Recorded facts of the run.
-      probabilities: Traced function of logits.
       thresholds: Probability from which on an image is said to have each label,
         (labels,).
     """
 
-    def __init__(
-        self,
-        facts: OutputFacts,
-        probabilities: Callable[[Any], Any],
-        thresholds: np.ndarray,
-    ):
-        super().__init__(facts, probabilities)
+    def __init__(self, facts: OutputFacts, thresholds: np.ndarray):
+        super().__init__(facts)
         self.thresholds = thresholds
+
+    def describe(self) -> str:
+        return counted(len(self.names), "label")
+
+    def probabilities(self, outputs: Any) -> jax.Array:
+        return jax.nn.sigmoid(outputs)
+
+    def mean_outputs(self, outputs: jax.Array) -> jax.Array:
+        return mean_sigmoid(outputs)
 
     def columns(self, topk: int = 1) -> Columns:
         del topk

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.data.columns import NAMES
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import losses
@@ -17,7 +18,6 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.class_metrics import METRICS, confusion, mean_known
 from jaxtrain.tasks.losses import binary_cross_entropy, cross_entropy
-from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 from jaxtrain.tasks.proposals import Advice
@@ -68,8 +68,10 @@ class Classification(Task):
     Options = ClassificationOptions
     one_class_an_image = True
     supports = frozenset({"train.tta"})
+    target_changes = (Mixing,)
     classes_fact = "class_names"
     best_metric = "accuracy"
+    known_metrics = METRICS
     shown = ("accuracy",)
 
     def __init__(
@@ -105,19 +107,16 @@ class Classification(Task):
             shares = log_shares(facts["class_counts"])
             self._adjustment = options.logit_adjustment * shares
 
-    def describe(self) -> str:
-        return f"{self.num_outputs} classes"
-
     def label(self, target: np.ndarray) -> str:
         return self._names[int(target)] if target >= 0 else "no label"
 
     def check_targets(self, targets: Any, split: str) -> None:
         check_labels(targets, split, self.num_outputs)
 
-    def mix(
-        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    def transform_target(
+        self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> MixedLabels:
-        return MixedLabels(target, partner, weight)
+        return MixedLabels(*target, change.weight)
 
     def loss(
         self, outputs: jax.Array, target: jax.Array | MixedLabels, *, training: bool
@@ -196,14 +195,6 @@ class Classification(Task):
             hits = first == target
         known = None if self._all_labelled else _is_known(target)
         return {"accuracy": mean_known(hits, known)}
-
-    @staticmethod
-    def mean_outputs(outputs: jax.Array) -> jax.Array:
-        return mean_softmax(outputs)
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return METRICS
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

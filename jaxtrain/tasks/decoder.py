@@ -1,6 +1,6 @@
 """Predictions: rows of a table, answers of a server, arrays of exported files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,8 +67,6 @@ class OutputDecoder:
 
     Args:
       facts: Recorded facts of the run.
-      probabilities: Traced function of the logits of classes, (..., classes), to their
-        probabilities.
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
@@ -87,10 +85,13 @@ class OutputDecoder:
     embeds: ClassVar[bool] = False
     agrees: ClassVar[str] = "the same class for {:.1%}"
 
-    def __init__(
-        self, facts: OutputFacts, probabilities: Callable[[Any], Any] = jax.nn.softmax
-    ):
-        self.facts, self.probabilities = facts, probabilities
+    def __init__(self, facts: OutputFacts):
+        self.facts = facts
+
+    def describe(self) -> str:
+        """Return in a few words what the outputs are."""
+        num = sum(x.shape[-1] for x in jax.tree.leaves(self.facts.outputs))
+        return f"{num} outputs"
 
     # The table of `predict`, and its summary on the screen.
 
@@ -108,6 +109,14 @@ class OutputDecoder:
         return 0
 
     # Outputs to predictions.
+
+    def probabilities(self, outputs: Any) -> jax.Array:
+        """Return the probability of each class, (..., classes). May be traced.
+
+        Args:
+          outputs: Logits, (..., classes).
+        """
+        return jax.nn.softmax(outputs)
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
         """Return named arrays (B, ...) of outputs, float32. May be traced."""
@@ -135,6 +144,24 @@ class OutputDecoder:
     def whole(self, values: np.ndarray) -> np.ndarray:
         """Return `values` on the host in their full precision."""
         return values
+
+    # Ensembles.
+
+    def mean_outputs(self, outputs: Any) -> Any:
+        """Return the mean prediction of several models as outputs of one. Traced.
+
+        For classes, these are the logits of the mean probabilities.
+
+        Args:
+          outputs: Outputs of each model, stacked: (models, B, ...).
+        """
+        raise NotImplementedError
+
+    def refuses_mean(self) -> str | None:
+        """Return why outputs of several models have no mean; None: they have one."""
+        if type(self).mean_outputs is not OutputDecoder.mean_outputs:
+            return None
+        return "it is not said what the mean of the outputs of several models is"
 
     # Capabilities of some decoders: others return None, or raise.
 

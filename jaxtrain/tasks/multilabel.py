@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain.config.multilabel import MultilabelOptions
 from jaxtrain.data.columns import NAMES, ORIGIN
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks import label_metrics
 from jaxtrain.tasks.base import Task, Values
@@ -17,7 +18,6 @@ from jaxtrain.tasks.class_decoder import LabelDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.label_metrics import THRESHOLD, Kept, f1, f1_counts
 from jaxtrain.tasks.losses import asymmetric_losses, label_losses
-from jaxtrain.tasks.mean_outputs import mean_sigmoid
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.proposals import Advice
 
@@ -25,6 +25,44 @@ from jaxtrain.tasks.proposals import Advice
 THRESHOLDS = "thresholds"
 # Labels of an example that a report names.
 MAX_NAMED = 12
+
+
+def _metrics(find_thresholds: Any) -> dict[str, Metric]:
+    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
+    keep = partial(Metric, keep=label_metrics.scores, resampled=True)
+
+    def counts(kept: Kept) -> np.ndarray:
+        return f1_counts(kept, find_thresholds(kept))
+
+    def micro(kept: Kept, num_examples: int) -> float | None:
+        hits, true, found = counts(kept).sum(axis=1).tolist()
+        return 2 * hits / (true + found) if true + found else None
+
+    def each(kept: Kept, num_examples: int) -> list[float | None]:
+        return f1(counts(kept))
+
+    def chosen(kept: Kept, num_examples: int) -> list[float]:
+        return find_thresholds(kept).tolist()
+
+    ap, auroc = label_metrics.average_precision, label_metrics.auroc
+    mean_of, higher = label_metrics.mean_of, "higher"
+    scores = label_metrics.scores
+    return {
+        "mean_average_precision": keep(
+            value=mean_of(ap), better=higher, title="mean average precision"
+        ),
+        "mean_auroc": keep(value=mean_of(auroc), better=higher, title="mean AUROC"),
+        "micro_f1": keep(value=micro, better=higher, title="micro F1"),
+        "macro_f1": keep(value=mean_of(each), better=higher, title="macro F1"),
+        "average_precision": keep(value=ap),
+        "auroc": keep(value=auroc, title="AUROC"),
+        "f1": keep(value=each, title="F1"),
+        THRESHOLDS: Metric(keep=scores, value=chosen),
+        "positives": Metric(keep=scores, value=label_metrics.positives),
+    }
+
+
+METRICS = _metrics(label_metrics.best_thresholds)
 
 
 class Multilabel(Task):
@@ -44,6 +82,8 @@ class Multilabel(Task):
     """
 
     Options = MultilabelOptions
+    target_changes = (Mixing,)
+    known_metrics = METRICS
     best_metric = "mean_average_precision"
     lowest = "average_precision", "lowest average precision"
     shown = ("mean_average_precision",)
@@ -91,9 +131,6 @@ class Multilabel(Task):
                     "or the lists of labels, or add images"
                 )
 
-    def describe(self) -> str:
-        return counted(self.num_outputs, "label")
-
     def check_targets(self, targets: np.ndarray, split: str) -> None:
         assert self.class_names is not None
         if np.ndim(targets) != 2 or targets.shape[1] != self.num_outputs:
@@ -126,16 +163,16 @@ class Multilabel(Task):
     def target(self, batch: Any) -> jax.Array:
         return known_targets(batch["target"])
 
-    def mix(
-        self, target: jax.Array, partner: jax.Array, weight: jax.Array
+    def transform_target(
+        self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> jax.Array:
         """Mix labels by their shares: both losses are linear in the target.
 
         A label that is not known of one of the two is not known of the mixture. A share
         of 1 leaves an example as it is.
         """
-        one, other = known_targets(target), known_targets(partner)
-        share = weight[:, None]
+        one, other = map(known_targets, target)
+        share = change.weight[:, None]
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(
@@ -153,10 +190,6 @@ class Multilabel(Task):
         num = jnp.maximum(jnp.sum(known, axis=-1), 1).astype(losses.dtype)
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
-    @staticmethod
-    def mean_outputs(outputs: jax.Array) -> jax.Array:
-        return mean_sigmoid(outputs)
-
     def labelled(self, target: jax.Array) -> jax.Array:
         """Leave out images without known labels, which would thin out the loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
@@ -171,10 +204,6 @@ class Multilabel(Task):
         reason = "the mean over the labels of how well each ranks the images"
         return {"checkpoint": {"best_metric": (cls.best_metric, reason)}}
 
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return METRICS
-
     def metrics(self) -> Mapping[str, Metric]:
         return _metrics(self._thresholds)
 
@@ -188,17 +217,13 @@ class Multilabel(Task):
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)
 
-    @staticmethod
-    def probabilities(outputs: jax.Array) -> jax.Array:
-        return jax.nn.sigmoid(outputs)
-
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
         names = facts.class_names
         if names is None or not facts.is_row:
             return super().decoder(facts)
         least = thresholds(facts.chosen, len(names))
-        return LabelDecoder(facts, cls.probabilities, least)
+        return LabelDecoder(facts, least)
 
     def draw_example(
         self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray
@@ -245,41 +270,3 @@ def _positive_weights(
             f"{targets.shape[1]} labels"
         )
     return np.array(weights, float)
-
-
-def _metrics(find_thresholds: Any) -> dict[str, Metric]:
-    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
-    keep = partial(Metric, keep=label_metrics.scores, resampled=True)
-
-    def counts(kept: Kept) -> np.ndarray:
-        return f1_counts(kept, find_thresholds(kept))
-
-    def micro(kept: Kept, num_examples: int) -> float | None:
-        hits, true, found = counts(kept).sum(axis=1).tolist()
-        return 2 * hits / (true + found) if true + found else None
-
-    def each(kept: Kept, num_examples: int) -> list[float | None]:
-        return f1(counts(kept))
-
-    def chosen(kept: Kept, num_examples: int) -> list[float]:
-        return find_thresholds(kept).tolist()
-
-    ap, auroc = label_metrics.average_precision, label_metrics.auroc
-    mean_of, higher = label_metrics.mean_of, "higher"
-    scores = label_metrics.scores
-    return {
-        "mean_average_precision": keep(
-            value=mean_of(ap), better=higher, title="mean average precision"
-        ),
-        "mean_auroc": keep(value=mean_of(auroc), better=higher, title="mean AUROC"),
-        "micro_f1": keep(value=micro, better=higher, title="micro F1"),
-        "macro_f1": keep(value=mean_of(each), better=higher, title="macro F1"),
-        "average_precision": keep(value=ap),
-        "auroc": keep(value=auroc, title="AUROC"),
-        "f1": keep(value=each, title="F1"),
-        THRESHOLDS: Metric(keep=scores, value=chosen),
-        "positives": Metric(keep=scores, value=label_metrics.positives),
-    }
-
-
-METRICS = _metrics(label_metrics.best_thresholds)

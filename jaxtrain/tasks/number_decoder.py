@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.dtypes import widen
+from jaxtrain.errors import counted
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
 from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.exported import ExportedArray
@@ -13,6 +17,8 @@ from jaxtrain.tasks.prediction import AnswerParts
 
 # Of a column, over its largest: 1e-5 of it is three roundings of float32.
 LEAST_SPREAD = 0.02
+# Numbers that a description names.
+MAX_DESCRIBED = 8
 
 
 class NumberPrediction(NumbersPrediction):
@@ -72,6 +78,44 @@ class NumberDecoder(RowDecoder):
             about={"output_names": self.readout.columns},
             remark=remark,
             rounds_badly=True,
+        )
+
+
+class RegressionDecoder(NumberDecoder):
+    """Decoder of numbers that are learnt by a loss.
+
+    Args:
+      facts: Recorded facts of the run.
+      readout: Columns of numbers.
+      targets: Names of the numbers that are learnt.
+      distribution: Loss whose outputs are the parameters of a distribution; None: the
+        outputs are the numbers.
+    """
+
+    def __init__(
+        self,
+        facts: OutputFacts,
+        readout: Readout,
+        targets: Sequence[str],
+        distribution: str | None,
+    ):
+        super().__init__(facts, readout)
+        self.targets, self.distribution = targets, distribution
+
+    def describe(self) -> str:
+        names = ", ".join(self.targets[:MAX_DESCRIBED])
+        more = ", ..." if len(self.targets) > MAX_DESCRIBED else ""
+        return f"{counted(len(self.targets), 'number')}: {names}{more}"
+
+    def mean_outputs(self, outputs: Any) -> jax.Array:
+        return jnp.mean(widen(outputs), 0)
+
+    def refuses_mean(self) -> str | None:
+        if self.distribution is None:
+            return None
+        return (
+            f"with the loss {self.distribution} it puts out a distribution, and the "
+            "mean of the outputs of several models is not that of the mixture"
         )
 
 

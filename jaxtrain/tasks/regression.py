@@ -12,6 +12,7 @@ from jaxtrain.config.base import typed_options
 from jaxtrain.config.regression import RegressionOptions
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.base import Task
@@ -30,7 +31,7 @@ from jaxtrain.tasks.number_columns import (
     statistics_of,
     training_numbers,
 )
-from jaxtrain.tasks.number_decoder import NumberDecoder
+from jaxtrain.tasks.number_decoder import RegressionDecoder
 from jaxtrain.tasks.number_losses import (
     PointLoss,
 )
@@ -50,8 +51,6 @@ UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
 MAX_SHOWN = 8
 # Examples of a split that are looked at where to look at all would be to read images.
 FEW = 2
-# Losses of a number alone, of which several models have a mean.
-POINT_LOSSES = ("mse", "l1", "huber")
 
 
 class Regression(Task):
@@ -72,6 +71,7 @@ class Regression(Task):
     """
 
     Options = RegressionOptions
+    target_changes = (Mixing,)
     whole_images = True
     best_metric = "mae"
     shown = ("mae",)
@@ -136,11 +136,6 @@ class Regression(Task):
         """Whether the outputs are the predicted numbers, and no distributions."""
         return isinstance(self._loss, PointLoss)
 
-    def describe(self) -> str:
-        names = ", ".join(self._names[:MAX_SHOWN])
-        more = ", ..." if len(self._names) > MAX_SHOWN else ""
-        return f"{counted(len(self._names), 'number')}: {names}{more}"
-
     def check_targets(self, targets: Any, split: str) -> None:
         check_numbers(targets, split)
         columns = in_columns(targets)
@@ -165,9 +160,9 @@ class Regression(Task):
     def target(self, batch: Batch) -> jax.Array:
         return in_columns(batch["target"])
 
-    def mix(self, target: Any, partner: Any, weight: jax.Array) -> jax.Array:
-        one, other = in_columns(target), in_columns(partner)
-        share = weight.astype(one.dtype)[:, None]
+    def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
+        one, other = map(in_columns, target)
+        share = change.weight.astype(one.dtype)[:, None]
         # A partner without a share may have no number.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
@@ -177,20 +172,6 @@ class Regression(Task):
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
-
-    @staticmethod
-    def mean_outputs(outputs: Any) -> jax.Array:
-        return jnp.mean(widen(outputs), 0)
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        loss = typed_options(RegressionOptions, options, "regression").loss
-        if loss not in POINT_LOSSES:
-            return (
-                f"with the loss {loss} it puts out a distribution, and the mean of the "
-                "outputs of several models is not that of the mixture"
-            )
-        return None
 
     def labelled(self, target: Any) -> jax.Array:
         """Leave out the examples that have no number, which would thin out the loss."""
@@ -213,10 +194,6 @@ class Regression(Task):
         whole = "what is cut off would not be counted, or move the others"
         return {"data": {"crop_pct": (1.0, whole)}}
 
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return number_metrics(cls._errors, cls._coverage)
-
     def metrics(self) -> Mapping[str, Metric]:
         return self._metrics
 
@@ -230,7 +207,8 @@ class Regression(Task):
         names = names_of(known, len(chosen.mean))
         loss = make_loss(chosen, chosen.mean, chosen.std, chosen.levels)
         readout = make_readout(loss, chosen.mean, chosen.std, names)
-        return NumberDecoder(facts, readout)
+        distribution = None if isinstance(loss, PointLoss) else chosen.loss
+        return RegressionDecoder(facts, readout, names, distribution)
 
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
@@ -260,6 +238,8 @@ class Regression(Task):
         low, high = bounds
         inside = (low <= standardised) & (standardised <= high)
         return coverage_sums(inside, known)
+
+    known_metrics = number_metrics(_errors, _coverage)
 
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None

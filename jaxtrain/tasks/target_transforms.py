@@ -1,64 +1,35 @@
-"""Changes of the targets of images that are cropped, mixed or joined."""
+"""Transforms of the stored targets of changed images, as a task declares them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
+from jaxtrain.data.augment.geometry import Geometry
 
 if TYPE_CHECKING:
-    from jaxtrain.data.augment.geometry import Geometry
-    from jaxtrain.data.augment.mosaic import Tile
+    from jaxtrain.data.target_changes import Follow
+    from jaxtrain.tasks.base import Task
 
 
-class TargetTransforms:
-    """Stored targets of changed images. By default they stay, and are not mixed."""
+def transform_of(task: Task) -> Follow:
+    """Return `transform_target` of a task, for changes that it declares.
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        """Return the stored target of an image that is cropped, mirrored or turned.
+    Targets of images with other changes stay as they are.
+    """
 
-        Args:
-          target: Target of one example.
-          geometry: Where the image is taken: `geometry.pixels` moves an array of its
-            height and width, `geometry.points` coordinates.
-        """
-        del geometry
+    def follow(target: Any, change: Any) -> Any:
+        if isinstance(change, task.target_changes):
+            return task.transform_target(target, change)
         return target
 
-    def mix(self, target: Any, partner: Any, weight: jax.Array) -> Any:
-        """Return the stored targets of examples that are mixed with their partners.
+    return follow
 
-        A task that does not say so cannot be learnt with mixup and cutmix. One whose
-        target comes from the image alone returns its own.
 
-        Args:
-          target: of a batch.
-          partner: of the partners.
-          weight: share of the former in the images, (B,), float32.
-        """
-        raise NotImplementedError
+def moves_targets(task: Task) -> bool:
+    """Whether targets follow images that are cropped, mirrored or turned."""
+    return handles(task, Geometry)
 
-    def paste(self, target: Any, partner: Any, own: jax.Array) -> Any:
-        """Return the stored targets of images with a rectangle of their partners.
 
-        A task whose targets have pixels may say so in place of `mix`, for cutmix alone.
-
-        Args:
-          target: Targets of a batch.
-          partner: Targets of the partners.
-          own: One where the pixel of an image is its own, else 0, (H, W).
-        """
-        raise NotImplementedError
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
-        """Return the stored target of a mosaic of four images.
-
-        A task that does not say so cannot be learnt with mosaics.
-
-        Args:
-          targets: Targets of the images, an example each.
-          tiles: Where each image is taken: as `geometry` of `follow`. Beyond their
-            image, `pixels` has the border.
-        """
-        raise NotImplementedError
+def handles(task: Task, change: type) -> bool:
+    """Whether a task transforms targets under a kind of change."""
+    return issubclass(change, task.target_changes)

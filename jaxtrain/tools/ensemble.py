@@ -67,7 +67,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
     """
     check_alike(models, "join")
     about = models[0].description
-    reason = tasks.kind(about.task).refuses_mean(about.task_options)
+    reason = models[0].decoder.refuses_mean()
     if reason is not None:
         raise UserError(f"task = {about.task!r}: {reason}; use one of the runs")
     model, config = join(models), configs[0]

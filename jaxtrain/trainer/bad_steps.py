@@ -52,7 +52,7 @@ def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None
     if progress.bad_steps_told == MAX_TOLD:
         details["note"] = "the last that is told, others are counted"
     # Indices of the examples in the training split.
-    examples = run.trainer.programs.order.indices(step).tolist()
+    examples = run.trainer.data.order.indices(step).tolist()
     run.log.write("event", step + 1, event=event, **details, examples=examples)
 
 

@@ -37,9 +37,11 @@ class Callback:
 
     Attributes:
       profiles: Whether it profiles steps, which requires XLA flags.
+      sets_rate: Whether it calls `run.set_rate_factor`: the state then has a factor.
     """
 
     profiles: bool = False
+    sets_rate: bool = False
 
     def on_start(self, run: "RunState") -> None:
         """Called before the first step of this start."""
@@ -82,6 +84,7 @@ class Callbacks(Callback):
     def __init__(self, callbacks: Iterable[Callback] = ()):
         self._each = tuple(callbacks)
         self.profiles = any(one.profiles for one in self._each)
+        self.sets_rate = any(one.sets_rate for one in self._each)
 
     def on_start(self, run: "RunState") -> None:
         for one in self._each:

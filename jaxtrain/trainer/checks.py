@@ -10,13 +10,16 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
+from jaxtrain.config.optimizer import DISTANCE_NAMES, LINE_SEARCH, SCHEDULE_FREE_NAMES
+from jaxtrain.data.target_changes import Mixing, Mosaic, Pasting
 from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.plugin import hints_on
 from jaxtrain.problems import Problem
-from jaxtrain.tasks.base import Task, defines
+from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.target_transforms import handles
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
@@ -85,24 +88,35 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
         )
 
 
+def check_rate_factor(config: Config) -> Iterator[Problem]:
+    """Refuse a factor on the learning rate to optimizers that go by the rate itself."""
+    name = config.optimizer.name
+    if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
+        yield Problem(
+            f"optimizer.name = {name!r}: a callback sets a factor on the learning rate "
+            "(sets_rate), and this optimizer needs to know the rate before the step; "
+            "use another, such as adamw, or leave the callback out"
+        )
+
+
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     """Check that mixed examples lie on one device."""
     augment = config.data.augment
     if not augment.mixes:
         return
-    if augment.mosaic and not defines(task, "mosaic"):
+    if augment.mosaic and not handles(task, Mosaic):
         yield Problem(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
-            "of a mosaic of four images is; leave it out, or give the task a method "
-            "mosaic (docs/tasks.md)"
+            "of a mosaic of four images is; leave it out, or name Mosaic among the "
+            "target_changes of the task (docs/tasks.md)"
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
-    pastes = defines(task, "paste") and not augment.mixup
-    if augment.mixes_pairs and not defines(task, "mix") and not pastes:
+    change = Mixing if augment.mixup else Pasting
+    if augment.mixes_pairs and not handles(task, change):
         yield Problem(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
-            "target of two mixed examples is; leave it out, or give the task a method "
-            "mix (docs/tasks.md)"
+            "target of two mixed examples is; leave it out, or name Mixing among the "
+            "target_changes of the task (docs/tasks.md)"
         )
     group = augment.group
     divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)

@@ -18,8 +18,9 @@ from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError, counted
 from jaxtrain.problems import Problem, ProblemList
-from jaxtrain.tasks.base import Task, defines
+from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
+from jaxtrain.tasks.target_transforms import moves_targets
 from jaxtrain.trainer.periods import check_split_sizes
 from jaxtrain.trainer.training_facts import training_facts
 
@@ -69,12 +70,12 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = data.image_size is not None and not on_device
-    if resized and not splits.train.is_placed and defines(task, "follow"):
+    if resized and not splits.train.is_placed and moves_targets(task):
         yield Problem(
             f"data.image_size = {data.image_size} resizes the images, which the "
             "targets of this task would have to follow: prepare the data in that size"
         )
-    if data.augment.augmix and defines(task, "follow"):
+    if data.augment.augmix and moves_targets(task):
         yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
             "image that move apart: the targets of this task cannot follow all; leave "

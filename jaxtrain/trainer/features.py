@@ -19,7 +19,8 @@ from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.trainer import kept
-from jaxtrain.trainer.programs import Programs, augmented, compiled_step
+from jaxtrain.trainer.programs import augmented, compiled_step
+from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.eval_step import prepare_plain
@@ -107,11 +108,11 @@ def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
     """
     if not trainer.phases[0].frozen.layers:
         return trainer
-    planned, programs = plan(trainer), trainer.programs
+    planned, run_data = plan(trainer), trainer.data
     if planned.obstacle is not None:
         return trainer
-    dataset = programs.train_set
-    found = _extract(trainer, programs, planned, state)
+    dataset = run_data.train_set
+    found = _extract(trainer, run_data, planned, state)
     (phase,) = trainer.phases
     step = make_train_step(
         trainer.task,
@@ -125,7 +126,8 @@ def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
         train = compiled_step(trainer, step)
     features = Dataset(dataset.source, found, dataset.defects)
     other = copy.copy(trainer)
-    vars(other)["programs"] = replace(programs, train=((0, train),), train_set=features)
+    vars(other)["data"] = replace(run_data, train_set=features)
+    vars(other)["programs"] = replace(trainer.programs, train=((0, train),))
     return other
 
 
@@ -135,11 +137,11 @@ def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch
 
 
 def _extract(
-    setup: Setup, programs: Programs, planned: FeaturePlan, state: TrainState
+    setup: Setup, run_data: RunData, planned: FeaturePlan, state: TrainState
 ) -> dict[str, Any]:
     """Compute the features of all training examples, on every device."""
     (phase,), dtype = setup.phases, setup.policy.compute_dtype
-    prepare = augmented(setup, phase, programs.mean, programs.std, dtype)
+    prepare = augmented(setup, phase, run_data.mean, run_data.std, dtype)
 
     def apply(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
         params, model_state = weights
@@ -151,7 +153,7 @@ def _extract(
         return {"image": outputs, "target": batch["target"]}, batch
 
     weights = state.params, state.model_state
-    data, dataset = setup.config.data, programs.train_set
+    data, dataset = setup.config.data, run_data.train_set
     return kept.of_each_example(
         apply, weights, planned.features, data, dataset, setup.mesh
     )

@@ -47,6 +47,8 @@ def build_phases(
     model: Model,
     schedule: Schedule | None,
     kernel_order: tuple[int, ...] | None = None,
+    *,
+    sets_rate: bool = False,
 ) -> tuple[Phase, ...]:
     """Create the phases in order; all have the same structure of the state.
 
@@ -55,6 +57,7 @@ def build_phases(
       model: Abstract model of the run.
       schedule: Learning-rate schedule; None with a line search.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
+      sets_rate: Whether a callback sets a factor on the learning rate.
 
     Raises:
       UserError: Optimizer, learning rates, frozen layers and model do not fit.
@@ -79,6 +82,7 @@ def build_phases(
                 model=model,
                 never_trained=frozen if start is None else NOTHING,
                 kernel_order=kernel_order,
+                sets_rate=sets_rate,
             )
         ),
         momenta=momenta(model),

@@ -15,6 +15,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import cluster
 from jaxtrain.trainer.programs import Programs, unaugmented
+from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
 
@@ -51,13 +52,14 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
 
 
 def first_weights(
-    setup: Setup, programs: Programs, start: Transfer | None
+    setup: Setup, programs: Programs, run_data: RunData, start: Transfer | None
 ) -> tuple[tuple[Any, Any], str | None]:
     """Create the initial weights of a run, and the event that describes them.
 
     Args:
       setup: Setup of the run.
       programs: Programs that initialize weights.
+      run_data: Data for kernels computed from images.
       start: Pretrained weights. Defaults to those that the config names, if any.
 
     Raises:
@@ -66,7 +68,7 @@ def first_weights(
     config = setup.config
     weights = programs.weights(keys.root_key(config.seed))
     if config.model.pretrained is None:
-        return _fit_kernels(setup, programs, weights), None
+        return _fit_kernels(setup, run_data, weights), None
     start = start or plan_start(setup, open_weights(config.model))
     assert start is not None
     text = f"begins with the weights of {start.weights.where}"
@@ -76,13 +78,13 @@ def first_weights(
 
 
 def _fit_kernels(
-    setup: Setup, programs: Programs, weights: tuple[Any, Any]
+    setup: Setup, run_data: RunData, weights: tuple[Any, Any]
 ) -> tuple[Any, Any]:
     """Initialize the kernels of `Model.kernels_from_images`.
 
     Args:
       setup: Setup of the run.
-      programs: Programs of the run, with its training split and normalization.
+      run_data: Data of the run, with its training split and normalization.
       weights: Parameters and other state, on the devices.
 
     Raises:
@@ -94,7 +96,7 @@ def _fit_kernels(
         fits = {**blueprint.backbone.model_class.kernels_from_images, **fits}
     if not fits:
         return weights
-    params, images = dict(weights[0]), _read_images(setup, programs)
+    params, images = dict(weights[0]), _read_images(setup, run_data)
     for layer, fit in fits.items():
         first = params.get(layer, {}).get("kernel")
         if first is None:
@@ -109,17 +111,17 @@ def _fit_kernels(
     return params, weights[1]
 
 
-def _read_images(setup: Setup, programs: Programs) -> np.ndarray:
+def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
     """Read evenly spaced, normalized training images, [N, H, W, C].
 
     With sliding-window evaluation, windows of images.
     """
-    source, grid = programs.train_set.source, setup.grid
+    source, grid = run_data.train_set.source, setup.grid
     most = max(1, MAX_PIXELS // math.prod(grid.window))
     num = min(len(source), most)
     image, window = grid.choose(num, most)
     indices = (np.arange(num) * len(source) // num)[image]
-    prepare = unaugmented(setup, programs.mean, programs.std, np.float32)
+    prepare = unaugmented(setup, run_data.mean, run_data.std, np.float32)
     # Full images of all windows might not fit in memory.
     size = max(1, MAX_PIXELS // math.prod(grid.whole))
     parts = []

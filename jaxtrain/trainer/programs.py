@@ -1,4 +1,4 @@
-"""Compiled programs of a run, and their data."""
+"""Compiled programs of a run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain import keys
-from jaxtrain.data import loader
 from jaxtrain.data.batch import Preprocess
 from jaxtrain.data.batch_specs import eval_spec
-from jaxtrain.data.datasets import Dataset, make_datasets, should_cache
-from jaxtrain.data.image_statistics import mean_and_std
-from jaxtrain.data.order import DataOrder
+from jaxtrain.data.datasets import Dataset
 from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.data.preprocess import make_preprocess
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.remat import compiler_options
 from jaxtrain.parallel import data_sharding
 from jaxtrain.plugin import resolve
-from jaxtrain.tasks.base import defines
 from jaxtrain.tasks.outputs import abstract_outputs
+from jaxtrain.tasks.target_transforms import transform_of
+from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training import views
 from jaxtrain.training.compiled import Compiled, Program
@@ -40,7 +38,7 @@ NEW_STATISTICS = "jaxtrain.trainer.new_statistics:make_new_statistics"
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """The compiled functions, and the data that they read.
+    """The compiled functions, and the arrays that the method reads.
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
@@ -56,22 +54,11 @@ class Programs:
     train: tuple[tuple[int, Program], ...]
     eval: Program
     beside: dict[str, Any]
-    order: DataOrder
-    train_set: Dataset
-    validation_set: Dataset | None
-    test_set: Dataset
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     statistics: NewStatistics | None = None
 
     def train_at(self, step: int) -> Program:
         """Program of the steps after `step` steps."""
         return [program for start, program in self.train if start <= step][-1]
-
-    def datasets(self) -> list[Dataset]:
-        """Splits of the run, by name."""
-        parts = (self.train_set, self.validation_set, self.test_set)
-        return [part for part in parts if part is not None]
 
     def compile_seconds(self) -> float:
         return sum(program.seconds for program in self._all())
@@ -86,14 +73,9 @@ class Programs:
         return [self.weights, self.begin, *train, self.eval, *others]
 
 
-def make_programs(setup: Setup) -> Programs:
-    """Load data and method inputs, or open streams, and jit the programs."""
-    config, mesh = setup.config, setup.mesh
-    cache = should_cache(config.data, setup.splits)
-    train_set, validation_set, test_set = make_datasets(
-        setup.splits, mesh, cache, config.data.max_bad_fraction
-    )
-    mean, std = mean_and_std(config.data, setup.splits, train_set.source)
+def make_programs(setup: Setup, run_data: RunData) -> Programs:
+    """Load the method's inputs, and jit the programs."""
+    train_set, mean, std = run_data.train_set, run_data.mean, run_data.std
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
     plain = unaugmented(setup, mean, std, dtype)
@@ -113,13 +95,7 @@ def make_programs(setup: Setup) -> Programs:
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
-        beside=_beside(setup, train_set, augmenting[0], Normalization(mean, std)),
-        order=loader.make_order(config.data, train_set.source, config.seed),
-        train_set=train_set,
-        validation_set=validation_set,
-        test_set=test_set,
-        mean=mean,
-        std=std,
+        beside=_beside(setup, train_set, augmenting[0], normalization),
         statistics=statistics,
     )
 
@@ -148,10 +124,7 @@ def augmented(
         std,
         dtype,
         phase.augment,
-        setup.task.follow,
-        join=setup.task.mix,
-        paste=setup.task.paste if defines(setup.task, "paste") else None,
-        join_tiles=setup.task.mosaic,
+        transform_of(setup.task),
         repeats=setup.config.data.repeats,
         size=phase.image_size or setup.splits.size,
         fit=setup.splits.fit,
@@ -173,7 +146,7 @@ def unaugmented(
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the prepared images.
     """
-    splits, follow = setup.splits, setup.task.follow
+    splits, follow = setup.splits, transform_of(setup.task)
     return make_preprocess(
         mean,
         std,

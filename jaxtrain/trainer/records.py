@@ -6,7 +6,7 @@ from typing import Any
 
 import jaxtrain
 from jaxtrain.models.blueprint import plain_spec
-from jaxtrain.trainer.programs import Programs
+from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.weights.description import Description
 
@@ -39,7 +39,7 @@ def describe_data(setup: Setup) -> dict[str, Any]:
     }
 
 
-def describe_model(setup: Setup, programs: Programs) -> Description:
+def describe_model(setup: Setup, run_data: RunData) -> Description:
     """Record of the model, to use it without its data."""
     config = setup.config
     crop_pct, interpolation, crop_mode = config.data.fit
@@ -58,8 +58,8 @@ def describe_model(setup: Setup, programs: Programs) -> Description:
         num_centres=setup.task.num_centres,
         projection=setup.task.projection,
         input=setup.splits.train.input,
-        mean=programs.mean,
-        std=programs.std,
+        mean=run_data.mean,
+        std=run_data.std,
         crop_pct=crop_pct,
         interpolation=interpolation,
         crop_mode=crop_mode,

@@ -104,13 +104,14 @@ class RunState:
         """
         if PLATEAU not in self.state.extras:
             raise UserError(
-                "the learning rate has no factor to set: it needs optimizer.schedule = "
-                f"'plateau', not {self.trainer.config.optimizer.schedule!r}"
+                "the learning rate has no factor to set: give the callback the "
+                "attribute sets_rate = True (docs/python.md)"
             )
         old = self.state.extras[PLATEAU]["factor"]
         new = jax.device_put(np.float32(factor), old.sharding)
         self.state = with_extra(self.state, PLATEAU, {"factor": new})
-        self.progress.callbacks.setdefault(PLATEAU, {})["factor"] = float(factor)
+        if self.trainer.plateau is not None:
+            self.progress.callbacks.setdefault(PLATEAU, {})["factor"] = float(factor)
 
     @property
     def complete(self) -> bool:
@@ -190,7 +191,7 @@ class RunState:
         """Log newly detected unreadable images, in process 0."""
         if jax.process_index() != 0:
             return
-        for dataset in self.trainer.programs.datasets():
+        for dataset in self.trainer.data.datasets():
             for bad in dataset.defects.take_new():
                 named = {"name": bad.name, "reason": bad.reason}
                 event = {"event": "unreadable image", "split": dataset.defects.split}
@@ -204,7 +205,7 @@ class RunState:
         """
         here = cluster.current()
         if here.num > 1:
-            defects = [one.defects for one in self.trainer.programs.datasets()]
+            defects = [one.defects for one in self.trainer.data.datasets()]
             new = [[astuple(bad) for bad in one.take_unshared()] for one in defects]
             told = here.gather([self.telemetry.get(here.index, {}), new])
             self.telemetry = {process: one[0] for process, one in enumerate(told)}

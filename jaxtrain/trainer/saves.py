@@ -52,7 +52,7 @@ class Saves:
           CheckpointError: Too many saves have failed.
         """
         run, progress = self._run, self._run.progress
-        programs = run.trainer.programs
+        data = run.trainer.data
         run.settle()
         run.callbacks.on_save(run)
         run.clock.update(progress)
@@ -62,7 +62,7 @@ class Saves:
                 "config": asdict(run.trainer.config),
                 "versions": run.versions,
                 "own_parts": run.own_parts,
-                "statistics": {"mean": programs.mean, "std": programs.std},
+                "statistics": {"mean": data.mean, "std": data.std},
                 "progress": asdict(progress),
             }
             metrics = self._metrics()

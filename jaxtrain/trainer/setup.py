@@ -128,6 +128,7 @@ def build_setup(
     *,
     devices: Sequence[Any] | None = None,
     workdir: Path | None = None,
+    sets_rate: bool = False,
 ) -> Setup:
     """Resolve a config, open its data and build all parts; allocate nothing large.
 
@@ -135,6 +136,7 @@ def build_setup(
       schedule: Learning-rate schedule. Defaults to the config's.
       devices: Devices of the run. Defaults to `jax.devices()`.
       workdir: Workdir of a run to resume, whose values are used.
+      sets_rate: Whether a callback sets a factor on the learning rate.
 
     Raises:
       UserError: Unknown names, or data, model, batch and devices that do not fit: all
@@ -150,6 +152,8 @@ def build_setup(
     policy = problems.build(precision.parse, config.precision)
     problems.check(checks.check_batches, config, mesh)
     problems.check(checks.check_sums, config, policy, mesh)
+    if sets_rate:
+        problems.check(checks.check_rate_factor, config)
     splits = problems.build(data_lib.load, config.data, config.seed)
     if splits is None:
         problems.stop()
@@ -190,7 +194,7 @@ def build_setup(
     kernel_order = None if meshes is None else order_of_kernels(meshes)
     phases = problems.build(
         lambda config, timetable, model, rates: build_phases(
-            config, timetable, model, rates[0], kernel_order
+            config, timetable, model, rates[0], kernel_order, sets_rate=sets_rate
         ),
         *(config, timetable, model, rates),
     )

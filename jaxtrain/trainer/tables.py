@@ -19,6 +19,7 @@ from jaxtrain.trainer.features import plan
 from jaxtrain.trainer.learning_rate import schedule_name
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.trainer.state_sharding import whole_layers
+from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
 # Accounts with a smaller share of the time are omitted at the end.
@@ -40,7 +41,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "model": f"{config.model.name}, {num_params(setup.abstract_state.params):,} "
         "parameters",
         "data": f"{config.data.source}, {height}x{width}x{channels}, "
-        + setup.task.describe(),
+        + decoder_of(config, setup.task).describe(),
         "examples": f"{len(splits.train):,} train, {num_validation:,} validation, "
         f"{len(splits.test):,} test",
         **describe_absent(setup),

@@ -82,7 +82,8 @@ def train(
     if fresh:
         check_kept(config, workdir)
     starting.begin(f"opening the data: {config.data.source}")
-    trainer = Trainer(config, workdir=None if fresh else workdir)
+    old, sets_rate = None if fresh else workdir, Callbacks(callbacks).sets_rate
+    trainer = Trainer(config, workdir=old, sets_rate=sets_rate)
     rows = settled_rows(trainer)
     with locked(workdir):
         finished, run_id = _open(trainer, workdir, fresh=fresh, resume_step=resume_step)
@@ -158,9 +159,9 @@ def _open(
 
 
 def _describe(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    programs = trainer.programs
+    _ = trainer.programs  # Checks inputs and metrics before anything is written.
     if jax.process_index() == 0:
-        about = describe_model(trainer, programs)
+        about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
 
 

@@ -21,9 +21,10 @@ from jaxtrain.errors import UserError
 from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel import data_sharding
-from jaxtrain.tasks.base import Values
+from jaxtrain.tasks.base import Values, with_chosen
 from jaxtrain.trainer.pretrained import first_weights, plan_start
 from jaxtrain.trainer.programs import Programs, augmented, make_programs
+from jaxtrain.trainer.run_data import RunData, load_data
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.schedules import Schedule
 from jaxtrain.training.state import TrainState
@@ -75,6 +76,7 @@ class Trainer(Setup):
         *,
         schedule: Schedule | None = None,
         workdir: Path | None = None,
+        sets_rate: bool = False,
     ):
         """Check a config against its data, the model and the devices.
 
@@ -82,16 +84,24 @@ class Trainer(Setup):
           config: Config of the run.
           schedule: Learning rate by step. Defaults to the config's schedule.
           workdir: Workdir of a run to resume, whose resolved values are used.
+          sets_rate: Whether callbacks set a factor on the learning rate
+            (`Callback.sets_rate`).
 
-          Raises:
-            UserError: Unknown name, or data, model, batch and devices do not fit.
+        Raises:
+          UserError: Unknown name, or data, model, batch and devices do not fit.
         """
-        vars(self).update(vars(build_setup(config, schedule, workdir=workdir)))
+        setup = build_setup(config, schedule, workdir=workdir, sets_rate=sets_rate)
+        vars(self).update(vars(setup))
+
+    @cached_property
+    def data(self) -> RunData:
+        """Splits on the devices, or to be streamed."""
+        return load_data(self)
 
     @cached_property
     def programs(self) -> Programs:
-        """Compiled functions, and the data that they read."""
-        return make_programs(self)
+        """Compiled functions."""
+        return make_programs(self, self.data)
 
     @cached_property
     def pretrained(self) -> Transfer | None:
@@ -118,7 +128,7 @@ class Trainer(Setup):
 
     def begin(self) -> tuple[TrainState, str | None]:
         """Create the initial state, and the event of its pretrained weights if any."""
-        weights, told = first_weights(self, self.programs, self.pretrained)
+        weights, told = first_weights(self, self.programs, self.data, self.pretrained)
         return self.programs.begin(weights), told
 
     def batches(
@@ -130,13 +140,13 @@ class Trainer(Setup):
           start: First step of the batches.
           stop: Step after the last. Defaults to the length of the run.
         """
-        config, programs, timetable = self.config, self.programs, self.timetable
-        train_set, total = programs.train_set, timetable.total_steps
+        config, timetable = self.config, self.timetable
+        train_set, total = self.data.train_set, timetable.total_steps
         stop = total if stop is None else stop
         if stop > total:
             raise UserError(f"stop = {stop}: the run of this config has {total} steps")
         read = loader.train_batches(
-            config.data, train_set, self.mesh, programs.order, start, stop
+            config.data, train_set, self.mesh, self.data.order, start, stop
         )
         sizes = timetable.call_sizes(start, config.train.steps_per_call, stop)
         fed = loader.feed(read, sizes, self.mesh, timetable.batch_size)
@@ -183,7 +193,7 @@ class Trainer(Setup):
 
     @cached_property
     def _preparing(self) -> dict[int, Callable[..., Batch]]:
-        programs, dtype = self.programs, self.policy.compute_dtype
+        mean, std, dtype = self.data.mean, self.data.std, self.policy.compute_dtype
 
         def of(preprocess: Any) -> Callable[..., Batch]:
             def prepare(data: Any, batches: Batch, root: Any, first: Any) -> Batch:
@@ -198,7 +208,7 @@ class Trainer(Setup):
             return jax.jit(prepare)
 
         return {
-            phase.start: of(augmented(self, phase, programs.mean, programs.std, dtype))
+            phase.start: of(augmented(self, phase, mean, std, dtype))
             for phase in self.phases
         }
 
@@ -228,21 +238,21 @@ class Trainer(Setup):
           split: `validation` or `test`.
           chosen: Values fitted on validation, such as thresholds, for metrics of the
             test
-              split. Defaults to none.
+            split. Defaults to none.
           renew: Whether to recompute batch-norm statistics of averaged weights first,
             as
-              `renewed` does.
+            `renewed` does.
           should_stop: Called between batches; True ends the evaluation.
 
-          Returns:
-            `loss`, the metrics of the task, and `num_examples`; None if stopped.
+        Returns:
+          `loss`, the metrics of the task, and `num_examples`; None if stopped.
 
-          Raises:
-            UserError: Unknown or missing split.
+        Raises:
+          UserError: Unknown or missing split.
         """
         if split not in ("validation", "test"):
             raise UserError(f"split = {split!r}: expected validation or test")
-        task = self.task if chosen is None else self.task.with_chosen(chosen)
+        task = self.task if chosen is None else with_chosen(self.task, chosen)
         if renew:
             state = self.renewed(state, int(state.step))
         view = ModelView(
@@ -277,11 +287,10 @@ class Trainer(Setup):
         Raises:
           UserError: Unknown or missing split.
         """
-        programs = self.programs
         splits = {
-            "train": programs.train_set,
-            "validation": programs.validation_set,
-            "test": programs.test_set,
+            "train": self.data.train_set,
+            "validation": self.data.validation_set,
+            "test": self.data.test_set,
         }
         found = splits.get(split)
         if found is None:

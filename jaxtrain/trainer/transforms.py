@@ -30,6 +30,7 @@ class RunFacts:
       model: Abstract model of the run.
       never_trained: Layers that are frozen throughout.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
+      sets_rate: Whether a callback sets a factor on the learning rate.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class RunFacts:
     model: Model
     never_trained: Frozen
     kernel_order: tuple[int, ...] | None = None
+    sets_rate: bool = False
 
 
 # Factories of plug-ins: a transform, or None if the config does not enable it.
@@ -53,7 +55,9 @@ def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
     average = make_average(config.optimizer, config.train, facts.timetable.swa)
     scales_loss = precision.parse(config.precision).scales_loss
     sections = config.optimizer, config.train
-    core = core_transforms(*sections, average, scales_loss=scales_loss)
+    core = core_transforms(
+        *sections, average, scales_loss=scales_loss, sets_rate=facts.sets_rate
+    )
     found = [one for make in TRANSFORMS.values() if (one := make(facts)) is not None]
     names = [getattr(one, "name", None) for one in found]
     for name in names:

@@ -38,8 +38,8 @@ class Average:
 
     Attributes:
       of_batches: Whether the batch-norm statistics of the average are per-batch
-          statistics, averaged with the same rates. If not, `model_state` belongs to the
-          weights, and the statistics are recomputed before each evaluation.
+        statistics, averaged with the same rates. If not, `model_state` belongs to the
+        weights, and the statistics are recomputed before each evaluation.
     """
 
     of_batches = False

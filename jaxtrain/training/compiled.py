@@ -60,7 +60,7 @@ class Compiled:
           function: Pure function of arrays.
           purpose: Name of the function in messages, such as `a training step`.
           fix: Advice against running out of memory, an imperative. Defaults to
-              `LESS_MEMORY` and the hints of plug-ins.
+            `LESS_MEMORY` and the hints of plug-ins.
           together: Whether processes wait for each other after compilation.
           **jit_options: Options of `jax.jit`.
         """

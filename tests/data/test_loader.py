@@ -24,6 +24,7 @@ from jaxtrain.evaluation.evaluate import ModelView, evaluate
 from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.run_data import load_data
 from jaxtrain.trainer.setup import build_setup
 
 DATA = DataConfig(source="digits", batch_size=64)
@@ -60,7 +61,8 @@ def test_evaluation_counts_every_example_once(batch_size: int):
         train=TrainConfig(steps=1),
     )
     setup = build_setup(config)
-    programs = make_programs(setup)
+    data = load_data(setup)
+    programs = make_programs(setup, data)
     state = programs.begin(programs.weights(keys.root_key(0)))
     view = ModelView(
         weights=(state.eval_params, state.eval_model_state),
@@ -68,10 +70,10 @@ def test_evaluation_counts_every_example_once(batch_size: int):
         program=lambda reducers: programs.eval,
     )
     reducers = [TaskMetrics(setup.task)]
-    (result,) = evaluate(view, programs.test_set, reducers, config.data)
+    (result,) = evaluate(view, data.test_set, reducers, config.data)
     # One batch of everything, by hand.
-    everything = programs.test_set.source.read(np.arange(360))
-    logits = _logits(setup, programs, state, everything["image"])
+    everything = data.test_set.source.read(np.arange(360))
+    logits = _logits(setup, data, state, everything["image"])
     accuracy = (logits.argmax(-1) == everything["target"]).mean()
     assert result["num_examples"] == 360
     assert result["accuracy"] == accuracy
@@ -108,12 +110,12 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
     assert len(sent) == num
 
 
-def _logits(setup, programs, state, images: np.ndarray) -> np.ndarray:
+def _logits(setup, data, state, images: np.ndarray) -> np.ndarray:
     from flax import nnx
 
     model = nnx.merge(setup.graphdef, state.params, state.model_state)
     model.eval()
-    mean, std = np.float32(programs.mean), np.float32(programs.std)
+    mean, std = np.float32(data.mean), np.float32(data.std)
     return np.asarray(jax.jit(model)((images / np.float32(255) - mean) / std))
 
 

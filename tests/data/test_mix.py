@@ -19,6 +19,7 @@ from jaxtrain.config import (
     TrainConfig,
 )
 from jaxtrain.data.augment.mix import mix_pairs, swap
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
@@ -35,13 +36,17 @@ IMAGES = RNG.integers(0, 256, (BATCH, SIDE, SIDE + 4, 3), dtype=np.uint8)
 LABELS = np.arange(BATCH, dtype=np.int32) % CLASSES
 
 
+def join(targets: tuple[Any, Any], change: Mixing) -> MixedLabels:
+    return MixedLabels(*targets, change.weight)
+
+
 @functools.partial(jax.jit, static_argnames="config")
 def mixed(config: AugmentConfig, seeds, images=IMAGES) -> Any:
     """Mix the same batch with a key for each seed."""
 
     def one(seed):
         batch = {"image": jnp.asarray(images), "target": jnp.asarray(LABELS)}
-        found = mix_pairs(batch, jax.random.key(seed), config, MixedLabels)
+        found = mix_pairs(batch, jax.random.key(seed), config, join)
         return found["image"], found["target"]
 
     return jax.vmap(one)(seeds)

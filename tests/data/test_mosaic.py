@@ -13,6 +13,7 @@ from jaxtrain.config import AugmentConfig, Config, DataConfig, TrainConfig
 from jaxtrain.data.augment import mosaic
 from jaxtrain.data.augment.mosaic import draw_tiles, mosaics, neighbours
 from jaxtrain.data.pixel_classes import IGNORED
+from jaxtrain.data.target_changes import Mosaic
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.periods import make_timetable
 from tests.helpers.masked import mask_recipe, write_masks
@@ -41,7 +42,8 @@ def made(config: AugmentConfig, seeds: Any) -> Any:
     """Return the mosaics of the batch, and where their images lie: for each seed."""
     from jaxtrain.plugins.detection.box_geometry import in_mosaic
 
-    def join(targets: Any, tiles: Any) -> Any:
+    def join(targets: Any, change: Mosaic) -> Any:
+        tiles = change.tiles
         boxes, masks, number = zip(*targets, strict=True)
         where = [(tile.corner, tile.scale, tile.covers()) for tile in tiles]
         masks = [t.pixels(m, border=IGNORED) for m, t in zip(masks, tiles, strict=True)]

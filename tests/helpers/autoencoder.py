@@ -41,8 +41,10 @@ class AutoEncoder(Task):
 class Followed(AutoEncoder):
     """Its stored targets have pixels, which would follow those of the images."""
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        return geometry.pixels(target)
+    target_changes = (Geometry,)
+
+    def transform_target(self, target: Any, change: Geometry) -> Any:
+        return change.pixels(target)
 
 
 def _squares(outputs: jax.Array, target: Any) -> jax.Array:

@@ -29,6 +29,7 @@ from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.run_data import load_data
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training import forward
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
@@ -136,10 +137,11 @@ def carry_out(config: Config, first: Any) -> Outcome:
       first: Weights to begin with, on the host.
     """
     setup = build_setup(config)
-    programs = make_programs(setup)
+    data = load_data(setup)
+    programs = make_programs(setup, data)
     everywhere = data_sharding.replicated(setup.mesh)
     key = jax.device_put(keys.root_key(0), everywhere)
-    train_set, order = programs.train_set, programs.order
+    train_set, order = data.train_set, data.order
     batches = loader.train_batches(config.data, train_set, setup.mesh, order, 0, 1)
     _, batch = next(loader.feed(batches, iter([1]), setup.mesh, BATCH_SIZE))
     abstract = setup.abstract_state
@@ -148,7 +150,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     state = programs.begin(weights)
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train_at(0)(
-        state, key, programs.train_set.on_device, batch, **programs.beside
+        state, key, train_set.on_device, batch, **programs.beside
     )
     view = ModelView(
         weights=(state.eval_params, state.eval_model_state),
@@ -156,7 +158,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
         program=lambda reducers: programs.eval,
     )
     reducers = [TaskMetrics(setup.task)]
-    (evaluation,) = evaluate(view, programs.test_set, reducers, config.data)
+    (evaluation,) = evaluate(view, data.test_set, reducers, config.data)
     return Outcome(jax.device_get(metrics), jax.device_get(state), evaluation)
 
 
@@ -181,7 +183,8 @@ def some_weights(config: Config) -> Any:
 
 def draw(config: Config) -> Any:
     """Return first weights, on the host."""
-    programs = make_programs(build_setup(config))
+    setup = build_setup(config)
+    programs = make_programs(setup, load_data(setup))
     return jax.device_get(programs.weights(keys.root_key(0)))
 
 

@@ -49,6 +49,7 @@ class KeyPoint(Task):
     """Learns the place of the dot, in parts of the image; none where it is outside."""
 
     num_outputs = 2
+    target_changes = (Geometry,)
 
     def __init__(self, image_shape: tuple[int, int, int], facts: Mapping[str, Any]):
         del image_shape, facts
@@ -57,8 +58,8 @@ class KeyPoint(Task):
         height, width = batch["image"].shape[1:3]
         return batch["target"] / jnp.array([width, height])
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        return geometry.points(target)
+    def transform_target(self, target: Any, change: Geometry) -> Any:
+        return change.points(target)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         inside = jnp.all((target >= 0) & (target < 1), -1)

@@ -49,6 +49,7 @@ class Pixels(Task):
     """Learns the class of each pixel."""
 
     best_metric = "pixel_accuracy"
+    target_changes = (Geometry,)
 
     def __init__(self, image_shape: tuple[int, int, int], facts: Mapping[str, Any]):
         self.output_spec = (*image_shape[:2], CLASSES)
@@ -56,8 +57,8 @@ class Pixels(Task):
     def target(self, batch: Batch) -> jax.Array:
         return batch["target"].astype(jnp.int32)
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        return geometry.pixels(target)
+    def transform_target(self, target: Any, change: Geometry) -> Any:
+        return change.pixels(target)
 
     def loss(self, outputs: jax.Array, target: Any, *, training: bool) -> jax.Array:
         log_probabilities = jax.nn.log_softmax(widen(outputs))

@@ -160,7 +160,7 @@ def test_memory_that_is_used_up_ends_with_one_message(
     config = write_recipe(cli.directory / "recipe.py", TINY)
     monkeypatch.setattr(
         "jaxtrain.trainer.trainer.make_programs",
-        lambda setup: jnp.zeros((2**31, 2**20)),
+        lambda setup, run_data: jnp.zeros((2**31, 2**20)),
     )
     result = cli("--config", config, "--workdir", "run")
     assert result.code == 2

@@ -33,6 +33,7 @@ from jaxtrain.parallel.copies import Copies
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import make_mesh
 from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.run_data import load_data
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training import precision
 from jaxtrain.training.compiled import Compiled
@@ -112,7 +113,7 @@ def collectives(setup: Setup) -> list[tuple[str, str, int]]:
     from jaxtrain.plugins.plan.measure import abstract_inputs
 
     setup = replace(setup, layout=ElsewhereLayout(**vars(setup.layout)))
-    *_, (_, train) = make_programs(setup).train
+    *_, (_, train) = make_programs(setup, load_data(setup)).train
     assert isinstance(train, Compiled)
     key = jax.eval_shape(lambda: keys.root_key(0))
     where = data_sharding.replicated(setup.mesh)

@@ -42,6 +42,19 @@ def test_a_row_has_the_columns_that_the_decoder_names(name: str):
         assert found.json(2) and found.draw(np.zeros((8, 8, 3), np.uint8)) is None
 
 
+@each_row(
+    ("name", "words"),
+    [("classes", "3 classes"), ("labels", "3 labels"), ("numbers", "2 numbers: a, b")],
+)
+def test_a_decoder_says_in_words_what_the_outputs_are(name: str, words: str):
+    assert decoder_of(name).describe() == words
+
+
+def test_outputs_without_a_meaning_are_counted():
+    assert Task.decoder(facts_of(4, 4, 2)).describe() == "2 outputs"
+    assert Task.decoder(facts_of(5)).describe() == "5 outputs"
+
+
 def test_a_temperature_changes_probabilities_and_no_order():
     decoder = decoder_of("classes")
     softer = decoder.calibrated(10.0).decode(LOGITS, 3)

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from sklearn import metrics as oracle
 
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks import label_metrics
+from jaxtrain.tasks.base import with_chosen
 from jaxtrain.tasks.multilabel import Multilabel
 from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
 
 NAMES = ("a", "b", "c", "d")
-SIGMOID = jax.jit(Multilabel.probabilities)
+SIGMOID = jax.jit(jax.nn.sigmoid)
 
 
 def task_of(targets: np.ndarray | None = None, **options: Any) -> Multilabel:
@@ -116,11 +118,11 @@ def test_labels_that_are_not_known_and_mixtures():
     assert task.loss(jnp.ones((1, 4)), nothing, training=True) == 0
     assert not gradient(jnp.ones((1, 4))).any()
     pair = jnp.asarray(stored), jnp.asarray(stored[::-1])
-    mixed = task.mix(*pair, jnp.array([0.75, 0.5]))
+    mixed = task.transform_target(pair, Mixing(jnp.array([0.75, 0.5])))
     expected = [[0.75, np.nan, 0, np.nan], [0.5, np.nan, 0, np.nan]]
     np.testing.assert_array_equal(mixed, expected)
     # An example that is mixed with none of another keeps all its labels.
-    alone = task.mix(*pair, jnp.array([1.0, 1]))
+    alone = task.transform_target(pair, Mixing(jnp.array([1.0, 1])))
     np.testing.assert_array_equal(alone, target)
 
 
@@ -140,13 +142,9 @@ def test_images_without_known_labels_do_not_thin_out_the_loss():
 
 def test_metrics_are_those_of_scikit_learn():
     score, label = batch()
-    values = (
-        task_of()
-        .with_chosen({"thresholds": [0.5, 0.6, 0.4, 0.7]})
-        .values(
-            {"loss": 0.0, "num_examples": 200},
-            {"mean_average_precision": {"score": score, "label": label}},
-        )
+    values = with_chosen(task_of(), {"thresholds": [0.5, 0.6, 0.4, 0.7]}).values(
+        {"loss": 0.0, "num_examples": 200},
+        {"mean_average_precision": {"score": score, "label": label}},
     )
     found = 1 / (1 + np.exp(-score)) >= (0.5, 0.6, 0.4, 0.7)
     known = ~np.isnan(label)

@@ -9,6 +9,7 @@ from scipy import special, stats
 from sklearn import metrics
 
 from jaxtrain.config.regression import RegressionOptions
+from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.number_losses import LEAST_VARIANCE
 from jaxtrain.tasks.regression import Regression, make_loss
@@ -251,10 +252,11 @@ def test_targets_that_are_no_numbers(targets: Any):
 
 def test_mixed_targets_are_means_by_their_shares():
     target = jnp.asarray([[1.0, jnp.nan], [3.0, 2.0]])
-    mixed = task().mix(target, target[::-1], jnp.array([0.25, 0.75]))
+    pair = target, target[::-1]
+    mixed = task().transform_target(pair, Mixing(jnp.array([0.25, 0.75])))
     np.testing.assert_allclose(mixed, [[2.5, np.nan], [2.5, np.nan]])
     # An example that is mixed with none of another keeps all its numbers.
-    alone = task().mix(target, target[::-1], jnp.ones(2))
+    alone = task().transform_target(pair, Mixing(jnp.ones(2)))
     np.testing.assert_array_equal(alone, target)
 
 

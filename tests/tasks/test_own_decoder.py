@@ -25,7 +25,7 @@ class Parity(Classification):
 
     @classmethod
     def decoder(cls, facts):
-        return ParityDecoder(facts, cls.probabilities)
+        return ParityDecoder(facts)
 
 
 class ParityDecoder(ClassDecoder):

@@ -23,6 +23,7 @@ from jaxtrain.trainer.clock import Clock
 from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
 from jaxtrain.trainer.programs import Programs
 from jaxtrain.trainer.progress import Progress
+from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.calls_ahead import MAX_IN_FLIGHT
 from tests.helpers.recipes import recipe
@@ -204,8 +205,8 @@ def test_the_loop_tells_the_speed_of_the_steps(
 ):
     programs = []
 
-    def make_programs(setup: Setup) -> Programs:
-        made = original(setup)
+    def make_programs(setup: Setup, run_data: RunData) -> Programs:
+        made = original(setup, run_data)
         ((start, program),) = made.train
         programs.append(CountedProgram(program))
         return dataclasses.replace(made, train=((start, programs[0]),))

@@ -79,9 +79,9 @@ def test_a_loop_of_ones_own_gets_images_as_the_model_sees_them(trainer: Any):
     (batch,) = trainer.batches(0, 1)
     prepared = trainer.prepare(batch)
     index = np.asarray(batch.arrays["index"][0])
-    source, programs = trainer.dataset("train").source, trainer.programs
+    source, data = trainer.dataset("train").source, trainer.data
     stored = source.read(index)
-    images = (stored["image"] / 255 - programs.mean) / programs.std
+    images = (stored["image"] / 255 - data.mean) / data.std
     found = np.asarray(prepared["image"][0])
     np.testing.assert_array_equal(prepared["target"][0], stored["target"])
     same = [np.abs(found - x).max((1, 2, 3)) for x in (images, images[:, :, ::-1])]
@@ -189,5 +189,34 @@ def test_a_callback_sets_the_rate_where_the_schedule_has_a_factor(
     lines = read_lines(tmp_path / "run", "train")
     rates = [line["learning_rate"] for line in lines]
     np.testing.assert_allclose(rates, [0.1] * 4 + [0.025] * 4, rtol=1e-6)
-    with pytest.raises(UserError, match=r"needs optimizer\.schedule"):
+    with pytest.raises(UserError, match=r"attribute sets_rate = True"):
         jaxtrain.train(config, tmp_path / "other", callbacks=[Watch(factor=0.25)])
+
+
+class Slow(Watch):
+    """Sets the factor of any schedule."""
+
+    sets_rate = True
+
+
+@pytest.mark.slow
+def test_a_callback_sets_the_rate_of_any_schedule(config: Config, tmp_path: Path):
+    """The factor is part of the saved state: the run goes on with it."""
+    jaxtrain.train(config, tmp_path / "plain")
+    stopped = replace(config, "train.stop_after_steps", 6)
+    jaxtrain.train(stopped, tmp_path / "run", callbacks=[Slow(factor=0.25)])
+    with pytest.raises(UserError, match=r"unknown to the model: extras/plateau/factor"):
+        jaxtrain.train(config, tmp_path / "run")
+    jaxtrain.train(config, tmp_path / "run", callbacks=[Slow()])
+    plain, slowed = (
+        np.array([x["learning_rate"] for x in read_lines(tmp_path / name, "train")])
+        for name in ("plain", "run")
+    )
+    np.testing.assert_allclose(slowed, plain * ([1] * 4 + [0.25] * 4), rtol=1e-6)
+
+
+def test_optimizers_that_go_by_the_rate_refuse_a_factor(config: Config, tmp_path: Path):
+    estimates = replace(config, "optimizer.name", "prodigy")
+    with pytest.raises(UserError, match=r"prodigy.*a callback sets a factor"):
+        jaxtrain.train(estimates, tmp_path / "run", callbacks=[Slow(factor=0.25)])
+    assert not (tmp_path / "run").exists()

@@ -18,8 +18,9 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
-from jaxtrain.data.augment.apply import Follow, keep_target, map_examples
+from jaxtrain.data.augment.apply import map_examples
 from jaxtrain.data.augment.geometry import Geometry
+from jaxtrain.data.target_changes import Follow, keep_target
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
 from jaxtrain.registry import call_own

@@ -5,17 +5,6 @@ from typing import Any
 
 import jax
 
-from jaxtrain.data.augment.geometry import Geometry
-
-# (target of an example, geometry of its image) -> target.
-Follow = Callable[[Any, Geometry], Any]
-
-
-def keep_target(target: Any, geometry: Geometry) -> Any:
-    """Return a target unchanged."""
-    del geometry
-    return target
-
 
 def make_keys(
     root_key: jax.Array,

@@ -8,7 +8,6 @@ micro-batches. All pairs of a step share one mixing weight.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,11 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.config import AugmentConfig
+from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# (targets, partners' targets, weights of the former (B,)) -> targets.
-Join = Callable[[Any, Any, jax.Array], Any]
-# (targets, partners' targets, 1 where a pixel is the image's own (H, W)) -> targets.
-Paste = Callable[[Any, Any, jax.Array], Any]
 # Steps of the linearly interpolated table of quantiles.
 STEPS = 4096
 # Probability of cutmix in a step if both are enabled.
@@ -31,9 +27,8 @@ def mix_pairs(
     batch: dict[str, Any],
     key: jax.Array,
     config: AugmentConfig,
-    join: Join,
+    follow: Follow,
     repeats: int = 1,
-    paste: Paste | None = None,
 ) -> dict[str, Any]:
     """Mix the images of each pair, and combine their targets.
 
@@ -41,9 +36,9 @@ def mix_pairs(
       batch: Batch of images (B, H, W, C) with an even number of examples.
       key: PRNG key of the step.
       config: Augmentations with the parameters of the distributions.
-      join: Combination of the targets, by the task.
+      follow: Combination of two targets, by the task: of `Mixing`, or of `Pasting` with
+        cutmix alone.
       repeats: Number of consecutive copies of an example in the batch.
-      paste: Combination of dense targets, by the task, in place of `join`; cutmix only.
 
     Returns:
       The batch with images in float32 and mixed targets.
@@ -55,11 +50,8 @@ def mix_pairs(
     mixed = partners + share[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
     swapped = jax.tree.map(lambda x: swap(x, repeats), batch["target"])
-    if paste is not None:
-        assert not config.mixup
-        joined = paste(batch["target"], swapped, share)
-    else:
-        joined = join(batch["target"], swapped, weights)
+    mixing = Mixing(weights) if config.mixup else Pasting(weights, share)
+    joined = follow((batch["target"], swapped), mixing)
     return {**batch, "image": mixed, "target": joined}
 
 

@@ -10,7 +10,6 @@ and do not depend on the number of devices, as in `mix`. Each example has its ow
 mosaic, drawn with its PRNG key.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from jaxtrain.config.augment import MOSAIC_IMAGES, AugmentConfig
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.resize import resample, resample_linear, weights
+from jaxtrain.data.target_changes import Follow, Mosaic
 
 # Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
 NUMBER = 13
@@ -82,16 +82,12 @@ class Tile(Geometry):
         return jnp.where(self._covered(dim)[:, None], matrix, 0)
 
 
-# (targets of four images, their tiles) -> target of the mosaic.
-JoinTiles = Callable[[Sequence[Any], Sequence[Tile]], Any]
-
-
 def mosaics(
     batch: dict[str, Any],
     keys: jax.Array,
     config: AugmentConfig,
     fill: jax.Array,
-    join: JoinTiles,
+    follow: Follow,
     repeats: int = 1,
 ) -> dict[str, Any]:
     """Return the batch with a mosaic in place of each image.
@@ -101,8 +97,8 @@ def mosaics(
       keys: PRNG key of each example, (B,).
       config: Augmentations with the probability of a mosaic.
       fill: Mean colour in 0..255, (C,), outside the images.
-      join: Combination of the four targets, by the task; it may change their shapes,
-        and is also applied to examples without a mosaic.
+      follow: Combination of the four targets of a `Mosaic`, by the task; it may change
+        their shapes, and is also applied to examples without a mosaic.
       repeats: Number of consecutive copies of an example in the batch.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
@@ -119,7 +115,7 @@ def mosaics(
         for image, tile in zip(images, tiles, strict=True):
             covers = tile.covers()[..., None]
             painted = jnp.where(covers, tile.paint(image), painted)
-        return painted, join(targets, tiles)
+        return painted, follow(targets, Mosaic(tiles))
 
     images, targets = jax.vmap(one)(keys, *four)
     return {**batch, "image": images, "target": targets}

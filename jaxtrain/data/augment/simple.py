@@ -9,8 +9,9 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment import affine
-from jaxtrain.data.augment.apply import Follow, fold_each, map_examples
+from jaxtrain.data.augment.apply import fold_each, map_examples
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
+from jaxtrain.data.target_changes import Follow
 
 # Height and width of an image in pixels.
 Shape = tuple[int, int]

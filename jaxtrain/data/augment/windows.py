@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.data.augment.apply import Follow, map_examples
+from jaxtrain.data.augment.apply import map_examples
 from jaxtrain.data.augment.geometry import ResizedBox
 from jaxtrain.data.augment.resize import Box, resize
 from jaxtrain.data.batch import BOX
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
+from jaxtrain.data.target_changes import Follow
 
 # Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
 NUMBER = 3

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxtrain.errors import counted
 from jaxtrain.plugins.detection.found_boxes import (
     SHOWN_SCORE,
     Finder,
@@ -88,6 +89,9 @@ class BoxDecoder(OutputDecoder):
         super().__init__(facts)
         self.finder = finder
 
+    def describe(self) -> str:
+        return f"boxes of {counted(len(self.finder.names), 'class', 'classes')}"
+
     def columns(self, topk: int = 1) -> Columns:
         del topk
         return {"num_boxes": int, "labels": str}
@@ -105,6 +109,12 @@ class BoxDecoder(OutputDecoder):
         seen = self.facts.image_shape[:2] if size is None else size
         found = boxes_of(decoded, i, self.facts, size)
         return BoxPrediction(self.finder.names, found, seen)
+
+    def refuses_mean(self) -> str:
+        return (
+            "the boxes that several models find have no mean: they "
+            "would have to be matched"
+        )
 
     def answer_parts(self) -> AnswerParts:
         names = self.finder.names

@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxtrain.config.base import typed_options
 from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
-from jaxtrain.errors import UserError, counted
+from jaxtrain.data.target_changes import Mosaic
+from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection import box_metrics, fcos
 from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
 from jaxtrain.plugins.detection.box_places import Places, make_places
@@ -46,8 +46,10 @@ class Detection(Task):
 
     Options = DetectionOptions
     classes_fact = NAMES
+    target_changes = (Geometry, Mosaic)
     whole_images = True
     size_multiple = DetectionOptions.strides[-1]
+    known_metrics = box_metrics.metrics(lambda outputs, target: {})
     best_metric = "map"
     shown = ("map", "map50")
     refused: Mapping[str, str] = {
@@ -78,18 +80,6 @@ class Detection(Task):
         )
         self._finder = make_finder(options, self.column_names, image_shape)
 
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        del options
-        return (
-            "the boxes that several models find have no mean: they "
-            "would have to be matched"
-        )
-
-    def describe(self) -> str:
-        assert self.column_names is not None
-        return f"boxes of {counted(len(self.column_names), 'class', 'classes')}"
-
     def check_targets(self, targets: Any, split: str) -> None:
         wanted = {"boxes", "classes", "crowd", "size"}
         if not (isinstance(targets, dict) and targets.keys() == wanted):
@@ -101,11 +91,10 @@ class Detection(Task):
     def label(self, target: Any) -> str:
         return self._named(np.asarray(target["classes"]))
 
-    def follow(self, target: Any, geometry: Geometry) -> Any:
-        return followed(target, geometry)
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> Any:
-        return in_mosaic(targets, tiles)
+    def transform_target(self, target: Any, change: Geometry | Mosaic) -> Any:
+        if isinstance(change, Mosaic):
+            return in_mosaic(target, change.tiles)
+        return followed(target, change)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         del training
@@ -120,10 +109,6 @@ class Detection(Task):
 
     def metrics(self) -> Mapping[str, Metric]:
         return box_metrics.metrics(self._keep)
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return box_metrics.metrics(lambda outputs, target: {})
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:

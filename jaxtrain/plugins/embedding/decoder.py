@@ -38,6 +38,15 @@ class EmbeddingDecoder(NumberDecoder):
         columns = tuple(f"{NAME}_{i}" for i in range(size))
         super().__init__(facts, Readout(NAME, columns, of_length_one))
 
+    def describe(self) -> str:
+        return f"embeddings of {len(self.names)} numbers"
+
+    def refuses_mean(self) -> str:
+        return (
+            "each model has embeddings of its own space, and "
+            "vectors of several spaces have no mean"
+        )
+
     def answer_parts(self) -> AnswerParts:
         return AnswerParts("numbers", (), {"size": len(self.names)})
 

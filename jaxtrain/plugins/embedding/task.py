@@ -33,6 +33,33 @@ from jaxtrain.tasks.metrics import Metric
 RANKS = (1, 5, 10)
 
 
+def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
+    """Embeddings of a batch, of unit length, and their classes."""
+    return {"embedding": of_length_one(outputs), "label": target}
+
+
+def _metric(value: Any, title: str) -> Metric:
+    """Metric of the neighbours of all examples (`Embedding.values`)."""
+
+    def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
+        return value(found)
+
+    return Metric(
+        keep=keep_embeddings, value=of_neighbours, better="higher", title=title
+    )
+
+
+METRICS = {
+    **{
+        f"recall_at_{k}": _metric(partial(recall_at, k=k), f"recall at {k}")
+        for k in RANKS
+    },
+    "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
+}
+# Name of the kept arrays in `Task.kept`.
+KEPT = next(iter(METRICS))
+
+
 class Embedding(Task):
     """Targets are class indices, int (B,); outputs are embeddings (B, size).
 
@@ -49,6 +76,7 @@ class Embedding(Task):
     """
 
     Options = EmbeddingOptions
+    known_metrics = METRICS
     best_metric = "recall_at_1"
     shown = ("recall_at_1",)
     loss_of_examples = False
@@ -78,17 +106,6 @@ class Embedding(Task):
                     "another data.source, or loss = 'contrastive'"
                 )
             self.num_centres = facts["num_classes"]
-
-    @classmethod
-    def refuses_mean(cls, options: Mapping[str, Any]) -> str | None:
-        del options
-        return (
-            "each model has embeddings of its own space, and "
-            "vectors of several spaces have no mean"
-        )
-
-    def describe(self) -> str:
-        return f"embeddings of {self.num_outputs} numbers"
 
     def label(self, target: Any) -> str:
         number = int(target)
@@ -129,10 +146,6 @@ class Embedding(Task):
         hits = jnp.argmax(outputs.cosines, -1) == target
         return {"accuracy": mean_known(hits, None if self._labelled else target >= 0)}
 
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return METRICS
-
     def values(
         self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
     ) -> Values:
@@ -157,30 +170,3 @@ class Embedding(Task):
     def nearest(self, embedding: np.ndarray) -> np.ndarray:
         no_label = np.zeros(len(embedding), np.int64)
         return find_neighbours(embedding, no_label, temperature=1.0).nearest
-
-
-def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Embeddings of a batch, of unit length, and their classes."""
-    return {"embedding": of_length_one(outputs), "label": target}
-
-
-def _metric(value: Any, title: str) -> Metric:
-    """Metric of the neighbours of all examples (`Embedding.values`)."""
-
-    def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
-        return value(found)
-
-    return Metric(
-        keep=keep_embeddings, value=of_neighbours, better="higher", title=title
-    )
-
-
-METRICS = {
-    **{
-        f"recall_at_{k}": _metric(partial(recall_at, k=k), f"recall at {k}")
-        for k in RANKS
-    },
-    "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
-}
-# Name of the kept arrays in `Task.kept`.
-KEPT = next(iter(METRICS))

@@ -108,9 +108,9 @@ def make_stage_meshes(
       config: Number of stages, and the axes of each mesh.
       devices: Devices of the run. Defaults to `jax.devices()`.
 
-      Raises:
-        UserError: The number of stages does not divide the devices, or there are
-          several processes.
+    Raises:
+      UserError: The number of stages does not divide the devices, or there are
+        several processes.
     """
     devices = jax.devices() if devices is None else devices
     num_stages = config.pipeline_stages

@@ -33,9 +33,9 @@ class Collective:
       kind: Operation, one of `KINDS`.
       dtype: Dtype of the payload in HLO's names, such as f32; several joined by "+".
       bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
-          all-to-all and collective-permute, the result of all-gather.
+        all-to-all and collective-permute, the result of all-gather.
       group: Devices of the first group; for a collective-permute, all that send or
-          receive.
+        receive.
       overlapped: Whether a kernel runs between its start and its end.
     """
 

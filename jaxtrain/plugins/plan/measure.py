@@ -26,6 +26,7 @@ from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import data_sharding, devices
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.trainer.programs import Programs, make_programs
+from jaxtrain.trainer.run_data import load_data
 from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
@@ -94,7 +95,8 @@ def _programs(setup: Setup) -> Programs:
         some = (0.5,) * setup.splits.train.image_shape[-1]
         changed |= {"mean": some, "std": some}
     config = replace(setup.config, data=replace(setup.config.data, **changed))
-    return make_programs(replace(setup, config=config, method_inputs=None))
+    streamed = replace(setup, config=config, method_inputs=None)
+    return make_programs(streamed, load_data(streamed))
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:

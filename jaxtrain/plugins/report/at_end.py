@@ -40,7 +40,7 @@ def _write(run: RunState) -> None:
         history = read_history(run.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)
         examples = collect_examples(
-            run.trainer, history, limits, run.trainer.programs.order
+            run.trainer, history, limits, run.trainer.data.order
         )
         if stopped():
             tell(f"warning: no {path}, as a signal came; {how}")

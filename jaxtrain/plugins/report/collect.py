@@ -33,7 +33,7 @@ from jaxtrain.plugins.report.sample import (
     find_worst,
     predict_some,
 )
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, with_chosen
 from jaxtrain.tasks.prediction import Prediction
 from jaxtrain.trainer.setup import Setup, build_setup
 
@@ -175,7 +175,7 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
     """Draw examples as their decoder or task does; of many parts, the first."""
     names = example_names(setup.splits.named()[found.sample.split], found.index)
-    task, drawn = setup.task.with_chosen(found.chosen), []
+    task, drawn = with_chosen(setup.task, found.chosen), []
     for n, image in enumerate(found.image):
         if found.drawable:
             shown = _drawn(task, image, *found.drawable[n])

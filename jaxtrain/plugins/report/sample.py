@@ -97,7 +97,7 @@ def predict_some(
     source, model = setup.splits.named()[split], load_model(workdir, step)
 
     def keep(outputs: Any, batch: Batch) -> Any:
-        return batch["target"], setup.task.probabilities(outputs)
+        return batch["target"], model.decoder.probabilities(outputs)
 
     kept = over_sample(setup, model, source, limits, keep)
     kept.check(split)

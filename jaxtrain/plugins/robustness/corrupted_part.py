@@ -44,12 +44,12 @@ class Corrupted(EvaluationPart):
         from jaxtrain.plugins.robustness import corruption_errors
         from jaxtrain.plugins.robustness.corruptions.corrupt import check_shape
         from jaxtrain.plugins.robustness.corruptions.levels import levels
-        from jaxtrain.tasks.base import defines
+        from jaxtrain.tasks.target_transforms import moves_targets
         from jaxtrain.tasks.task_metrics import main_goal
 
         check_pictures("--corruptions", subject)
         check_shape(subject.model.image_shape)
-        moves = defines(subject.task, "follow")
+        moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
             raise UserError(
                 "--corruptions: some of them move pixels, which the targets of task = "

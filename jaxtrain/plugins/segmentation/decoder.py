@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from jaxtrain.plugins.segmentation import class_maps
 from jaxtrain.plugins.segmentation.class_maps import SHARE
 from jaxtrain.tasks.array_decoder import NumbersPrediction, RowDecoder
 from jaxtrain.tasks.decoder import OutputFacts
+from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 # Share of the pixels below which a class of pixels is left out: the last bit may decide
@@ -65,21 +66,23 @@ class MaskDecoder(RowDecoder):
 
     Args:
       facts: Recorded facts of the run.
-      probabilities: Traced function of logits.
     """
 
     logits_name = "mask_logits"
     command_options = "--masks masks"
     agrees = "a class keeps {:.1%} of its pixels"
 
-    def __init__(self, facts: OutputFacts, probabilities: Callable[[Any], Any]):
-        super().__init__(facts, probabilities)
+    def __init__(self, facts: OutputFacts):
+        super().__init__(facts)
         assert facts.class_names is not None
         self.class_names = facts.class_names
 
     @property
     def names(self) -> Sequence[str]:
         return [f"{SHARE}{name}" for name in self.class_names]
+
+    def describe(self) -> str:
+        return f"{len(self.class_names)} classes of pixels"
 
     def values(self, outputs: Any) -> jax.Array:
         return self.probabilities(outputs)
@@ -94,6 +97,9 @@ class MaskDecoder(RowDecoder):
         del size
         shares, mask = decoded["shares"][i], decoded["mask"][i]
         return MaskPrediction(self.names, shares, mask, self.class_names)
+
+    def mean_outputs(self, outputs: jax.Array) -> jax.Array:
+        return mean_softmax(outputs)
 
     def answer_parts(self) -> AnswerParts:
         num = len(self.class_names)

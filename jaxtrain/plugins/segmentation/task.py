@@ -1,6 +1,6 @@
 """The task of telling the class of each pixel."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtrain.data.augment.geometry import Geometry
-from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
+from jaxtrain.data.target_changes import Mosaic, Pasting
 from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.distillation.imitation import imitate_classes
 from jaxtrain.plugins.segmentation.decoder import MaskDecoder
@@ -29,7 +29,6 @@ from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.losses import FOCAL_GAMMA
-from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
@@ -60,6 +59,7 @@ class Segmentation(Task):
     """
 
     Options = SegmentationOptions
+    target_changes = (Geometry, Pasting, Mosaic)
     supports = frozenset({"data.sliding_size"})
     classes_fact = PIXEL_CLASSES
     best_metric = "mean_iou"
@@ -100,9 +100,6 @@ class Segmentation(Task):
         ignored = None if options.ignore_value == IGNORED else options.ignore_value
         self._metrics = pixel_metrics(self._confusion, self._boundary, num, ignored)
 
-    def describe(self) -> str:
-        return f"{self.num_classes} classes of pixels"
-
     def check_targets(self, targets: Any, split: str) -> None:
         num = self.num_classes
         shape, dtype = np.shape(targets), getattr(targets, "dtype", np.dtype(object))
@@ -130,17 +127,10 @@ class Segmentation(Task):
     def target(self, batch: Batch) -> jax.Array:
         return batch["target"].astype(jnp.int32)
 
-    def follow(self, target: Any, geometry: Geometry) -> jax.Array:
-        return geometry.pixels(target, border=IGNORED)
-
-    def paste(self, target: Any, partner: Any, own: jax.Array) -> jax.Array:
-        return jnp.where(own > 0, target, partner)
-
-    def mosaic(self, targets: Sequence[Any], tiles: Sequence[Tile]) -> jax.Array:
-        joined = jnp.full_like(targets[0], IGNORED)
-        for target, tile in zip(targets, tiles, strict=True):
-            joined = jnp.where(tile.covers(), tile.pixels(target), joined)
-        return joined
+    def transform_target(
+        self, target: Any, change: Geometry | Pasting | Mosaic
+    ) -> jax.Array:
+        return change.pixels(target, border=IGNORED)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         counts, options = self._counts(target), self._options
@@ -166,10 +156,6 @@ class Segmentation(Task):
     ) -> jax.Array:
         return imitate_classes(outputs, teacher, temperature, hard)
 
-    @staticmethod
-    def mean_outputs(outputs: Any) -> jax.Array:
-        return mean_softmax(outputs)
-
     def labelled(self, target: Any) -> jax.Array:
         """Leave out images without a pixel that counts, which thin out the loss."""
         return jnp.any(self._counts(target), (1, 2))
@@ -185,10 +171,6 @@ class Segmentation(Task):
 
     def metrics(self) -> Mapping[str, Metric]:
         return self._metrics
-
-    @classmethod
-    def known_metrics(cls) -> Mapping[str, Metric]:
-        return pixel_metrics(cls._confusion, cls._boundary)
 
     @classmethod
     def suits(cls, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
@@ -211,7 +193,7 @@ class Segmentation(Task):
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
         if facts.class_names is None:
             return super().decoder(facts)
-        return MaskDecoder(facts, cls.probabilities)
+        return MaskDecoder(facts)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
         return overlay(image, np.where(self._counts(target), target, 0))
@@ -260,3 +242,5 @@ class Segmentation(Task):
 
     def _boundary(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
         return boundary_sums(outputs, target, self._counts(target), mask)
+
+    known_metrics = pixel_metrics(_confusion, _boundary)

@@ -30,6 +30,7 @@ from jaxtrain.evaluation.reducers import KeepExamples, Kept, Reducer, TaskMetric
 from jaxtrain.evaluation.resampling import Intervals
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tasks.base import Task, Values
+from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
@@ -90,7 +91,8 @@ class Subject:
         """Resize the images of a batch for evaluation."""
         if self.size is None:
             return batch
-        return windows.centre_crops(batch, self.size, self.fit, self.task.follow)
+        follow = transform_of(self.task)
+        return windows.centre_crops(batch, self.size, self.fit, follow)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

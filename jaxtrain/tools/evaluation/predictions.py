@@ -40,7 +40,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     )
 
     def probabilities(outputs: Any, batch: Batch) -> dict[str, Any]:
-        return {"probabilities": task.probabilities(outputs)}
+        return {"probabilities": model.decoder.probabilities(outputs)}
 
     # The check reports all unreadable images; a config would allow a fraction only.
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)

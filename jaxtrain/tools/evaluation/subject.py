@@ -13,10 +13,11 @@ from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.image_source import Source
 from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.tasks.base import Task
+from jaxtrain.tasks.base import Task, with_chosen
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tools.evaluation.class_mapping import are_by_number, map_classes
 from jaxtrain.tools.evaluation.passes import Subject
+from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.views import CROPS
 
 # Fields of `data` in which an evaluation may differ from the run.
@@ -166,17 +167,18 @@ def task_of_model(
       UserError: The data set has other classes than the model.
     """
     about = model.description
-    task = build_task(config, about.image_shape, facts).with_chosen(about.chosen)
+    task = with_chosen(build_task(config, about.image_shape, facts), about.chosen)
+    describe = decoder_of(config, task).describe
     if task.num_outputs != about.num_outputs:
         raise UserError(
-            f"data.source = {data.source!r} has {task.describe()}, and the model "
+            f"data.source = {data.source!r} has {describe()}, and the model "
             f"{about.num_outputs}: give images of the classes that it was trained on"
         )
     if task.class_names is not None and about.class_names is not None:
         _check_names(task.class_names, about.class_names, data)
     if task.column_names != about.column_names:
         raise UserError(
-            f"data.source = {data.source!r} has {task.describe()}, and the model was "
+            f"data.source = {data.source!r} has {describe()}, and the model was "
             f"trained on {', '.join(about.column_names or ())}: name the same columns, "
             "in the same order, by data.targets"
         )

@@ -27,7 +27,7 @@ class StepContext:
       steps_taken: Number of earlier steps that were not skipped, on which the learning
         rate depends.
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
-          line search.
+        line search.
       taken: Whether the step is taken; in `on_update`, `finite`.
       momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
         path.
@@ -114,7 +114,7 @@ class StepTransform:
 
         Args:
           grads: Mean gradients of the trainable parameters over all micro-batches and
-              devices, without the loss scale.
+            devices, without the loss scale.
           state: State before the step.
           context: Step of the gradients.
         """

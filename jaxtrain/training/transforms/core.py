@@ -8,7 +8,7 @@ from jaxtrain.training.transforms.base import StepTransform
 from jaxtrain.training.transforms.guard import Guard
 
 SPIKES = "jaxtrain.training.transforms.spikes:SpikeDetector"
-PLATEAU = "jaxtrain.training.transforms.plateau:Plateau"
+RATE_FACTOR = "jaxtrain.training.transforms.plateau:RateFactor"
 CORE_NAMES = ("spikes", "plateau", WeightAverage.name, Guard.name)
 
 
@@ -18,6 +18,7 @@ def core_transforms(
     average: Average | None,
     *,
     scales_loss: bool,
+    sets_rate: bool = False,
 ) -> tuple[StepTransform, ...]:
     """Create the transforms of the core, in order.
 
@@ -26,13 +27,14 @@ def core_transforms(
       train: Config section of the training.
       average: Average of the weights that the run evaluates; None for no average.
       scales_loss: Whether gradients pass through float16.
+      sets_rate: Whether a callback sets a factor on the learning rate.
     """
     found: list[StepTransform] = []
     if train.spike_sigma is not None:
         detector = resolve(SPIKES)
         found.append(detector(sigma=train.spike_sigma, window=train.spike_window))
-    if optimizer.schedule == "plateau":
-        found.append(resolve(PLATEAU)())
+    if sets_rate or optimizer.schedule == "plateau":
+        found.append(resolve(RATE_FACTOR)())
     if average is not None:
         found.append(WeightAverage(average))
     return (*found, Guard(scales_loss))

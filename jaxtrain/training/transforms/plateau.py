@@ -1,4 +1,4 @@
-"""Learning-rate factor of the plateau schedule."""
+"""Learning-rate factor of the plateau schedule, or of a callback."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ from jaxtrain.training.transforms.base import Extra, StepTransform
 PLATEAU = "plateau"
 
 
-class Plateau(StepTransform):
-    """Holds `factor`, float32; `jaxtrain.trainer.plateau` sets it between steps."""
+class RateFactor(StepTransform):
+    """Holds `factor`, float32; `RunState.set_rate_factor` sets it between steps."""
 
     name = PLATEAU
 

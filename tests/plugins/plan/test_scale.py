@@ -29,6 +29,7 @@ from jaxtrain.plugins.plan.scale import (
 )
 from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.trainer.programs import make_programs
+from jaxtrain.trainer.run_data import load_data
 from jaxtrain.trainer.setup import Setup, build_setup
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.recipes import recipe
@@ -155,7 +156,8 @@ def test_the_step_is_that_of_a_run():
     state, key, data, batches = measure.create_inputs(setup)
     copy = jax.tree.map(lambda x: x.copy(), state)
     ours, metrics = measure.compile_step(setup)(state, key, data, batches)
-    theirs, expected = make_programs(setup).train_at(0)(copy, key, data, batches)
+    programs = make_programs(setup, load_data(setup))
+    theirs, expected = programs.train_at(0)(copy, key, data, batches)
     assert math.isfinite(metrics["loss"][0]) and int(ours.step) == 1
     jax.tree.map(np.testing.assert_array_equal, metrics, expected)
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)

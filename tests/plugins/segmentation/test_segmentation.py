@@ -17,6 +17,7 @@ from jaxtrain.evaluation import resampling
 from jaxtrain.plugins.segmentation import pixel_metrics
 from jaxtrain.plugins.segmentation.task import Segmentation
 from jaxtrain.tasks.metrics import lowest_class
+from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.tasks.task_metrics import sums_of
 from tests.helpers.command import float64
 from tests.helpers.rows import each_row
@@ -315,7 +316,7 @@ def test_a_pasted_rectangle_brings_its_mask():
     task, config = task_of(), AugmentConfig(cutmix=1.0)
     changed = False
     for seed in range(4):
-        found = mix_pairs(made, jax.random.key(seed), config, task.mix, 1, task.paste)
+        found = mix_pairs(made, jax.random.key(seed), config, transform_of(task))
         np.testing.assert_array_equal(found["image"][..., 0], found["target"])
         changed |= not np.array_equal(found["target"], masks)
     assert changed
