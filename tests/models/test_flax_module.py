@@ -9,6 +9,7 @@ import pytest
 from flax import linen, nnx
 
 import jaxtrain
+from jaxtrain import own
 from jaxtrain.config import Config, replace
 from jaxtrain.errors import UserError
 from tests.helpers.digits import read_test
@@ -174,6 +175,27 @@ def test_a_module_that_cannot_be_trained_is_refused(name: str, message: str):
 def test_options_that_need_more_are_refused(path: str, value: Any):
     with pytest.raises(UserError, match=path.replace(".", r"\.")):
         jaxtrain.Trainer(replace(config_of("CNN"), path, value))
+
+
+@each_row("form", ["net_at_top:Net", "a_package:Net"])
+def test_a_module_is_found_at_the_top_of_what_python_imports(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = form.partition(":")[0]
+    file = {"a_package": "a_package/__init__.py"}.get(place, f"{place}.py")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("from tests.helpers.flax_modules import CNN as Net\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = replace(config_of("CNN"), "model.name", form)
+    assert own.find_file(form) == tmp_path / file
+    assert "conv1" in jaxtrain.Trainer(config).abstract_state.params
+
+
+def test_a_kind_of_source_is_no_module():
+    """Though Python has a module `csv`."""
+    assert not own.is_own("csv:photos")
+    assert not own.is_own("no_such_module:Net")
+    assert own.is_own("flax:Module")
 
 
 class Plain(linen.Module):
