@@ -8,7 +8,8 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Stands for the layers of the backbone: without one, all but those of the last piece.
+# Stands for the layers of the backbone: without one, all but those of the last piece,
+# or of a plain Flax module all but its last linear layer.
 BACKBONE = "backbone"
 
 
@@ -38,14 +39,17 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     """
     paths = layer_paths(model)
     if pattern == BACKBONE:
-        own = model.backbone_layers
-        found = [path for path in paths if path.partition("/")[0] in own]
+        try:
+            own = frozenset(model.backbone_layers)
+        except UserError as error:
+            raise UserError(f"{field} = {pattern!r}: {error}") from None
+        found = [path for path in paths if not own.isdisjoint(_within(path))]
     else:
         found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     if not any("/".join(map(str, path[:-1])) in found for path, _ in params):
         tops = [path for path in paths if "/" not in path]
-        tops += [BACKBONE] if model.has_pieces else []
+        tops.append(BACKBONE)
         raise UserError(
             f"{field}: {pattern!r} matches no layer with parameters; there are "
             f"{', '.join(tops)}, and parts of layers, such as {_example(paths)}"

@@ -63,12 +63,6 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
                 "Flax module: leave it out"
             )
-    if config.train.first_frozen and not model.can_freeze:
-        yield Problem(
-            f"train.freeze = {config.train.first_frozen}: frozen layers compute as "
-            f"they are evaluated, and model.name = {name!r} is a Linen module, which "
-            "is told as a whole that it is trained: leave it out, or write it in NNX"
-        )
 
 
 def check_image_shape(
