@@ -58,6 +58,26 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def find_params(model: Model, field: str, pattern: str) -> list[str]:
+    """Return the paths of the parameters that a pattern names, or a layer of theirs.
+
+    Args:
+      field: Field of the config that has the pattern, for messages.
+      pattern: Pattern as `find_layers` takes it; it may also match whole paths of
+        parameters, such as `*/bias`.
+
+    Raises:
+      UserError: It matches none.
+    """
+    params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    names = ["/".join(map(str, path)) for path, _ in params]
+    found = [n for n in names if any(fnmatchcase(q, pattern) for q in _within(n))]
+    if found:
+        return found
+    layers = find_layers(model, field, pattern)
+    return [name for name in names if name.rpartition("/")[0] in layers]
+
+
 def _within(path: str) -> Iterable[str]:
     """Return a path and those that it lies within."""
     parts = path.split("/")

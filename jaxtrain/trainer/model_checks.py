@@ -54,7 +54,7 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
         **{f"parallel.{x}": mesh.shape[x] != 1 for x in (*SPATIAL_AXES, "model")},
         "parallel.pipeline_stages": config.parallel.pipeline_stages != 1,
         "parallel.batch_norm": config.norm_groups != 1,
-        "optimizer.layer_decay": config.optimizer.layer_decay is not None,
+        "optimizer.layer_decay": isinstance(config.optimizer.layer_decay, float | int),
     }
     for path, is_used in needs.items():
         if is_used:

@@ -1,5 +1,6 @@
 """Plain Flax modules as models, written as Flax's documentation writes them."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from flax import linen, nnx
 
 import jaxtrain
 from jaxtrain import own
-from jaxtrain.config import Config, replace
+from jaxtrain.config import Config, OptimizerConfig, replace
 from jaxtrain.errors import UserError
 from jaxtrain.training import forward
 from tests.helpers.digits import read_test
@@ -260,13 +261,13 @@ def test_frozen_layers_stay_and_all_others_are_trained():
         assert {name for name, x in old.items() if same(x, new[name])} == {"first"}
 
 
-@each_row(
+@pytest.mark.parametrize(
     ("name", "place", "head"),
     [
         ("Switched", __file__, "head"),
         ("ByAttribute", __file__, "head"),
-        ("ResNet", str(MODULES), "Dense_0"),
-        ("CNN", str(MODULES), "linear2"),
+        pytest.param("ResNet", str(MODULES), "Dense_0", marks=pytest.mark.slow),
+        pytest.param("CNN", str(MODULES), "linear2", marks=pytest.mark.slow),
     ],
 )
 def test_a_frozen_backbone_computes_as_in_an_evaluation(
@@ -286,6 +287,27 @@ def test_a_frozen_backbone_computes_as_in_an_evaluation(
     assert same(model_state, state.model_state)
     y, model_state = forward.apply_model(*weights, images, key)
     assert not same(model_state, state.model_state)
+
+
+@pytest.mark.slow
+@each_row(("name", "pattern"), [("CNN", "conv*"), ("ResNet", "backbone")])
+def test_layers_have_learning_rates_by_path(name: str, pattern: str):
+    """A step of plain gradient descent is proportional to them."""
+    sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
+    by_path = dataclasses.replace(sgd, layer_decay={pattern: 0.25})
+    moves = []
+    for optimizer in (sgd, by_path):
+        trainer = jaxtrain.Trainer(config_of(name, optimizer=optimizer))
+        begun = trainer.init()
+        before = jax.device_get(begun.params)
+        (batch,) = trainer.batches(stop=1)
+        state, _ = trainer.step(begun, batch)
+        moves.append(jax.tree.map(lambda x, y: np.asarray(x) - y, state.params, before))
+    slow = {"CNN": {"conv1", "conv2"}, "ResNet": {*moves[0]} - {"Dense_0"}}[name]
+    for layer, move in moves[0].items():
+        factor = 0.25 if layer in slow else 1.0
+        expected = jax.tree.map(lambda x, factor=factor: factor * x, move)
+        close(moves[1][layer], expected, rtol=1e-4, atol=1e-7)
 
 
 def test_the_head_of_some_modules_is_not_known():
