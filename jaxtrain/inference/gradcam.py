@@ -6,12 +6,16 @@ Of the last activations A that have rows and columns, and the logit y of a class
     map       = relu(sum over channels k of weights_k A_k)
 """
 
+import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from flax.errors import TraceContextError
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
@@ -19,8 +23,11 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.font import fitted, font
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.models.taps import Taps, tapping
 from jaxtrain.training import forward
 
+# Outputs of the model -> sum of the logits to explain.
+Score = Callable[[Any], jax.Array]
 # Pixels of the shorter side, at least.
 SIDE = 224
 # How much of the colour of the map there is where it is largest.
@@ -29,14 +36,20 @@ STRENGTH = 0.6
 CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
 
 
-def last_piece(model: TrainedModel) -> int:
-    """Return the place of the last piece that leaves more than one row or column.
+def last_place(model: TrainedModel) -> int:
+    """Return the place of the last activations with more than one row or column.
+
+    Of a model of pieces that of the piece; of a plain Flax module that of the call
+    among those of its layers (`jaxtrain.models.taps`).
 
     Raises:
-      UserError: there is none.
+      UserError: There are none.
     """
     model.description.check_is_one("--explain: the model")
-    num = len(model.description.abstract.pieces)
+    abstract = model.description.abstract
+    if not abstract.has_pieces:
+        return _last_call(model)
+    num = len(abstract.pieces)
 
     def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:
         found = [images]
@@ -52,15 +65,12 @@ def last_piece(model: TrainedModel) -> int:
         known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4
         if known and x.shape[1] * x.shape[2] > 1:
             return index
-    raise UserError(
-        f"--explain: no piece of model.name = {model.description.model.name!r} leaves "
-        "rows and columns, so there is nothing to draw"
-    )
+    raise _nothing_to_draw(model, "piece")
 
 
 def maps(
     model: TrainedModel,
-    last: int,
+    place: int,
     params: Any,
     model_state: Any,
     images: jax.Array,
@@ -71,24 +81,91 @@ def maps(
     May be traced.
 
     Args:
-      last: Place of the piece whose activations are weighed (`last_piece`).
+      place: Place of the activations that are weighed (`last_place`).
       images: Normalised images, (B, H, W, C).
       classes: Class to explain for each image, (B,).
     """
+    has_pieces = model.description.abstract.has_pieces
+    found = _of_piece if has_pieces else _of_call
 
-    def apply(x: Any, part: slice) -> Any:
-        return forward.predict(model.graphdef, params, model_state, x, part)
-
-    def sum_of_logits(activations: jax.Array) -> jax.Array:
-        logits = widen(apply(activations, slice(last + 1, None)))
-        return jnp.take_along_axis(logits, classes[:, None], axis=1).sum()
+    def sum_of_logits(logits: Any) -> jax.Array:
+        # No image has an effect on the logits of another.
+        return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
-        activations = apply(images, slice(last + 1))
-        # No image has an effect on the logits of another.
-        grads = widen(jax.grad(sum_of_logits)(activations))
-    weights = grads.mean((1, 2), keepdims=True)
-    return jax.nn.relu((weights * widen(activations)).sum(-1))
+        weights = params, model_state
+        activations, grads = found(model, place, weights, images, sum_of_logits)
+    means = widen(grads).mean((1, 2), keepdims=True)
+    return jax.nn.relu((means * widen(activations)).sum(-1))
+
+
+def _of_piece(
+    model: TrainedModel, place: int, weights: Any, images: Any, score: Score
+) -> tuple[jax.Array, jax.Array]:
+    """Return the activations behind a piece, and the gradients of the score."""
+
+    def apply(x: Any, part: slice) -> Any:
+        params, model_state = weights
+        return forward.predict(model.graphdef, params, model_state, x, part)
+
+    def rest(activations: jax.Array) -> jax.Array:
+        return score(apply(activations, slice(place + 1, None)))
+
+    activations = apply(images, slice(place + 1))
+    return activations, jax.grad(rest)(activations)
+
+
+def _of_call(
+    model: TrainedModel, place: int, weights: Any, images: Any, score: Score
+) -> tuple[jax.Array, jax.Array]:
+    """Return the activations of a layer's call, and the gradients of the score."""
+
+    def apply(perturbation: jax.Array | None) -> tuple[jax.Array, Any]:
+        taps = Taps(place, perturbation)
+        scored = score(_tapped(model, weights, images, taps))
+        return scored, taps.activations.get_value()
+
+    # The gradients by an array of zeros that is added are those by the activations.
+    abstract = jax.eval_shape(lambda: apply(None)[1])
+    zeros = jnp.zeros(abstract.shape, abstract.dtype)
+    grads, activations = jax.grad(apply, has_aux=True)(zeros)
+    return activations, grads
+
+
+def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
+    copy = nnx.merge(model.graphdef, *weights, copy=True)
+    copy.eval()
+    with tapping(copy, taps):
+        return copy(images)
+
+
+def _last_call(model: TrainedModel) -> int:
+    """Return the place of the last call whose activations can be read."""
+    taps = Taps()
+
+    def seen(params: Any, model_state: Any, images: jax.Array) -> Any:
+        return _tapped(model, (params, model_state), images, taps)
+
+    model.shapes(seen)
+    for place in reversed(range(len(taps.found))):
+
+        def drawn(
+            params: Any, model_state: Any, images: Any, place: int = place
+        ) -> Any:
+            classes = jnp.zeros(len(images), jnp.int32)
+            return maps(model, place, params, model_state, images, classes)
+
+        with contextlib.suppress(TraceContextError):
+            model.shapes(drawn)
+            return place
+    raise _nothing_to_draw(model, "layer")
+
+
+def _nothing_to_draw(model: TrainedModel, part: str) -> UserError:
+    return UserError(
+        f"--explain: no {part} of model.name = {model.description.model.name!r} leaves "
+        "rows and columns, so there is nothing to draw"
+    )
 
 
 def draw(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:

@@ -110,7 +110,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
     Raises:
       UserError: there is nothing that maps could be drawn of.
     """
-    last = gradcam.last_piece(model) if wanted.maps else 0
+    place = gradcam.last_place(model) if wanted.maps else 0
     decoder = model.decoder.calibrated(wanted.temperature)
 
     def function(params: Any, model_state: Any, images: jax.Array) -> Checked:
@@ -123,7 +123,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         if wanted.features:
             found["features"] = model.features_of(*arguments)
         if wanted.maps:
-            found["map"] = gradcam.maps(model, last, *arguments, decoded["index"][:, 0])
+            classes = decoded["index"][:, 0]
+            found["map"] = gradcam.maps(model, place, *arguments, classes)
         return Checked(found, finite_rows((outputs, decoded)))
 
     return model.compiled(function)

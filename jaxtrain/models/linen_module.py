@@ -18,6 +18,7 @@ from jaxtrain.models.call_mode import (
 )
 from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.taps import tap_linen
 
 # Attributes of an instance that are the model's.
 OURS = frozenset({"pieces", "deterministic", "bare", "example_shape", "frozen_layers"})
@@ -57,7 +58,11 @@ def apply_linen(
     vars(bare).update(variables)
     switches = mode(keywords_of(type(linen_module)), training=training)
     changing = CHANGING if training else False
-    with _evaluating(frozen), linen.intercept_methods(record_dense):
+    with (
+        _evaluating(frozen),
+        linen.intercept_methods(record_dense),
+        linen.intercept_methods(tap_linen),
+    ):
         y = bare(x, rngs=rngs, mutable=changing, **switches)
     for name, old in variables.items():
         if vars(bare)[name] is not old:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from flax import linen, nnx
+from PIL import Image
 
 import jaxtrain
 from jaxtrain import own
@@ -432,13 +433,16 @@ def test_a_trained_module_is_used_as_any_model(tmp_path: Path, name: str):
     result = jaxtrain.evaluate(run, trust=True)
     assert result["metrics"]["accuracy"] == summary["eval"]["accuracy"]
     cli = Cli(tmp_path)
+    Image.fromarray(images[0, ..., 0]).save(tmp_path / "image.png")
     for words in (
         "export --workdir run --trust --format onnx --out model.onnx",
         "export --workdir run --trust --format stablehlo --out model.hlo",
         "report --workdir run --trust",
+        "predict --workdir run --trust --explain seen --out found.csv image.png",
     ):
         done = cli(*words.split())
         assert done.code == 0, done.stderr
+    assert (tmp_path / "seen" / "image.png.png").is_file()
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(tmp_path / "model.onnx"))
