@@ -59,6 +59,7 @@ def apply_linen(
     switches = mode(keywords_of(type(linen_module)), training=training)
     changing = CHANGING if training else False
     with (
+        nnx.use_eager_sharding(False),  # As the variables were made.
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
         linen.intercept_methods(tap_linen),

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.data_sharding import num_batch_shards
-from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES, divides
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are not worth a collective of their own.
@@ -56,6 +56,7 @@ class Layout:
         parameters.
       sharded_as: Field of the state that arrays of its `extras` are sharded as, by
         transform and key (`StepTransform.sharded_as`); others are replicated.
+      annotations: Specs of the arrays of the model that have one of their own, by path.
     """
 
     mesh: Mesh
@@ -66,6 +67,7 @@ class Layout:
     kernel_order: tuple[int, ...] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.identity)
     sharded_as: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    annotations: Mapping[str, P] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -269,6 +271,9 @@ class Layout:
         return jax.tree_util.tree_map_with_path(sharding, tree)
 
     def _spec(self, path: str, shape: tuple[int, ...], *, shared: bool) -> P:
+        annotated = self.annotations.get(path)
+        if annotated is not None and divides(annotated, shape, self.mesh.shape):
+            return P(*(a if shared or a != "fsdp" else None for a in annotated))
         axes: list[Any] = [None] * len(shape)
         dim, model = self.split_dims.get(path), self.mesh.shape["model"]
         if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:

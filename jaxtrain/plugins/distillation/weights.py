@@ -137,7 +137,7 @@ def plan_teacher(
     policy = parse(about.precision)
     # Paths of its arrays may be those of other arrays in the student.
     alone = dataclasses.replace(
-        layout, split_dims={}, copies=None, grouped=frozenset[str]()
+        layout, split_dims={}, annotations={}, copies=None, grouped=frozenset[str]()
     )
     teacher = Teacher(
         apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),
