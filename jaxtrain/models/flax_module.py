@@ -25,7 +25,14 @@ from jaxtrain.models.streams import CountedStream, drawing_from
 # constructors are read before there is a module.
 OF_MODELS = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
-) | {"variant", "min_size", "kernels_from_images", "evaluate_layers", "example_shape"}
+) | {
+    "variant",
+    "min_size",
+    "kernels_from_images",
+    "evaluate_layers",
+    "example_shape",
+    "frozen_layers",
+}
 
 
 class FlaxModel(Model):
