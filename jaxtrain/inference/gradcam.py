@@ -6,7 +6,6 @@ Of the last activations A that have rows and columns, and the logit y of a class
     map       = relu(sum over channels k of weights_k A_k)
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from flax.errors import TraceContextError
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
@@ -23,7 +21,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.font import fitted, font
 from jaxtrain.inference.model import TrainedModel
-from jaxtrain.models.taps import Taps, tapping
+from jaxtrain.models.taps import Taps, shapes_read, tapping
 from jaxtrain.training import forward
 
 # Outputs of the model -> sum of the logits to explain.
@@ -119,17 +117,15 @@ def _of_call(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
     """Return the activations of a layer's call, and the gradients of the score."""
+    taps = Taps()
+    jax.eval_shape(lambda: _tapped(model, weights, images, taps))
+    _, found = taps.found[place]
+    zeros = jnp.zeros(found.shape, found.dtype)
 
-    def apply(perturbation: jax.Array | None) -> tuple[jax.Array, Any]:
-        taps = Taps(place, perturbation)
-        scored = score(_tapped(model, weights, images, taps))
-        return scored, taps.activations.get_value()
+    def scored(*arrays: Any) -> jax.Array:
+        return score(_tapped(model, weights, images, Taps(place, arrays)))
 
-    # The gradients by an array of zeros that is added are those by the activations.
-    abstract = jax.eval_shape(lambda: apply(None)[1])
-    zeros = jnp.zeros(abstract.shape, abstract.dtype)
-    grads, activations = jax.grad(apply, has_aux=True)(zeros)
-    return activations, grads
+    return jax.grad(scored, (0, 1))(zeros, zeros)
 
 
 def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
@@ -140,25 +136,26 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Return the place of the last call whose activations can be read."""
-    taps = Taps()
+    """Return the place of the last call that is made once, and of the whole batch."""
+    places = list[int]()
 
-    def seen(params: Any, model_state: Any, images: jax.Array) -> Any:
-        return _tapped(model, (params, model_state), images, taps)
+    def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
+        weights, taps = (params, model_state), Taps()
+        outputs = _tapped(model, weights, images, taps)
+        for place, (_, found) in enumerate(taps.found):
 
-    model.shapes(seen)
-    for place in reversed(range(len(taps.found))):
+            def tapped(*arrays: Any, place: int = place) -> Any:
+                return _tapped(model, weights, images, Taps(place, arrays))
 
-        def drawn(
-            params: Any, model_state: Any, images: Any, place: int = place
-        ) -> Any:
-            classes = jnp.zeros(len(images), jnp.int32)
-            return maps(model, place, params, model_state, images, classes)
+            jaxpr = jax.make_jaxpr(tapped)(found, found).jaxpr
+            if shapes_read(jaxpr) == [found.shape]:
+                places.append(place)
+        return outputs
 
-        with contextlib.suppress(TraceContextError):
-            model.shapes(drawn)
-            return place
-    raise _nothing_to_draw(model, "layer")
+    model.shapes(forward)
+    if not places:
+        raise _nothing_to_draw(model, "layer")
+    return places[-1]
 
 
 def _nothing_to_draw(model: TrainedModel, part: str) -> UserError:

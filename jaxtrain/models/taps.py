@@ -9,9 +9,28 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxtrain.models.jaxprs import CALLS, called
 
 # Attribute of a layer that has its path.
 PATH = "tapped_path"
+# Name of the arrays that are read, in a jaxpr.
+READ = "read_activations"
+
+
+@jax.custom_vjp
+def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
+    """Return `y`; the gradients by the others are `y` itself, and those by `y`.
+
+    So they leave any trace that is differentiated, such as that of nnx.remat, which a
+    side effect would not.
+    """
+    del activations, grads
+    return checkpoint_name(y, READ)
+
+
+read.defvjp(lambda y, *_: (y, y), lambda y, grad: (grad, y, grad))
 
 
 @dataclass
@@ -19,29 +38,35 @@ class Taps:
     """Outputs of layers that are images of features, in the order of the calls.
 
     Attributes:
-      place: Place in that order of the activations to read; None reads none.
-      perturbation: Array that is added to them; None: 0.
-      found: Path of the layer and shape (B, rows, columns, channels), call by call.
-      activations: Activations that were read, before the perturbation. Flax raises
-        `flax.errors.TraceContextError` if they are of another trace than the taps,
-        such as that of nnx.remat.
+      place: Place in that order of the activations to `read`; None reads none.
+      arrays: Arrays of their shape, whose gradients are the activations and theirs.
+      found: Path of the layer, and output (B, rows, columns, channels), call by call.
     """
 
     place: int | None = None
-    perturbation: jax.Array | None = None
-    found: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    activations: nnx.Variable[Any] = field(default_factory=lambda: nnx.Variable(None))
+    arrays: tuple[jax.Array, jax.Array] | None = None
+    found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def see(self, path: str, y: Any) -> Any:
-        """Return the output of a layer, perturbed if it is the one to read."""
+        """Return the output of a layer, `read` if it is the one to read."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y
-        self.found.append((path, shape))
-        if len(self.found) - 1 == self.place:
-            self.activations.set_value(y)
-            y = y if self.perturbation is None else y + self.perturbation
-        return y
+        self.found.append((path, jax.ShapeDtypeStruct(shape, y.dtype)))
+        if self.arrays is None or len(self.found) - 1 != self.place:
+            return y
+        return read(y, *self.arrays)
+
+
+def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
+    """Return the shape of each array that a jaxpr reads, once, outside of loops."""
+    shapes = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "name" and eqn.params["name"] == READ:
+            shapes.append(eqn.invars[0].aval.shape)
+        elif eqn.primitive.name in CALLS:
+            shapes += shapes_read(called(eqn)[0])
+    return shapes
 
 
 _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)

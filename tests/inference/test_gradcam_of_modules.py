@@ -36,6 +36,17 @@ class Recomputed(nnx.Module):
         return self.head(x.mean((1, 2)))
 
 
+class Repeated(Recomputed):
+    """A layer that a loop applies twice, behind another."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        def step(x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return self.second(x), None
+
+        x, _ = jax.lax.scan(step, self.first(x), length=2)
+        return self.head(x.mean((1, 2)))
+
+
 class Flat(nnx.Module):
     """Has no activations with rows and columns."""
 
@@ -116,11 +127,19 @@ def test_maps_of_a_linen_module_are_of_its_last_block():
     check(f"{MODULES}:ResNet", first, rest)
 
 
-def test_activations_of_a_trace_of_flax_are_passed_over():
+def test_activations_that_flax_recomputes_are_read():
     check(
         f"{__file__}:Recomputed",
+        lambda m, x: m.second(m.first(x)),
+        lambda m, x: m.head(x.mean((1, 2))),
+    )
+
+
+def test_activations_of_a_loop_are_passed_over():
+    check(
+        f"{__file__}:Repeated",
         lambda m, x: m.first(x),
-        lambda m, x: m.head(m.second(x).mean((1, 2))),
+        lambda m, x: m.head(m.second(m.second(x)).mean((1, 2))),
     )
 
 
