@@ -1,5 +1,8 @@
 """A user's own parts: `path/to/file.py:name` or `package.module:name` in a config.
 
+A package or module at the top, `package:name`, is one if Python can find it, and if no
+kind of source has its name, such as `csv` of `csv:FILE`.
+
 To load a part is to run code. A folder of a run or of a model may come from anybody,
 and names parts, too: so only those are loaded that were allowed in this process. The
 command line allows what the user names (the recipe and the options), `--trust` what a
@@ -19,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain.errors import UntrustedError, UserError
+from jaxtrain.plugin import resolve
 
-_REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)+):(?P<name>[A-Za-z_]\w*)")
+_REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
 # A part: the absolute path of its file, or its module, and its name there.
@@ -31,7 +35,11 @@ _decided: dict[Key, str | None] = {}
 
 def is_own(name: str) -> bool:
     """Whether a name says where a part lies, rather than which row of a table."""
-    return _REFERENCE.fullmatch(name) is not None
+    match = _REFERENCE.fullmatch(name)
+    if match is None or "." in match["place"]:
+        return match is not None
+    kinds = (form.partition(":")[0] for form in resolve("jaxtrain.data:SOURCES"))
+    return match["place"] not in kinds and _is_top_level(match["place"])
 
 
 def allow(names: Iterable[str]) -> None:
@@ -192,6 +200,11 @@ def find_file(name: str) -> Path | None:
             return None
     origin = Path(spec.origin) if spec and spec.has_location and spec.origin else None
     return origin if origin is not None and origin.is_file() else None
+
+
+def _is_top_level(module: str) -> bool:
+    """Whether Python can find a module at the top, which is not imported."""
+    return module in sys.modules or _find_spec(module, None) is not None
 
 
 def _find_spec(module: str, folders: Any) -> ModuleSpec | None:

@@ -46,8 +46,10 @@ class OptimizerConfig(Section):
     # Weight decay; biases and norm parameters are left out.
     weight_decay: float = field(0.0, common=True, other_names="wd weight_decay")
     # Factor on the learning rate from each piece of the model to the one before it: the
-    # head has the whole, the stem the least; None: 1.
-    layer_decay: float | None = None
+    # head has the whole, the stem the least. Or factors of layers and parameters by
+    # patterns of their paths, such as conv1 0.1 */bias 2, of which the last that
+    # matches counts. None: 1.
+    layer_decay: float | dict[str, float] | None = None
     # Largest global norm of the gradients; None: not clipped.
     clip_norm: float | None = field(None, other_names="clip_grad gradient_clip_val")
     # Largest norm of the gradient of each output of a layer, as a part of the norm of
@@ -121,7 +123,16 @@ class OptimizerConfig(Section):
         self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")
         self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
         self._not_negative("weight_decay", "end_factor")
-        self._share("layer_decay", "step_every", "decay_fraction")
+        self._share("step_every", "decay_fraction")
+        if isinstance(self.layer_decay, dict):
+            factors = self.layer_decay.values()
+            self._check(
+                "layer_decay",
+                bool(factors) and all(factor > 0 for factor in factors),
+                "patterns with factors above 0; train.freeze leaves layers as they are",
+            )
+        else:
+            self._share("layer_decay")
         self._not_negative("warmup_epochs", "warmup_steps")
         self._fraction("momentum", "b1", "b2", "warmup_factor")
         self._positive("power")

@@ -7,11 +7,13 @@ For the last spatial activations A and the logit y of a class:
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
@@ -19,8 +21,11 @@ from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.font import fitted, font
 from jaxtrain.inference.model import TrainedModel
+from jaxtrain.models.taps import Taps, shapes_read, tapping
 from jaxtrain.training import forward
 
+# Outputs of the model -> sum of the logits to explain.
+Score = Callable[[Any], jax.Array]
 # Minimum length of the shorter side, in pixels.
 SIDE = 224
 # Opacity of the heat map at its maximum.
@@ -29,14 +34,21 @@ STRENGTH = 0.6
 CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
 
 
-def last_piece(model: TrainedModel) -> int:
-    """Return the index of the last piece whose output has more than one pixel.
+def last_place(model: TrainedModel) -> int:
+    """Find the last spatial activations, with more than one row or column.
+
+    Returns:
+      Index of the piece; for a plain Flax module, of the layer call
+      (`jaxtrain.models.taps`).
 
     Raises:
-      UserError: No piece has such an output.
+      UserError: The model has no such activations.
     """
     model.description.check_is_one("--explain: the model")
-    num = len(model.description.abstract.pieces)
+    abstract = model.description.abstract
+    if not abstract.has_pieces:
+        return _last_call(model)
+    num = len(abstract.pieces)
 
     def activations(params: Any, model_state: Any, images: jax.Array) -> list[Any]:
         outputs = [images]
@@ -52,15 +64,12 @@ def last_piece(model: TrainedModel) -> int:
         known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4
         if known and x.shape[1] * x.shape[2] > 1:
             return index
-    raise UserError(
-        f"--explain: model.name = {model.description.model.name!r} has no piece with "
-        "spatial activations, which Grad-CAM needs; leave it out"
-    )
+    raise _no_activations(model, "piece")
 
 
 def heat_maps(
     model: TrainedModel,
-    last: int,
+    place: int,
     params: Any,
     model_state: Any,
     images: jax.Array,
@@ -69,27 +78,93 @@ def heat_maps(
     """Compute Grad-CAM for one class of each image. Traceable.
 
     Args:
-      last: Index of the piece whose activations are weighted (`last_piece`).
+      place: Index of the activations to weight (`last_place`).
       images: Normalised images, (B, H, W, C).
       classes: Class to explain for each image, (B,).
 
     Returns:
       Heat maps, float32 (B, height, width).
     """
+    has_pieces = model.description.abstract.has_pieces
+    found = _of_piece if has_pieces else _of_call
 
-    def apply(x: Any, part: slice) -> Any:
-        return forward.predict(model.graphdef, params, model_state, x, part)
-
-    def sum_of_logits(activations: jax.Array) -> jax.Array:
-        logits = widen(apply(activations, slice(last + 1, None)))
-        return jnp.take_along_axis(logits, classes[:, None], axis=1).sum()
+    def sum_of_logits(logits: Any) -> jax.Array:
+        # No image has an effect on the logits of another.
+        return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
-        activations = apply(images, slice(last + 1))
-        # The logits of an image do not depend on the other images.
-        grads = widen(jax.grad(sum_of_logits)(activations))
-    weights = grads.mean((1, 2), keepdims=True)
-    return jax.nn.relu((weights * widen(activations)).sum(-1))
+        weights = params, model_state
+        activations, grads = found(model, place, weights, images, sum_of_logits)
+    means = widen(grads).mean((1, 2), keepdims=True)
+    return jax.nn.relu((means * widen(activations)).sum(-1))
+
+
+def _of_piece(
+    model: TrainedModel, place: int, weights: Any, images: Any, score: Score
+) -> tuple[jax.Array, jax.Array]:
+    """Activations after a piece, and the gradients of the score."""
+
+    def apply(x: Any, part: slice) -> Any:
+        params, model_state = weights
+        return forward.predict(model.graphdef, params, model_state, x, part)
+
+    def rest(activations: jax.Array) -> jax.Array:
+        return score(apply(activations, slice(place + 1, None)))
+
+    activations = apply(images, slice(place + 1))
+    return activations, jax.grad(rest)(activations)
+
+
+def _of_call(
+    model: TrainedModel, place: int, weights: Any, images: Any, score: Score
+) -> tuple[jax.Array, jax.Array]:
+    """Activations of a layer call, and the gradients of the score."""
+    taps = Taps()
+    jax.eval_shape(lambda: _tapped(model, weights, images, taps))
+    _, found = taps.found[place]
+    zeros = jnp.zeros(found.shape, found.dtype)
+
+    def scored(*arrays: Any) -> jax.Array:
+        return score(_tapped(model, weights, images, Taps(place, arrays)))
+
+    return jax.grad(scored, (0, 1))(zeros, zeros)
+
+
+def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
+    copy = nnx.merge(model.graphdef, *weights, copy=True)
+    copy.eval()
+    with tapping(copy, taps):
+        return copy(images)
+
+
+def _last_call(model: TrainedModel) -> int:
+    """Index of the last call that runs once, on the full batch."""
+    places = list[int]()
+
+    def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
+        weights, taps = (params, model_state), Taps()
+        outputs = _tapped(model, weights, images, taps)
+        for place, (_, found) in enumerate(taps.found):
+
+            def tapped(*arrays: Any, place: int = place) -> Any:
+                return _tapped(model, weights, images, Taps(place, arrays))
+
+            jaxpr = jax.make_jaxpr(tapped)(found, found).jaxpr
+            if shapes_read(jaxpr) == [found.shape]:
+                places.append(place)
+        return outputs
+
+    model.shapes(forward)
+    if not places:
+        raise _no_activations(model, "layer")
+    return places[-1]
+
+
+def _no_activations(model: TrainedModel, part: str) -> UserError:
+    return UserError(
+        f"--explain: model.name = {model.description.model.name!r} has no {part} with "
+        "spatial activations, which Grad-CAM needs; leave it out"
+    )
 
 
 def overlay(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:

@@ -110,7 +110,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
     Raises:
       UserError: The model has no activations for Grad-CAM.
     """
-    last = gradcam.last_piece(model) if wanted.maps else 0
+    place = gradcam.last_place(model) if wanted.maps else 0
     decoder = model.decoder.calibrated(wanted.temperature)
 
     def function(params: Any, model_state: Any, images: jax.Array) -> Checked:
@@ -123,9 +123,8 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
         if wanted.features:
             arrays["features"] = model.features_of(*arguments)
         if wanted.maps:
-            arrays["map"] = gradcam.heat_maps(
-                model, last, *arguments, decoded["index"][:, 0]
-            )
+            classes = decoded["index"][:, 0]
+            arrays["map"] = gradcam.heat_maps(model, place, *arguments, classes)
         return Checked(arrays, finite_rows((outputs, decoded)))
 
     return model.compiled(function)

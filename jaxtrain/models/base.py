@@ -82,11 +82,6 @@ class Model(nnx.Module):
         """
         raise NotImplementedError
 
-    @property
-    def can_freeze(self) -> bool:
-        """Whether some layers may compute as they are evaluated, and others not."""
-        return True
-
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
         """Return the function whose keywords are the options of the model."""
@@ -111,7 +106,7 @@ class Model(nnx.Module):
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Names of the layers of the backbone: of all pieces before the head."""
+        """Paths of the layers of the backbone: of all pieces before the head."""
         behind = {CENTRES, PROJECTION}
         pieces = [piece for piece in self.pieces if behind.isdisjoint(piece.names)]
         return tuple(name for piece in pieces[:-1] for name in piece.names)
@@ -172,6 +167,12 @@ class Model(nnx.Module):
             tied=tied,
         )
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
+
+    def evaluate_layers(self, layers: frozenset[str]) -> None:
+        """Have some layers compute as in an evaluation, by their paths."""
+        for path, layer in nnx.iter_modules(self):
+            if "/".join(map(str, path)) in layers:
+                layer.eval()
 
     def drop_head(self) -> bool:
         """Return features from now on, the input of the last layer; False: has none."""

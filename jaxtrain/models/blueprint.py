@@ -101,7 +101,9 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        made = model.create(shape, self.num_outputs, layers=layers, **options)
+        # The layout of the run places annotated parameters; here is no mesh.
+        with nnx.use_eager_sharding(False):
+            made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
             centres = ClassCentres(self.num_outputs, self.num_centres, layers=layers)
             made.add_piece(beside_cosines, **{CENTRES: centres})

@@ -9,28 +9,30 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen, nnx
-from flax.core import DenyList
 
 from jaxtrain import own
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model, Piece
-from jaxtrain.models.last_inputs import record_dense, recorded_class, recording
+from jaxtrain.models.call_mode import evaluated_class, keywords_of, mode
+from jaxtrain.models.last_inputs import find_head, record_linears, recording
+from jaxtrain.models.layer_paths import layer_paths
 from jaxtrain.models.layers import Layers
+from jaxtrain.models.linen_module import apply_linen, from_linen
 from jaxtrain.models.remat import Part
 from jaxtrain.models.streams import CountedStream, drawing_from
 
-# Keywords of `__call__` by which a module is told that it is trained, or evaluated.
-TRAINING = ("train", "training", "is_training")
-EVALUATED = ("deterministic",)
-# Attributes of an instance that are the model's.
-OURS = frozenset({"pieces", "deterministic", "bare"})
-# Collections of a Linen module that training changes.
-CHANGING = DenyList(("params", "intermediates"))
 # Attributes of models that a module must not have. Those of sides of images and of
 # constructors are read before there is a module.
 OF_MODELS = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
-) | {"variant", "min_size", "kernels_from_images"}
+) | {
+    "variant",
+    "min_size",
+    "kernels_from_images",
+    "evaluate_layers",
+    "example_shape",
+    "frozen_layers",
+}
 
 
 class FlaxModel(Model):
@@ -44,6 +46,9 @@ class FlaxModel(Model):
       keywords: Keywords of the module's `__call__`.
       deterministic: Whether the module computes as it is evaluated.
       bare: Whether it returns the input of the linear layer that is called last.
+      example_shape: Height, width and channels of the images that it was built for.
+      frozen_layers: Paths of the layers of a Linen module that compute as in an
+        evaluation.
     """
 
     module: ClassVar[Callable[..., Any]]
@@ -51,11 +56,8 @@ class FlaxModel(Model):
     keywords: ClassVar[frozenset[str]] = frozenset()
     deterministic: bool = False
     bare: bool = False
-
-    @property
-    def can_freeze(self) -> bool:
-        # A Linen module is told as a whole that it is trained.
-        return not isinstance(self, nnx.bridge.ToNNX)
+    example_shape: tuple[int, int, int] = (1, 1, 1)
+    frozen_layers: frozenset[str] = frozenset()
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
@@ -120,23 +122,39 @@ class FlaxModel(Model):
                     f"{jnp.dtype(policy.compute_dtype)}, and the Linen module takes no "
                     "dtype: add one, for its layers, or set precision to fp32"
                 )
-            made = _from_linen(made, image_shape, layers)
+            _check_callable(made)
+            made = from_linen(made, image_shape, layers)
         if not isinstance(made, nnx.Module):
             raise UserError(
                 f"model {name} returned {type(made).__name__}, expected an nnx.Module "
                 "or a Linen module; see docs/extending.md"
             )
-        return _as_model(made, layers)
+        model = _as_model(made, layers)
+        model.example_shape = image_shape
+        return model
+
+    @property
+    def backbone_layers(self) -> tuple[str, ...]:
+        """Paths of all layers but the head, and those that the head lies within.
+
+        Raises:
+          UserError: It cannot be known which layer is the head.
+        """
+        head = find_head(self).split("/")
+        around = {"/".join(head[: n + 1]) for n in range(len(head))}
+        return tuple(path for path in layer_paths(self) if path not in around)
+
+    def evaluate_layers(self, layers: frozenset[str]) -> None:
+        if isinstance(self, nnx.bridge.ToNNX):
+            self.frozen_layers = layers
+            return
+        super().evaluate_layers(layers)
+        for path, layer in nnx.iter_modules(self):
+            if "/".join(map(str, path)) in layers:
+                object.__setattr__(layer, "__class__", evaluated_class(type(layer)))
 
     def drop_head(self) -> bool:
-        if isinstance(self, nnx.bridge.ToNNX):
-            self.bare = True
-            return True
-        layers = [x for _, x in nnx.iter_modules(self) if isinstance(x, nnx.Linear)]
-        for layer in layers:
-            kind = recorded_class(type(layer))
-            object.__setattr__(layer, "__class__", kind)
-        self.bare = bool(layers)
+        self.bare = isinstance(self, nnx.bridge.ToNNX) or record_linears(self)
         return self.bare
 
     def make_part(self, index: int, piece: Piece) -> Part:
@@ -167,8 +185,7 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
             f"model {kind.__name__}: {', '.join(hidden)} of the class is an attribute "
             "of every model here: give it a name of its own"
         )
-    keywords = frozenset(inspect.signature(kind.__call__).parameters)
-    attributes = {"__call__": Model.__call__, "keywords": keywords}
+    attributes = {"__call__": Model.__call__, "keywords": keywords_of(kind)}
     metaclass: Any = type(kind)
     return metaclass(kind.__name__, (kind, FlaxModel), attributes)
 
@@ -208,31 +225,12 @@ def _use_dtypes(module: Any, layers: Layers) -> None:
                 node.set_value(value.astype(dtype))
 
 
-def _from_linen(
-    module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
-) -> Any:
-    """Initialise a Linen module with a batch of one image."""
-    keywords = inspect.signature(type(module).__call__).parameters
-    images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
-    mode = _mode(frozenset(keywords), training=False)
-    _check_callable(module)
-    made: Any = nnx.bridge.ToNNX(module)
-    rngs = nnx.Rngs(params=layers.rngs.params(), dropout=layers.rngs.params())
-    return nnx.bridge.lazy_init(made, images, rngs=rngs, **mode)
-
-
 def _check_callable(module: Any) -> None:
     if not callable(module):
         raise UserError(
             f"model {type(module).__name__} has no __call__(x), which is the forward "
             "pass"
         )
-
-
-def _mode(keywords: frozenset[str], *, training: bool) -> dict[str, bool]:
-    """Return the keywords that tell a module whether it is trained."""
-    told = {name: training for name in TRAINING if name in keywords}
-    return told | {name: not training for name in EVALUATED if name in keywords}
 
 
 def _never(*arguments: Any) -> Any:
@@ -248,15 +246,29 @@ def _apply(
         vars(other).update({**vars(model), **layers})
         model = other
     rngs = None if key is None else _streams(jax.random.fold_in(key, 0))
+    if not model.bare:
+        return _forward(model, x, rngs)
+    with recording() as calls:
+        _forward(model, x, rngs)
+    if not calls:
+        raise UserError(
+            f"model {type(model).__name__} calls no nnx.Linear or nn.Dense, whose "
+            "inputs would be the features"
+        )
+    return calls[-1].inputs
+
+
+def _forward(model: FlaxModel, x: Any, rngs: nnx.Rngs | None) -> Any:
     training = not model.deterministic
     if isinstance(model, nnx.bridge.ToNNX):
-        return _apply_linen(model, x, rngs, training=training)
+        frozen = model.frozen_layers
+        return apply_linen(model, x, rngs, training=training, frozen=frozen)
     options = {"rngs": rngs} if "rngs" in model.keywords else {}
     call = next(k for k in type(model).__mro__[1:] if "__call__" in vars(k)).__call__
-    with drawing_from(rngs), recording(model) as inputs:
-        y = call(model, x, **options, **_mode(model.keywords, training=training))
+    with drawing_from(rngs):
+        y = call(model, x, **options, **mode(model.keywords, training=training))
     nnx.pop(model, nnx.Intermediate)
-    return inputs[-1] if model.bare else y
+    return y
 
 
 def _streams(key: jax.Array) -> nnx.Rngs:
@@ -264,28 +276,3 @@ def _streams(key: jax.Array) -> nnx.Rngs:
     rngs: Any = nnx.Rngs()
     rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
     return rngs
-
-
-def _apply_linen(model: Any, x: Any, rngs: nnx.Rngs | None, *, training: bool) -> Any:
-    """Apply a Linen module; training changes its collections in place."""
-    linen_module = model.to_nnx__module
-    bare: Any = nnx.bridge.ToNNX(linen_module)
-    # All of its other attributes are taken for variables.
-    variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
-    vars(bare).update(variables)
-    keywords = frozenset(inspect.signature(type(linen_module).__call__).parameters)
-    mode = _mode(keywords, training=training)
-    changing = CHANGING if training else False
-    with recording(model) as inputs, linen.intercept_methods(record_dense):
-        y = bare(x, rngs=rngs, mutable=changing, **mode)
-    for name, old in variables.items():
-        if vars(bare)[name] is not old:
-            new = nnx.state(vars(bare)[name])
-            dtypes = jax.tree.map(lambda x: x.dtype, nnx.state(old))
-            nnx.update(old, jax.tree.map(lambda x, d: x.astype(d), new, dtypes))
-    return inputs[-1] if model.bare else y
-
-
-def _is_collection(name: str) -> bool:
-    """Whether an attribute of a bridged module holds its variables."""
-    return name not in OURS and not name.startswith(("to_nnx__", "_pytree__"))

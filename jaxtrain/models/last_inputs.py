@@ -1,58 +1,113 @@
-"""Inputs of the linear layer that a plain Flax module calls last: its features."""
+"""Linear layers that a plain Flax module calls: the last one is its head."""
 
 import contextlib
 import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from flax import linen, nnx
 
 from jaxtrain.errors import UserError
 
-# Inputs of the linear layers that were called, in turn; None: nobody asks.
-_inputs: ContextVar[list[Any] | None] = ContextVar("inputs", default=None)
+# Attribute of a layer that has its path.
+PATH = "recorded_path"
+
+
+class LinearCall(NamedTuple):
+    """A call of an nnx.Linear or nn.Dense.
+
+    Attributes:
+      path: Path of the layer, such as `head/linear`.
+      inputs: Features, (batch, ..., features).
+      shape: Shape of its outputs.
+    """
+
+    path: str
+    inputs: Any
+    shape: tuple[int, ...]
+
+
+# Calls so far, in order; None: they are not recorded.
+_calls: ContextVar[list[LinearCall] | None] = ContextVar("calls", default=None)
 
 
 @contextlib.contextmanager
-def recording(model: Any) -> Iterator[list[Any]]:
-    """Collect the inputs of linear layers, if the features of a model are asked for.
-
-    Raises:
-      UserError: There were none.
-    """
-    inputs = list[Any]()
-    token = _inputs.set(inputs if model.bare else None)
+def recording() -> Iterator[list[LinearCall]]:
+    """Collect the calls of the linear layers that `record_linears` has prepared."""
+    calls = list[LinearCall]()
+    token = _calls.set(calls)
     try:
-        yield inputs
+        yield calls
     finally:
-        _inputs.reset(token)
-    if model.bare and not inputs:
-        raise UserError(
-            f"model {type(model).__name__} calls no nnx.Linear or nn.Dense, whose "
-            "inputs would be the features"
-        )
+        _calls.reset(token)
 
 
-def _record(x: Any) -> None:
-    inputs = _inputs.get()
-    if inputs is not None:
-        inputs.append(x)
+def record_linears(model: nnx.Module) -> bool:
+    """Have the NNX layers of a model record their calls; False: there are none."""
+    layers = [(p, x) for p, x in nnx.iter_modules(model) if isinstance(x, nnx.Linear)]
+    for path, layer in layers:
+        setattr(layer, PATH, "/".join(map(str, path)))
+        object.__setattr__(layer, "__class__", _recorded_class(type(layer)))
+    return bool(layers)
+
+
+def _record(path: str, inputs: Any, outputs: Any) -> None:
+    calls = _calls.get()
+    if calls is not None:
+        calls.append(LinearCall(path, inputs, outputs.shape))
 
 
 @functools.cache
-def recorded_class(kind: type[nnx.Linear]) -> type[nnx.Linear]:
-    """Return the class of linear layers that record their inputs."""
-
+def _recorded_class(kind: type[nnx.Linear]) -> type[nnx.Linear]:
     def call(self: Any, x: Any, *given: Any, **options: Any) -> Any:
-        _record(x)
-        return kind.__call__(self, x, *given, **options)
+        y = kind.__call__(self, x, *given, **options)
+        _record(getattr(self, PATH), x, y)
+        return y
 
     metaclass: Any = type(kind)
     return metaclass(kind.__name__, (kind,), {"__call__": call})
 
 
 def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
+    """Record the calls of nn.Dense, as an interceptor of Linen."""
+    y = call(*given, **options)
     if isinstance(context.module, linen.Dense) and context.method_name == "__call__":
-        _record(given[0])
-    return call(*given, **options)
+        x = given[0] if given else options["inputs"]
+        _record("/".join(context.module.path), x, y)
+    return y
+
+
+def find_head(model: Any) -> str:
+    """Return the path of the linear layer whose outputs are those of the model.
+
+    Args:
+      model: FlaxModel, which may be abstract.
+
+    Raises:
+      UserError: The linear layer that is called last has outputs of another shape.
+    """
+    graphdef, state = nnx.split(model)
+    calls = list[LinearCall]()
+
+    def forward(state: Any, images: jax.Array) -> Any:
+        copy = nnx.merge(graphdef, state)
+        copy.eval()
+        record_linears(copy)
+        with recording() as found:
+            y = copy(images)
+        calls.extend(found)
+        return y
+
+    images = jax.ShapeDtypeStruct((2, *model.example_shape), jnp.float32)
+    outputs = jax.eval_shape(forward, state, images)
+    if not calls or getattr(outputs, "shape", None) != calls[-1].shape:
+        last = f"{calls[-1].path}, which is called last, has" if calls else "none has"
+        raise UserError(
+            f"model {type(model).__name__}: it is not known which layer is the head: "
+            f"of its nnx.Linear or nn.Dense {last} outputs of another shape than "
+            "the model: name the other layers by their paths"
+        )
+    return calls[-1].path

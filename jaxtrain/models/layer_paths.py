@@ -8,7 +8,8 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for the layers of the backbone; without one, for all but the last piece.
+# Pattern for the layers of the backbone; without one, for all but the last piece, or
+# the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 
@@ -38,20 +39,43 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     """
     paths = layer_paths(model)
     if pattern == BACKBONE:
-        own = model.backbone_layers
-        found = [path for path in paths if path.partition("/")[0] in own]
+        try:
+            own = frozenset(model.backbone_layers)
+        except UserError as error:
+            raise UserError(f"{field} = {pattern!r}: {error}") from None
+        found = [path for path in paths if not own.isdisjoint(_within(path))]
     else:
         found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     if not any("/".join(map(str, path[:-1])) in found for path, _ in params):
         tops = [path for path in paths if "/" not in path]
-        tops += [BACKBONE] if model.has_pieces else []
+        tops.append(BACKBONE)
         raise UserError(
             f"{field}: {pattern!r} matches no layer with parameters; there are "
             f"{', '.join(tops)}, and parts of layers, such as {_example(paths)}"
             f"{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
+
+
+def find_params(model: Model, field: str, pattern: str) -> list[str]:
+    """Return the paths of the parameters that a pattern names, or a layer of theirs.
+
+    Args:
+      field: Field of the config that has the pattern, for messages.
+      pattern: Pattern as `find_layers` takes it; it may also match whole paths of
+        parameters, such as `*/bias`.
+
+    Raises:
+      UserError: It matches none.
+    """
+    params = nnx.to_flat_state(nnx.state(model, nnx.Param))
+    names = ["/".join(map(str, path)) for path, _ in params]
+    found = [n for n in names if any(fnmatchcase(q, pattern) for q in _within(n))]
+    if found:
+        return found
+    layers = find_layers(model, field, pattern)
+    return [name for name in names if name.rpartition("/")[0] in layers]
 
 
 def _within(path: str) -> Iterable[str]:

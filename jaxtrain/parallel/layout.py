@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.data_sharding import num_batch_shards
-from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES, divides
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are replicated: a collective of one would cost more.
@@ -57,6 +57,7 @@ class Layout:
         its state.
       sharded_as: State field whose sharding an array of `extras` follows, by transform
         and key (`StepTransform.sharded_as`); other arrays are replicated.
+      annotations: PartitionSpecs of annotated arrays of the model, by path.
     """
 
     mesh: Mesh
@@ -67,6 +68,7 @@ class Layout:
     kernel_order: tuple[int, ...] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.identity)
     sharded_as: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    annotations: Mapping[str, P] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -274,6 +276,9 @@ class Layout:
         return jax.tree_util.tree_map_with_path(sharding, tree)
 
     def _spec(self, path: str, shape: tuple[int, ...], *, shared: bool) -> P:
+        annotated = self.annotations.get(path)
+        if annotated is not None and divides(annotated, shape, self.mesh.shape):
+            return P(*(a if shared or a != "fsdp" else None for a in annotated))
         axes: list[Any] = [None] * len(shape)
         dim, model = self.split_dims.get(path), self.mesh.shape["model"]
         if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:

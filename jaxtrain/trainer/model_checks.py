@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain import own
+from jaxtrain.models.annotations import check_annotations, is_annotated
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
@@ -39,6 +40,7 @@ def check_all(
     images = None if blueprint is None else blueprint.images(2)
     shape = None if images is None else images.shape[1:]
     problems.check(check_pieces, config, model, mesh)
+    problems.check(check_annotations, model, mesh)
     problems.check(check_image_shape, shape, model, mesh)
     problems.check(check_outputs, model, images, task)
     problems.check(check_groups, model, mesh)
@@ -50,11 +52,15 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
     if model.has_pieces:
         return
     name = config.model.name
+    # Nobody has looked for convolutions of groups in Linen modules (`check_groups`).
+    is_linen = isinstance(model, nnx.bridge.ToNNX)
+    split = is_annotated(model, "model") and not is_linen
     needs = {
-        **{f"parallel.{x}": mesh.shape[x] != 1 for x in (*SPATIAL_AXES, "model")},
+        **{f"parallel.{x}": mesh.shape[x] != 1 for x in SPATIAL_AXES},
+        "parallel.model": mesh.shape["model"] != 1 and not split,
         "parallel.pipeline_stages": config.parallel.pipeline_stages != 1,
         "parallel.batch_norm": config.norm_groups != 1,
-        "optimizer.layer_decay": config.optimizer.layer_decay is not None,
+        "optimizer.layer_decay": isinstance(config.optimizer.layer_decay, float | int),
     }
     for path, is_used in needs.items():
         if is_used:
@@ -63,12 +69,6 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
                 "Flax module: leave it out"
             )
-    if config.train.first_frozen and not model.can_freeze:
-        yield Problem(
-            f"train.freeze = {config.train.first_frozen}: frozen layers compute as "
-            f"they are evaluated, and model.name = {name!r} is a Linen module, which "
-            "is told as a whole that it is trained: leave it out, or write it in NNX"
-        )
 
 
 def check_image_shape(

@@ -172,7 +172,7 @@ def find_frozen(config: Config, model: Model) -> Frozen:
     return frozen
 
 
-def _layer_decay(config: Config, model: Model) -> float | None:
+def _layer_decay(config: Config, model: Model) -> float | Mapping[str, float] | None:
     decay, steps = config.optimizer.layer_decay, len(model.pieces) - 1
     if decay is None and config.train.fine_tune and steps:
         return FIRST_PIECE_RATE ** (1 / steps)

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtrain import data as data_lib
 from jaxtrain.config.checking import check_names
 from jaxtrain.data.window_grid import WindowGrid, grid_of
+from jaxtrain.models.annotations import annotated_specs
 from jaxtrain.models.batch_norm import grouped
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.models.layers import split_dims
@@ -217,6 +218,7 @@ def build_setup(
             kernel_order,
             phases[-1].tx,
             {one.name: one.sharded_as for one in transforms},
+            annotated_specs(model),
         )
         for mesh in meshes
     ]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import optax
-from flax import nnx
 
+from jaxtrain.models.base import Model
 from jaxtrain.training.schedules import Schedule
 
 Tx = optax.GradientTransformationExtraArgs
@@ -36,12 +36,10 @@ class Frozen:
             return tree, {}
         return self._select(tree, False, ()), self._select(tree, True, ())
 
-    def switch(self, model: nnx.Module) -> None:
+    def switch(self, model: Model) -> None:
         """Switch the frozen layers of a model in training to evaluation mode."""
         if self.layers:
-            for path, module in nnx.iter_modules(model):
-                if "/".join(map(str, path)) in self.layers:
-                    module.eval()
+            model.evaluate_layers(self.layers)
         if self.statistics:
             model.set_attributes(use_running_average=True, raise_if_not_found=False)
 

@@ -7,31 +7,44 @@ import jax
 import optax
 
 from jaxtrain.models.base import Model
+from jaxtrain.models.layer_paths import find_params
 from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path, path_name
 
 
-def make_rates(model: Model, layer_decay: float | None) -> dict[str, float]:
+def make_rates(
+    model: Model, layer_decay: float | Mapping[str, float] | None
+) -> dict[str, float]:
     """Compute the learning-rate factor of each parameter, by path.
 
     Args:
       model: Model, which may be abstract.
       layer_decay: Factor from each piece to the one before: layer_decay**(n - 1 - i)
         for piece i of n, as in timm, whose groups of a ResNet are our pieces: the stem,
-        each block, the head. None: 1.
+        each block, the head. Or factors by patterns of paths: a parameter has that of
+        the last pattern that matches it, others have 1. None: 1.
 
     Returns:
       The factors; {} if all are 1.
+
+    Raises:
+      UserError: A pattern matches no parameter.
     """
     if layer_decay is None:
         return {}
+    names = by_path(split_model(model)[1])
+    if isinstance(layer_decay, Mapping):
+        rates = dict.fromkeys(names, 1.0)
+        for pattern, factor in layer_decay.items():
+            found = find_params(model, "optimizer.layer_decay", pattern)
+            rates |= dict.fromkeys(found, factor)
+        return rates
     last = len(model.pieces) - 1
     of_layer = {
         name: layer_decay ** (last - index)
         for index, piece in enumerate(model.pieces)
         for name in piece.names
     }
-    names = by_path(split_model(model)[1])
     return {name: of_layer[name.partition("/")[0]] for name in names}
 
 

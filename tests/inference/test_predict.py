@@ -503,7 +503,7 @@ def test_maps_are_grad_cam():
     last = 1
     with command.float64(True):
         model = make(precision="fp64", scale=0.3, name="convnet", width=0.0625)
-        assert gradcam.last_piece(model) == last
+        assert gradcam.last_place(model) == last
         pixels = np.random.default_rng(2).integers(0, 256, (5, *SHAPE), np.uint8)
         expected, classes = cam(model, pixels, last)
         found = gradcam.heat_maps(

@@ -1,5 +1,6 @@
 """Plain Flax modules as models, written as Flax's documentation writes them."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,13 @@ import jax
 import numpy as np
 import pytest
 from flax import linen, nnx
+from PIL import Image
 
 import jaxtrain
-from jaxtrain.config import Config, replace
+from jaxtrain import own
+from jaxtrain.config import Config, OptimizerConfig, replace
 from jaxtrain.errors import UserError
+from jaxtrain.training import forward
 from tests.helpers.digits import read_test
 from tests.helpers.numerics import FP64, TOLERANCE, close, same
 from tests.helpers.processes import ROOT, Cli
@@ -167,13 +171,34 @@ def test_a_module_that_cannot_be_trained_is_refused(name: str, message: str):
     [
         ("optimizer.layer_decay", 0.5),
         ("parallel.batch_norm", 16),
-        ("train.freeze", ("backbone",)),
+        ("train.freeze", ("conv9",)),
         ("model.options", {"depth": 3}),
     ],
 )
 def test_options_that_need_more_are_refused(path: str, value: Any):
     with pytest.raises(UserError, match=path.replace(".", r"\.")):
         jaxtrain.Trainer(replace(config_of("CNN"), path, value))
+
+
+@each_row("form", ["net_at_top:Net", "a_package:Net"])
+def test_a_module_is_found_at_the_top_of_what_python_imports(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = form.partition(":")[0]
+    file = {"a_package": "a_package/__init__.py"}.get(place, f"{place}.py")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("from tests.helpers.flax_modules import CNN as Net\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = replace(config_of("CNN"), "model.name", form)
+    assert own.find_file(form) == tmp_path / file
+    assert "conv1" in jaxtrain.Trainer(config).abstract_state.params
+
+
+def test_a_kind_of_source_is_no_module():
+    """Though Python has a module `csv`."""
+    assert not own.is_own("csv:photos")
+    assert not own.is_own("no_such_module:Net")
+    assert own.is_own("flax:Module")
 
 
 class Plain(linen.Module):
@@ -192,9 +217,115 @@ def test_a_linen_module_without_a_dtype_is_not_trained_in_another():
         jaxtrain.Trainer(config_of("Plain", __file__, precision="bf16"))
 
 
-def test_nothing_of_a_linen_module_is_frozen():
-    with pytest.raises(UserError, match="is told as a whole that it is trained"):
-        jaxtrain.Trainer(config_of("ResNet", train__freeze=("Dense_0",)))
+class Switched(nnx.Module):
+    """Tells its batch norm and dropout their mode by a keyword."""
+
+    def __init__(self, num_classes: int, *, rngs: nnx.Rngs):
+        self.norm = nnx.BatchNorm(64, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.head = nnx.Linear(64, num_classes, rngs=rngs)
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        x = self.norm(x.reshape(x.shape[0], -1), use_running_average=not train)
+        return self.head(self.dropout(x, deterministic=not train))
+
+
+class ByAttribute(linen.Module):
+    """Has layers that take their mode as attributes, or by a keyword of a block."""
+
+    num_classes: int
+
+    @linen.compact
+    def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
+        x = Block(name="first")(x.reshape(x.shape[0], -1), train)
+        x = Block(name="second")(x, train)
+        return linen.Dense(self.num_classes, name="head")(x)
+
+
+class Block(linen.Module):
+    """Normalises and drops."""
+
+    @linen.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        x = linen.BatchNorm(use_running_average=not train)(linen.Dense(16)(x))
+        return linen.Dropout(0.5)(x, deterministic=not train)
+
+
+def test_frozen_layers_stay_and_all_others_are_trained():
+    config = config_of("ByAttribute", __file__, train__freeze=("first",))
+    trainer = jaxtrain.Trainer(config)
+    begun = trainer.init()
+    before = jax.device_get((begun.params, begun.model_state))
+    (batch,) = trainer.batches(stop=1)
+    state, _ = trainer.step(begun, batch)
+    for old, new in zip(before, (state.params, state.model_state), strict=True):
+        assert {name for name, x in old.items() if same(x, new[name])} == {"first"}
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "head"),
+    [
+        ("Switched", __file__, "head"),
+        ("ByAttribute", __file__, "head"),
+        pytest.param("ResNet", str(MODULES), "Dense_0", marks=pytest.mark.slow),
+        pytest.param("CNN", str(MODULES), "linear2", marks=pytest.mark.slow),
+    ],
+)
+def test_a_frozen_backbone_computes_as_in_an_evaluation(
+    name: str, place: str, head: str
+):
+    # Dropout of a Linen module that lies in no layer with parameters stays.
+    options = {"dropout": 0.0} if name == "ResNet" else {}
+    config = config_of(name, place, train__freeze=("backbone",), model__options=options)
+    trainer = jaxtrain.Trainer(config)
+    state, frozen = trainer.init(), trainer.phases[0].frozen
+    trained, _ = frozen.part(state.params)
+    assert trained.keys() == {head}
+    weights = trainer.graphdef, state.params, state.model_state
+    images, key = jax.random.normal(jax.random.key(0), (4, 8, 8, 1)), jax.random.key(1)
+    y, model_state = forward.apply_model(*weights, images, key, frozen=frozen)
+    close(y, forward.predict(*weights, images), rtol=1e-5, atol=1e-5)
+    assert same(model_state, state.model_state)
+    y, model_state = forward.apply_model(*weights, images, key)
+    assert not same(model_state, state.model_state)
+
+
+@pytest.mark.slow
+@each_row(("name", "pattern"), [("CNN", "conv*"), ("ResNet", "backbone")])
+def test_layers_have_learning_rates_by_path(name: str, pattern: str):
+    """A step of plain gradient descent is proportional to them."""
+    sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
+    by_path = dataclasses.replace(sgd, layer_decay={pattern: 0.25})
+    moves = []
+    for optimizer in (sgd, by_path):
+        trainer = jaxtrain.Trainer(config_of(name, optimizer=optimizer))
+        begun = trainer.init()
+        before = jax.device_get(begun.params)
+        (batch,) = trainer.batches(stop=1)
+        state, _ = trainer.step(begun, batch)
+        moves.append(jax.tree.map(lambda x, y: np.asarray(x) - y, state.params, before))
+    slow = {"CNN": {"conv1", "conv2"}, "ResNet": {*moves[0]} - {"Dense_0"}}[name]
+    for layer, move in moves[0].items():
+        factor = 0.25 if layer in slow else 1.0
+        expected = jax.tree.map(lambda x, factor=factor: factor * x, move)
+        close(moves[1][layer], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_the_head_of_some_modules_is_not_known():
+    config = config_of("Pooled", __file__, train__freeze=("backbone",))
+    with pytest.raises(UserError, match=r"not known which layer is the head.*paths"):
+        jaxtrain.Trainer(config)
+
+
+class Pooled(nnx.Module):
+    """Ends with the mean of a convolution."""
+
+    def __init__(self, num_classes: int, *, rngs: nnx.Rngs):
+        self.linear = nnx.Linear(1, 4, rngs=rngs)
+        self.conv = nnx.Conv(4, num_classes, (3, 3), rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.conv(self.linear(x)).mean((1, 2))
 
 
 @pytest.mark.slow
@@ -260,6 +391,32 @@ def test_options_of_training_work(tmp_path: Path, changes: dict[str, Any]):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_module_is_fine_tuned_for_other_classes(tmp_path: Path, name: str):
+    jaxtrain.train(config_of(name), tmp_path / "ten")
+    trained = jaxtrain.load_model(tmp_path / "ten", trust=True)
+    changes = {
+        "model__pretrained": str(tmp_path / "ten"),
+        "data__source": "synthetic:8x8x1/3/600",
+        "train__fine_tune": True,
+        "train__freeze_epochs": 2 / 20,
+    }
+    trainer = jaxtrain.Trainer(config_of(name, **changes))
+    begun, _ = trainer.begin()
+    head = {"CNN": "linear2", "ResNet": "Dense_0"}[name]
+    kept = {n for n, x in begun.params.items() if same(x, trained.params[n])}
+    assert begun.params.keys() - kept == {head}
+    state = begun
+    for i, batch in enumerate(trainer.batches(stop=4)):
+        before = jax.device_get(state.params)
+        state, _ = trainer.step(state, batch)
+        changed = {n for n, x in before.items() if not same(x, state.params[n])}
+        assert changed == (
+            {head} if i < (trainer.timetable.unfreeze_step or 0) else {*before}
+        )
+
+
+@pytest.mark.slow
 @pytest.mark.plugins
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trained_module_is_used_as_any_model(tmp_path: Path, name: str):
@@ -276,13 +433,16 @@ def test_a_trained_module_is_used_as_any_model(tmp_path: Path, name: str):
     result = jaxtrain.evaluate(run, trust=True)
     assert result["metrics"]["accuracy"] == summary["eval"]["accuracy"]
     cli = Cli(tmp_path)
+    Image.fromarray(images[0, ..., 0]).save(tmp_path / "image.png")
     for words in (
         "export --workdir run --trust --format onnx --out model.onnx",
         "export --workdir run --trust --format stablehlo --out model.hlo",
         "report --workdir run --trust",
+        "predict --workdir run --trust --explain seen --out found.csv image.png",
     ):
         done = cli(*words.split())
         assert done.code == 0, done.stderr
+    assert (tmp_path / "seen" / "image.png.png").is_file()
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(tmp_path / "model.onnx"))

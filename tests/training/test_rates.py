@@ -15,6 +15,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.errors import UserError
 from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import OPTIMIZERS, precision
 from jaxtrain.training.create import first_state
@@ -25,10 +26,11 @@ from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.update import optimize
 from tests.helpers.layered import by_path
 from tests.helpers.phases import make_phase
+from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
 
-def rates_of(layer_decay: float | None) -> dict[str, float]:
+def rates_of(layer_decay: float | dict[str, float] | None) -> dict[str, float]:
     config = Config(model=ModelConfig(name="resnet18", width=0.125))
     policy = precision.parse("fp32")
     model = make_blueprint(config, policy, (32, 32, 3), 5).abstract()
@@ -51,6 +53,25 @@ def test_layer_decay_is_timms():
         assert rate == pytest.approx(theirs[group], rel=1e-12), path
     assert len(rates) == 62
     assert rates_of(None) == {}
+
+
+def test_factors_are_given_by_patterns_of_paths():
+    rates = rates_of({"backbone": 0.1, "stage4*": 0.5, "*/bias": 2.0})
+
+    def expected(path: str) -> float:
+        if path.endswith("/bias"):
+            return 2.0
+        return 0.5 if "stage4" in path else 1.0 if "head" in path else 0.1
+
+    assert rates == {path: expected(path) for path in rates_of(1.0)}
+    with pytest.raises(UserError, match=r"layer_decay: 'conv9' matches no .*stem_conv"):
+        rates_of({"head": 1.0, "conv9": 0.5})
+
+
+@each_row("factors", [{}, {"head": 0.0}, {"head": -1.0}])
+def test_factors_are_above_0(factors: dict[str, float]):
+    with pytest.raises(UserError, match=r"factors above 0; train\.freeze leaves"):
+        OptimizerConfig(layer_decay=factors)
 
 
 def test_two_cycles_are_those_of_fastai():

@@ -136,7 +136,7 @@ def plan_teacher(
     policy = parse(about.precision)
     # Its arrays may share paths with other arrays of the student.
     alone = dataclasses.replace(
-        layout, split_dims={}, copies=None, grouped=frozenset[str]()
+        layout, split_dims={}, annotations={}, copies=None, grouped=frozenset[str]()
     )
     teacher = Teacher(
         apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),

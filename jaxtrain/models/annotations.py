@@ -1,0 +1,59 @@
+"""Sharding annotations of parameters: `with_partitioning` of NNX and of Linen."""
+
+from collections.abc import Iterator, Mapping
+
+from flax import nnx
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from jaxtrain.problems import Problem
+
+# Axes of the mesh that share parameters; the others split the batch and images.
+PARAMETER_AXES = ("fsdp", "model")
+
+
+def annotated_specs(model: nnx.Module) -> dict[str, P]:
+    """Return the specs of the arrays of a model that are annotated, by their paths."""
+    specs = nnx.to_flat_state(nnx.get_partition_spec(nnx.state(model)))
+    found = {"/".join(map(str, path)): spec.get_value() for path, spec in specs}
+    return {path: spec for path, spec in found.items() if len(spec)}
+
+
+def is_annotated(model: nnx.Module, axis: str) -> bool:
+    """Whether an array of a model is annotated with an axis of the mesh."""
+    return any(axis in spec for spec in annotated_specs(model).values())
+
+
+def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
+    """Check that the annotations name axes that share their arrays evenly."""
+    state = nnx.to_flat_state(nnx.state(model))
+    shapes = {"/".join(map(str, path)): variable.shape for path, variable in state}
+    for path, spec in annotated_specs(model).items():
+        problem = _problem(spec, shapes[path], mesh.shape)
+        if problem is not None:
+            yield Problem(
+                f"model {type(model).__name__}: {path} {shapes[path]} is annotated "
+                f"with {tuple(spec)}: {problem}"
+            )
+
+
+def _problem(spec: P, shape: tuple[int, ...], sizes: Mapping[str, int]) -> str | None:
+    names = [name for name in spec if name is not None]
+    unknown = [name for name in names if name not in sizes]
+    if unknown:
+        return (
+            f"the mesh has no axis {unknown[0]!r}, its axes are {', '.join(sizes)}; "
+            f"parameters are shared over {' and '.join(PARAMETER_AXES)}"
+        )
+    others = [name for name in names if name not in PARAMETER_AXES]
+    if others or len(set(names)) < len(names):
+        return f"expected each of {', '.join(PARAMETER_AXES)} once at most, or None"
+    if len(spec) > len(shape):
+        return "it has more axes than the array has dims"
+    for size, name in zip(shape, spec, strict=False):
+        if name is not None and size % sizes[name]:
+            return (
+                f"the {sizes[name]} devices of {name} do not divide {size}; set "
+                f"another parallel.{name}"
+            )
+    return None

@@ -1,0 +1,75 @@
+"""Keywords of `__call__` that switch a Flax module between training and evaluation."""
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flax import nnx
+
+# Keywords that are true in training, and those that are true in an evaluation.
+TRAINING = ("train", "training", "is_training")
+EVALUATED = ("deterministic",)
+# Keyword of batch norms, which is true in an evaluation.
+STATISTICS = "use_running_average"
+
+
+def keywords_of(kind: type) -> frozenset[str]:
+    """Return the names of the arguments of `__call__`."""
+    return frozenset(inspect.signature(kind.__call__).parameters)
+
+
+def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
+    """Return the values of the keywords that tell a module whether it is trained."""
+    switches = dict.fromkeys(TRAINING, training) | dict.fromkeys(
+        EVALUATED, not training
+    )
+    return {name: switches[name] for name in keywords if name in switches}
+
+
+def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
+    """Return the values in an evaluation of the switches among some names."""
+    names = [*names]
+    values = mode(names, training=False)
+    return values | ({STATISTICS: True} if STATISTICS in names else {})
+
+
+def as_evaluated(
+    parameters: Iterable[str],
+    values: Mapping[str, bool],
+    given: tuple[Any, ...],
+    options: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with other values of its switches.
+
+    Args:
+      parameters: Names of the function's parameters, in order, without `self`.
+      values: Values of the switches, by name.
+      given: Positional arguments of the call.
+      options: Keyword arguments of the call.
+    """
+    by_place = [*zip(parameters, given, strict=False)]
+    changed = tuple(values.get(name, x) for name, x in by_place)
+    others = {n: x for n, x in values.items() if n not in dict(by_place)}
+    return changed + given[len(by_place) :], {**options, **others}
+
+
+@functools.cache
+def evaluated_class(kind: type[nnx.Module]) -> type[nnx.Module]:
+    """Return a class of NNX layers that are called as in an evaluation.
+
+    A layer that is given its mode by a keyword takes no notice of `eval()`.
+    """
+    if "__call__" not in dir(kind):
+        return kind
+    parameters = [*inspect.signature(kind.__call__).parameters][1:]
+    values = evaluation_values(parameters)
+    if not values:
+        return kind
+
+    def call(self: Any, *given: Any, **options: Any) -> Any:
+        given, options = as_evaluated(parameters, values, given, options)
+        return kind.__call__(self, *given, **options)
+
+    metaclass: Any = type(kind)
+    return metaclass(kind.__name__, (kind,), {"__call__": call})

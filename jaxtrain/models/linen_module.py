@@ -1,0 +1,113 @@
+"""Linen modules as NNX modules: initialised, and applied."""
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+from flax.core import DenyList
+
+from jaxtrain.models.call_mode import (
+    as_evaluated,
+    evaluation_values,
+    keywords_of,
+    mode,
+)
+from jaxtrain.models.last_inputs import record_dense
+from jaxtrain.models.layers import Layers
+from jaxtrain.models.taps import tap_linen
+
+# Attributes of an instance that are the model's.
+OURS = frozenset({"pieces", "deterministic", "bare", "example_shape", "frozen_layers"})
+# Collections of a Linen module that training changes.
+CHANGING = DenyList(("params", "intermediates"))
+
+
+def from_linen(
+    module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
+) -> Any:
+    """Initialise a Linen module with a batch of one image."""
+    images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
+    switches = mode(keywords_of(type(module)), training=False)
+    made: Any = nnx.bridge.ToNNX(module)
+    rngs = nnx.Rngs(params=layers.rngs.params(), dropout=layers.rngs.params())
+    return nnx.bridge.lazy_init(made, images, rngs=rngs, **switches)
+
+
+def apply_linen(
+    model: Any,
+    x: Any,
+    rngs: nnx.Rngs | None,
+    *,
+    training: bool,
+    frozen: frozenset[str],
+) -> Any:
+    """Apply a Linen module; training changes its collections in place.
+
+    Args:
+      model: Module that `from_linen` has returned, as a model.
+      frozen: Paths of the layers that compute as in an evaluation.
+    """
+    linen_module = model.to_nnx__module
+    bare: Any = nnx.bridge.ToNNX(linen_module)
+    # All of its other attributes are taken for variables.
+    variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
+    vars(bare).update(variables)
+    switches = mode(keywords_of(type(linen_module)), training=training)
+    changing = CHANGING if training else False
+    with (
+        nnx.use_eager_sharding(False),  # As the variables were made.
+        _evaluating(frozen),
+        linen.intercept_methods(record_dense),
+        linen.intercept_methods(tap_linen),
+    ):
+        y = bare(x, rngs=rngs, mutable=changing, **switches)
+    for name, old in variables.items():
+        if vars(bare)[name] is not old:
+            new = nnx.state(vars(bare)[name])
+            dtypes = jax.tree.map(lambda x: x.dtype, nnx.state(old))
+            nnx.update(old, jax.tree.map(lambda x, d: x.astype(d), new, dtypes))
+    return y
+
+
+def _is_collection(name: str) -> bool:
+    """Whether an attribute of a bridged module holds its variables."""
+    return name not in OURS and not name.startswith(("to_nnx__", "_pytree__"))
+
+
+@contextlib.contextmanager
+def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
+    """Have the modules at some paths, and all within, compute as in an evaluation."""
+
+    def intercept(call: Any, given: Any, options: Any, context: Any) -> Any:
+        module, path = context.module, context.module.path
+        if not any("/".join(path[:n]) in frozen for n in range(1, len(path) + 1)):
+            return call(*given, **options)
+        method = getattr(type(module), context.method_name)
+        parameters = [*inspect.signature(method).parameters][1:]
+        values = evaluation_values([*parameters, *options])
+        fields = {
+            name: value
+            for name, value in evaluation_values(module.__dataclass_fields__).items()
+            if getattr(module, name) is not None
+        }
+        # Layers of Flax take a mode from the attribute or the call, not from both.
+        values = {n: x for n, x in values.items() if n not in fields or n in options}
+        given, options = as_evaluated(parameters, values, given, options)
+        before = {name: getattr(module, name) for name in fields}
+        for name, value in fields.items():
+            object.__setattr__(module, name, value)
+        try:
+            return call(*given, **options)
+        finally:
+            for name, value in before.items():
+                object.__setattr__(module, name, value)
+
+    if not frozen:
+        yield
+        return
+    with linen.intercept_methods(intercept):
+        yield

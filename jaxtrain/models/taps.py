@@ -1,0 +1,104 @@
+"""Activations of the layers of a plain Flax module, read and perturbed."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxtrain.models.jaxprs import CALLS, called
+
+# Attribute of a layer that has its path.
+PATH = "tapped_path"
+# Name of the arrays that are read, in a jaxpr.
+READ = "read_activations"
+
+
+@jax.custom_vjp
+def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
+    """Return `y`; the gradients by the others are `y` itself, and those by `y`.
+
+    So they leave any trace that is differentiated, such as that of nnx.remat, which a
+    side effect would not.
+    """
+    del activations, grads
+    return checkpoint_name(y, READ)
+
+
+read.defvjp(lambda y, *_: (y, y), lambda y, grad: (grad, y, grad))
+
+
+@dataclass
+class Taps:
+    """Outputs of layers that are images of features, in the order of the calls.
+
+    Attributes:
+      place: Place in that order of the activations to `read`; None reads none.
+      arrays: Arrays of their shape, whose gradients are the activations and theirs.
+      found: Path of the layer, and output (B, rows, columns, channels), call by call.
+    """
+
+    place: int | None = None
+    arrays: tuple[jax.Array, jax.Array] | None = None
+    found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
+
+    def see(self, path: str, y: Any) -> Any:
+        """Return the output of a layer, `read` if it is the one to read."""
+        shape = getattr(y, "shape", ())
+        if len(shape) != 4 or shape[1] * shape[2] == 1:
+            return y
+        self.found.append((path, jax.ShapeDtypeStruct(shape, y.dtype)))
+        if self.arrays is None or len(self.found) - 1 != self.place:
+            return y
+        return read(y, *self.arrays)
+
+
+def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
+    """Return the shape of each array that a jaxpr reads, once, outside of loops."""
+    shapes = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "name" and eqn.params["name"] == READ:
+            shapes.append(eqn.invars[0].aval.shape)
+        elif eqn.primitive.name in CALLS:
+            shapes += shapes_read(called(eqn)[0])
+    return shapes
+
+
+_taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
+
+
+@contextlib.contextmanager
+def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
+    """Have the layers of a model, which changes, show their outputs to `taps`."""
+    for path, layer in nnx.iter_modules(model):
+        if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
+            setattr(layer, PATH, "/".join(map(str, path)))
+            object.__setattr__(layer, "__class__", _tapped_class(type(layer)))
+    token = _taps.set(taps)
+    try:
+        yield
+    finally:
+        _taps.reset(token)
+
+
+def tap_linen(call: Any, given: Any, options: Any, context: Any) -> Any:
+    """Show the outputs of Linen modules, as an interceptor of Linen."""
+    y, taps, path = call(*given, **options), _taps.get(), context.module.path
+    if taps is None or context.method_name != "__call__" or not path:
+        return y
+    return taps.see("/".join(path), y)
+
+
+@functools.cache
+def _tapped_class(kind: type[nnx.Module]) -> type[nnx.Module]:
+    def call(self: Any, *given: Any, **options: Any) -> Any:
+        y, taps = kind.__call__(self, *given, **options), _taps.get()
+        return y if taps is None else taps.see(getattr(self, PATH), y)
+
+    metaclass: Any = type(kind)
+    return metaclass(kind.__name__, (kind,), {"__call__": call})
