@@ -1,4 +1,4 @@
-"""All that is known of Orbax: its files, how it writes and reads, and how it fails.
+"""Orbax: its files, how it writes and reads, by `handlers`, and how it fails.
 
 Of several processes each gives Orbax the shards that it holds, which become files of
 their own in the same Zarr arrays; process 0 alone makes folders, metadata and the

@@ -15,13 +15,12 @@ _HOST = "pinned_host"
 
 
 def take(state: Any) -> Any:
-    """Return what this process writes of a state, sharing no memory with a device.
+    """Copy the arrays or shards that this process writes; all processes may call it.
 
     Returns:
-      The state with NumPy arrays. Of several processes: arrays that are sharded over
-      processes are JAX arrays in the host's memory, of which each process holds its
-      shards; the others are with process 0 alone. What a process does not write is
-      None.
+      The state with NumPy arrays. In several processes an array that is sharded over
+      them is a JAX array in the host's memory, of which each process holds its shards;
+      other arrays are with process 0 alone, and None elsewhere.
     """
     for x in jax.tree.leaves(state):
         if _is_whole(x) and jax.process_index() == 0:
