@@ -147,7 +147,7 @@ def link(place: str, target: str) -> Change:
 
 
 LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
-    "nothing": ({}, None, "is not there, seen from"),
+    "nothing": ({}, None, "is not there, relative to"),
     "a file": ({}, lambda root: root.write_text(""), "is not a folder"),
     "an empty folder": ({}, Path.mkdir, "holds no image to train on: expected CLASS/"),
     "no folders": (
