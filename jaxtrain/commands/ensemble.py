@@ -31,7 +31,7 @@ class EnsembleArguments:
     # Load the custom modules (code) that the directories name: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 

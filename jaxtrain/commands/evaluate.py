@@ -45,7 +45,7 @@ class ModelArguments:
     # Load the custom modules (code) that the directory names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # Data options; defaults are the run's.
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(

@@ -31,7 +31,7 @@ class FindLrArguments:
     end: float = 10.0
     # Maximum number of steps; the test ends when the loss diverges.
     steps: int = 100
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # Load the custom modules (code) that model.pretrained or the method names: their
     # files are shown, and compared with the recorded digests.

@@ -66,7 +66,7 @@ class ImageArguments:
     # Load the custom modules (code) that the directory names: their files are shown,
     # and compared with the recorded digests.
     trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
 
 

@@ -43,7 +43,7 @@ class TrainArguments:
     resume_step: int | None = None
     # Profile ten steps, after ten others: time per layer.
     profile: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
+    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
     platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     # HOST:PORT of process 0, where processes connect; None: detect SLURM, Open MPI and
     # Kubernetes.

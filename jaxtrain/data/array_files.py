@@ -161,7 +161,7 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} of the memory, where they would lie: write image files "
+            f"the {memory:,} bytes of memory, which must hold them: write image files "
             "and read them as folder: or csv:"
         )
 

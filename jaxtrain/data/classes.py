@@ -93,7 +93,7 @@ def facts(
     if len(class_names) < 2 and not _MAY_BE_ONE.get():
         raise UserError(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "
-            "or more are needed to tell apart"
+            "or more are needed"
         )
     present = {
         split: np.unique(np.concatenate([labels[shard] for shard in shards]))

@@ -103,8 +103,8 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
     num, white = len(sample.sizes), config.white_level
     if white is not None and sample.largest is None and num:
         raise UserError(
-            f"data.white_level = {white} has no effect: none of the {num} images "
-            "looked at has 16 bits a channel; leave it out"
+            f"data.white_level = {white} has no effect: none of the {num} inspected "
+            "images has 16 bits per channel; leave it out"
         )
     if sample.largest is None:
         return

@@ -94,7 +94,7 @@ def check_size(num_bytes: int, size: Sequence[int]) -> None:
     if num_bytes > most:
         raise UnreadableError(
             f"its {num_bytes} bytes are more than an image of {width}x{height} pixels "
-            f"may have, {most}: save the first image, or what it is, alone"
+            f"may have, {most}: save only the first image"
         )
 
 

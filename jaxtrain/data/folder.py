@@ -63,8 +63,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     if len(folders) == 1 and scan.nested_in(first):
         # The nested directories are more likely the classes.
         raise UserError(
-            f"{source} has one class, {shown(folders[0])}: two or more are needed to "
-            f"tell apart; its {kind.noun}s lie in folders: if these are the classes, "
+            f"{source} has one class, {shown(folders[0])}: two or more are needed; "
+            f"its {kind.noun}s lie in folders: if these are the classes, "
             f"give {source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}

@@ -183,7 +183,7 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
         return what
     if len(names) != 1:
         raise UserError(
-            f"{source} has the columns {listed(features)}: needed are one of the type "
+            f"{source} has the columns {listed(features)}: expected one of the type "
             "Image and one ClassLabel, or list of them, or integers called label; of "
             "several, call one image and one label (rename_column), or name columns of "
             "numbers, data.targets"

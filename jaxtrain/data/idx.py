@@ -41,7 +41,7 @@ def open_idx(name: str, config: DataConfig) -> Opened:
             if path is None:
                 raise UserError(
                     f"{source}: there is no {_name(prefix, kind)}, nor the same with "
-                    f".gz, seen from {os.getcwd()}"
+                    f".gz, relative to {os.getcwd()}"
                 )
             arrays[kind] = _describe(source, path, kind)
         images, labels = (array.shape[0] for array in arrays.values())

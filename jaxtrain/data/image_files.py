@@ -142,7 +142,7 @@ class Folder:
         if not os.path.isdir(self._real):
             what = "is not a folder" if os.path.lexists(root) else "is not there"
             raise UserError(
-                f"{self.source}: {shown(root)} {what}, seen from {os.getcwd()}"
+                f"{self.source}: {shown(root)} {what}, relative to {os.getcwd()}"
             )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
@@ -154,7 +154,7 @@ class Folder:
         except OSError as error:
             raise UnusableError(
                 f"cannot read the folder {shown(path)} ({error.strerror})",
-                "give yourself the right to read it",
+                "change its permissions",
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:

@@ -40,7 +40,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
         raise UserError(
-            f"data.source = {config.source!r} is not there, seen from {os.getcwd()}"
+            f"data.source = {config.source!r} is not there, relative to {os.getcwd()}"
         )
     check_no_options("data", config.source, config.options)
     with may_be_one(not to_train):
@@ -65,7 +65,7 @@ def complete(text: str) -> str:
 
 
 def _unknown(source: str, kind: str) -> UserError:
-    near, where = nearest(kind, forms()), f"seen from {os.getcwd()}"
+    near, where = nearest(kind, forms()), f"relative to {os.getcwd()}"
     named = not near and (":" not in source or os.sep in kind)
     if named and os.path.exists(os.path.expanduser(source)):
         known = ", ".join(layouts.kinds_by_ending())

@@ -70,8 +70,8 @@ def _draw_replacement(
         if not unreadable:
             return other
     raise UserError(
-        f"{bad}; and no other image of its class can be read in its place: mend "
-        "the files, or take the class out of the set"
+        f"{bad}; and no other image of its class can be read in its place: repair "
+        "the files, or remove the class from the set"
     )
 
 

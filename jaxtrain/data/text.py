@@ -95,7 +95,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
         return decode_user_text(read_bytes(path, max_bytes))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        place = f", seen from {os.getcwd()}" if isinstance(error, OSError) else ""
+        place = f", relative to {os.getcwd()}" if isinstance(error, OSError) else ""
         raise UserError(f"{where}: {reason}{place}") from None
 
 

@@ -117,7 +117,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     is_image = isinstance(image, tfds.features.Image) and image.np_dtype == np.uint8
     if not (is_image and isinstance(label, tfds.features.ClassLabel)):
         raise UserError(
-            f"tfds:{name} has the features {', '.join(sorted(features))}: needed are "
+            f"tfds:{name} has the features {', '.join(sorted(features))}: expected "
             "`image`, of 8 bits, and `label`, a class"
         )
     infos, source = builder.info.splits, f"tfds:{name}"

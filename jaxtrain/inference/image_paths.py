@@ -66,12 +66,12 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
         return _files_of_folder(path, kind, unread) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
-            f"{shown(word)}: no such file or folder, seen from {shown(os.getcwd())}"
+            f"{shown(word)}: no such file or folder, relative to {shown(os.getcwd())}"
         )
     matches = sorted(os.fsencode(path) for path in glob.iglob(word, recursive=True))
     if not matches:
         raise UserError(
-            f"{shown(word)} matches nothing, seen from {shown(os.getcwd())}"
+            f"{shown(word)} matches nothing, relative to {shown(os.getcwd())}"
         )
     names = []
     for path in matches:

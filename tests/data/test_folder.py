@@ -147,8 +147,8 @@ def link(place: str, target: str) -> Change:
 
 
 LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
-    "nothing": ({}, None, "is not there, seen from"),
-    "a file": ({}, lambda root: root.write_text(""), "is no folder"),
+    "nothing": ({}, None, "is not there, relative to"),
+    "a file": ({}, lambda root: root.write_text(""), "is not a folder"),
     "an empty folder": ({}, Path.mkdir, "holds no image to train on: expected CLASS/"),
     "no folders": (
         {"1.png": 1},

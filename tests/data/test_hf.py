@@ -146,8 +146,8 @@ def nothing(folder: Path) -> None:
 @each_row(
     ("write", "message"),
     [
-        (no_images, "has the columns text, label: needed are one of the type Image"),
-        (two_labels, "has the columns image, fine, coarse: needed"),
+        (no_images, "has the columns text, label: expected one of the type Image"),
+        (two_labels, "has the columns image, fine, coarse: expected"),
         (other_classes, "the test split has classes .* lacks: dog"),
         (split_twice, "Val and validation are both the validation split"),
         (damaged, r"cannot be opened .* Nothing is downloaded: where there"),

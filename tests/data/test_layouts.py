@@ -94,11 +94,11 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
 @each_row(
     ("source", "message"),
     [
-        ("{}/none", "= '{}/none' is not there, seen from (?!.*: expected ).*$"),
-        ("none", "'none' is not there, seen from .*: expected digits"),
+        ("{}/none", "= '{}/none' is not there, relative to (?!.*: expected ).*$"),
+        ("none", "'none' is not there, relative to .*: expected digits"),
         ("{}/set.zip", r"is not a file of a supported kind \(\.csv, .*\.yml\)"),
         *(
-            (f"{kind}:{{}}/none", "none' is not there, seen from")
+            (f"{kind}:{{}}/none", "none' is not there, relative to")
             for kind in (
                 "folder",
                 "csv",

@@ -175,7 +175,7 @@ def test_a_set_that_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_sets_without_images_and_labels(tmp_path: Path):
     write_tfds(tmp_path / "a", tiny_splits(), label="target")
-    with pytest.raises(UserError, match="has the features image, target: needed"):
+    with pytest.raises(UserError, match="has the features image, target: expected"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path / "a"))
     write_tfds(tmp_path / "b", tiny_splits(test=[(grey(1), -1)]))
     data = DataConfig(source="tfds:tiny", data_dir=str(tmp_path / "b"), batch_size=1)

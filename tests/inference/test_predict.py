@@ -303,7 +303,7 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 BAD = {
     "give images: files, folders, patterns": "",
-    "gone.png: no such file or folder, seen from": "gone.png",
+    "gone.png: no such file or folder, relative to": "gone.png",
     "empty holds no image: no file ends with .jpg": "empty",
     "e*ty matches folders without images alone": "e*ty",
     "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
