@@ -1,4 +1,4 @@
-"""Tasks by name: what is learnt, and how well it was."""
+"""Tasks by name, and their metrics."""
 
 import functools
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
     from jaxtrain.tasks.metrics import Metric
 
-# Each is made of the shape of the images, the facts of the data set, and options.
+# Each is created from the image shape, the facts of the data set, and options.
 TASKS: "Table[type[Task]]" = Table(
     "tasks",
     {
@@ -26,18 +26,18 @@ TASKS: "Table[type[Task]]" = Table(
 
 @functools.cache
 def known_metrics() -> "dict[str, Metric]":
-    """Metrics of all tasks, by name, without those of the user's own."""
+    """Metrics of all tasks by name, without custom metrics."""
     return {n: m for row in TASKS.values() for n, m in row.known_metrics.items()}
 
 
 @functools.cache
 def first_metrics() -> tuple[str, ...]:
-    """Metrics that pages show first, beside the loss."""
+    """Metrics that reports show first, after the loss."""
     return tuple(dict.fromkeys(name for row in TASKS.values() for name in row.shown))
 
 
 def better(metric: str) -> str | None:
-    """Return which of two values is better, "higher" or "lower"; None: neither."""
+    """Direction of a metric, "higher" or "lower"; None for no ranking."""
     if metric == "loss":
         return "lower"
     known = known_metrics().get(metric)
@@ -45,9 +45,9 @@ def better(metric: str) -> str | None:
 
 
 def kind(name: str) -> "type[Task]":
-    """Return the class of a task, to read its records and outputs.
+    """Class of a task, to read its records and outputs.
 
-    A user's own is imported where it is allowed (`--trust`); else it is `Task` itself.
+    A custom task is imported only if trusted (`--trust`), else `Task` is used.
     """
     from jaxtrain.tasks.base import Task
 
@@ -57,10 +57,10 @@ def kind(name: str) -> "type[Task]":
 
 
 def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
-    """Return the name of a task that a data set suits; None: of none here.
+    """Name of a task that fits a data set; None if none does.
 
     Args:
-      facts: What the data set says of itself (`Store.facts`).
+      facts: Facts of the data set (`Store.facts`).
       groups: Groups of the training examples (`Store.strata`).
     """
     from jaxtrain.tasks.proposals import Proposable
@@ -72,6 +72,6 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
 
 
 def title(metric: str) -> str:
-    """Return what pages call a metric, or another number of a run."""
+    """Title of a metric, or of another number of a run, in reports."""
     known = known_metrics().get(metric)
     return (known and known.title) or metric.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Rows of numbers without a meaning of their own."""
+"""Decoder of rows of plain numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtrain.tasks.decoder import Columns, OutputDecoder
 from jaxtrain.tasks.prediction import Prediction, Row, plain
 
-# Numbers of an image on the screen.
+# Largest number of values per image on the console.
 NUM_SHOWN = 6
 
 

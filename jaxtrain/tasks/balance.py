@@ -1,4 +1,4 @@
-"""How much each class counts in the loss."""
+"""Class weights and log-priors of losses."""
 
 from collections.abc import Callable
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from jaxtrain.errors import UserError, counted
 
-# Of effective numbers: that of a class grows up to 1,000 images.
+# Beta of the effective number of samples, which saturates at 1,000.
 EFFECTIVE_BETA = 0.999
 
 
 def log_shares(count: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the logarithm of the share of each class in the training split, (C,).
+    """Log-priors of the classes in the training split, (C,).
 
-    Menon et al. 2021, arXiv:2007.07314. Of a class without examples it is that of half
-    an example, and never counts: no example has it as its label.
+    Menon et al. 2021, arXiv:2007.07314. Classes without examples count as half an
+    example, without effect, as no example has that label.
 
     Args:
-      count: Function that counts the examples of each class there, (C,).
+      count: Function that counts the training examples of each class, (C,).
     """
     try:
         counts = count()
@@ -29,11 +29,11 @@ def log_shares(count: Callable[[], np.ndarray]) -> np.ndarray:
 def class_weights(
     weights: str | tuple[float, ...], count: Callable[[], np.ndarray]
 ) -> np.ndarray:
-    """Return `relative_weights` for the classes of a training split.
+    """Compute `relative_weights` for the classes of a training split.
 
     Args:
-      weights: of each class, or balanced.
-      count: Function that counts the examples of each class there, (C,).
+      weights: Weight of each class, or `balanced`.
+      count: Function that counts the training examples of each class, (C,).
     """
     try:
         counts = count()
@@ -45,18 +45,18 @@ def class_weights(
 def relative_weights(
     weights: str | tuple[float, ...], counts: np.ndarray
 ) -> np.ndarray:
-    """Return the weight of each class, so that the mean over the examples is 1.
+    """Class weights, normalized to a mean of 1 over the training examples.
 
-    Then the mean of weighted losses over a batch is that of the training split on
-    average, and no batch, device or micro-batch needs to know the others' classes.
+    The mean weighted loss of a batch then is an unbiased estimate of the training
+    split's, without exchange of class counts between batches, devices or micro-batches.
 
     Args:
-      weights: of each class; or balanced, one over its examples; or effective_number,
-        one over 1 - 0.999 ** examples (Cui et al. 2019, arXiv:1901.05555).
-      counts: examples of each class in the training split, (C,).
+      weights: Weight of each class; or `balanced`, 1 / examples; or `effective_number`,
+        1 / (1 - 0.999 ** examples) (Cui et al. 2019, arXiv:1901.05555).
+      counts: Number of training examples of each class, (C,).
 
     Raises:
-      UserError: there are as many weights as classes only elsewhere, or all are 0.
+      UserError: The number of weights differs from the number of classes, or all are 0.
     """
     if isinstance(weights, str):
         numbers = np.asarray(counts, float)

@@ -1,4 +1,4 @@
-"""A task of a config, with its options and metrics."""
+"""Creation of a config's task, with options and metrics."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from jaxtrain.tasks.outputs import is_shape
 if TYPE_CHECKING:
     from jaxtrain.config import Config
 
-# Keys of records that no metric of the user's own may have.
+# Reserved keys of records, unavailable to custom metrics.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
 
 
 def build_task(
     config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
 ) -> Task:
-    """Return the task of a config, or the user's own, with the options that are set.
+    """Create the task of a config, possibly a custom one, with its options.
 
     Args:
-      config: Config of a run: `task`, `task_options`, and the section `train`, which
-        has the options of classification, and names metrics of the user's own.
+      config: Config of a run: `task`, `task_options`, and the section `train` with the
+        options of classification and custom metrics.
       image_shape: Height, width and channels of the images.
-      facts: What the data set says of itself (`Store.facts`).
+      facts: Facts of the data set (`Store.facts`).
 
     Raises:
-      UserError: the name is not known, the task does not take an option, the data
-        set does not fit it, or the user's own is no task.
+      UserError: Unknown name or option, unsuitable data set, or a custom object that is
+        not a `Task`.
     """
     name = config.task
     part: Any = find_row(TASKS, "task", name)
@@ -66,11 +66,10 @@ def build_task(
 
 
 def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
-    """Return the options of a task: all that it declares; else those that are given.
+    """Options of a task: all declared ones, or the given ones without a declaration.
 
     Raises:
-      UserError: there is one that the task does not declare, or that is given in the
-        wrong place.
+      UserError: An undeclared option, or one given in the wrong place.
     """
     given, options = config.train.classification_options, config.task_options
     fields = tuple(vars(ClassificationOptions()))
@@ -95,7 +94,7 @@ def _typed(kind: type[Section], given: Mapping[str, Any], task: str) -> dict[str
 
 
 def _check_outputs(task: Task, name: str) -> None:
-    """Raise UserError if a task says nothing of its outputs; count their features."""
+    """Raise UserError if a task does not define its outputs; count their features."""
     if task.output_spec is not None and not hasattr(task, "num_outputs"):
         shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
         if not all(map(is_shape, shapes)):
@@ -111,7 +110,7 @@ def _check_outputs(task: Task, name: str) -> None:
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Raise UserError if a task transforms targets, and does not say when."""
+    """Raise UserError if a task has `transform_target` without `target_changes`."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: a task that has "

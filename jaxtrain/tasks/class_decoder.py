@@ -1,4 +1,4 @@
-"""Classes and labels of whole images, with their probabilities."""
+"""Decoders of image classes and labels, with probabilities."""
 
 import copy
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row, p
 
 
 class ClassPrediction(Prediction):
-    """Likeliest classes of one image.
+    """Most likely classes of one image.
 
     Args:
       names: Names of the classes.
-      index: Numbers of the likeliest, the best first, (topk,).
+      index: Indices of the most likely classes, best first, (topk,).
       probabilities: Probabilities of all classes, (classes,).
     """
 
@@ -54,12 +54,12 @@ class ClassPrediction(Prediction):
 
     def caption(self) -> str:
         number = self.index[0]
-        # The probability first: a long name is cut.
+        # The probability first: long names are truncated.
         return f"{100 * self.probabilities[number]:.1f}% {self.names[number]}"
 
 
 class ClassDecoder(OutputDecoder):
-    """Decoder of logits of classes of whole images, (B, classes)."""
+    """Decoder of logits of image classes, (B, classes)."""
 
     command_options = "--out predictions.csv"
     temperature: float | None = None
@@ -80,7 +80,7 @@ class ClassDecoder(OutputDecoder):
         return "label", "prob"
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
-        # Probabilities may be equal where logits are not.
+        # Ranked by logits: probabilities may be equal where logits are not.
         _, index = jax.lax.top_k(outputs, topk)
         if self.temperature is not None:
             outputs = outputs / self.temperature
@@ -116,11 +116,11 @@ class ClassDecoder(OutputDecoder):
 
 
 class LabelPrediction(ClassPrediction):
-    """Labels of one image, of which it may have any number.
+    """Multi-label prediction of one image.
 
     Args:
-      likeliest: The prediction of the likeliest label.
-      there: Whether the image is said to have each label, bool (labels,).
+      likeliest: Prediction of the most likely labels.
+      there: Whether each label is predicted, bool (labels,).
     """
 
     def __init__(self, likeliest: ClassPrediction, there: np.ndarray):
@@ -143,12 +143,11 @@ class LabelPrediction(ClassPrediction):
 
 
 class LabelDecoder(ClassDecoder):
-    """Decoder of logits of labels, each with a probability of its own.
+    """Decoder of multi-label logits, with independent probabilities.
 
     Args:
       facts: Recorded facts of the run.
-      thresholds: Probability from which on an image is said to have each label,
-        (labels,).
+      thresholds: Probability threshold of each label, (labels,).
     """
 
     def __init__(self, facts: OutputFacts, thresholds: np.ndarray):

@@ -1,4 +1,4 @@
-"""Checks of targets that are numbers of classes."""
+"""Checks of targets that are class indices."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from jaxtrain.errors import UserError
 
 
 def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
-    """Raise UserError for targets that are no numbers of classes (N,).
+    """Raise UserError for targets that are not class indices (N,).
 
     Args:
-      targets: Targets of a split, all or some; below 0 where the class is unknown.
+      targets: Targets of a split, all or some; below 0 if unknown.
       split: Name of the split in messages.
-      num_classes: Number of the classes. None allows any number.
+      num_classes: Number of classes. None allows any number.
     """
     array = isinstance(targets, np.ndarray) and targets.ndim == 1
     if not (array and targets.dtype.kind in "iu"):

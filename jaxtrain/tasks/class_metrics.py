@@ -1,6 +1,6 @@
-"""Metrics of the class of an image: sums on the device, values on the host.
+"""Classification metrics: sums on the device, values on the host.
 
-To add a metric: write its function, and its row in `METRICS`.
+To add a metric, write its function and its row in `METRICS`.
 """
 
 from typing import Any
@@ -13,44 +13,44 @@ from jaxtrain.tasks.metrics import Metric
 
 
 def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Return the mean of the values whose class is known, float32 (); 0 of none.
+    """Mean of the values of examples with a known class, float32 (); 0 without any.
 
     Args:
       values: Value of each example, (B,).
-      known: Whether its class is known, (B,). None: that of all is.
+      known: Whether its class is known, (B,). None means all are.
     """
     if known is None:
         return jnp.mean(values, dtype=jnp.float32)
-    # One reduction, and between devices one sum, for both.
+    # One reduction, and one all-reduce, for both.
     total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
     return total / jnp.maximum(num, 1)
 
 
 def top1_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples whose class is ranked first, int32 ()."""
+    """Count top-1 hits, int32 ()."""
     return jnp.sum(_top5(logits, labels)[:, 0] * mask, dtype=jnp.int32)
 
 
 def top5_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples whose class is among the first five, int32 ()."""
+    """Count top-5 hits, int32 ()."""
     hits = jnp.max(_top5(logits, labels), axis=-1)
     return jnp.sum(hits * mask, dtype=jnp.int32)
 
 
 def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return 1 at the rank of the true class, int32 (batch, 5), or fewer classes."""
+    """One-hot rank of the true class, int32 (batch, 5), or fewer classes."""
     _, top = jax.lax.top_k(logits, min(5, logits.shape[-1]))
     return (top == labels[:, None]).astype(jnp.int32)
 
 
 def class_counts(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the hits, the examples and the predictions of each class, (3, classes)."""
+    """Count hits, examples and predictions of each class, (3, classes)."""
     true, predicted = _one_hots(logits, labels, mask)
     return jnp.stack([jnp.sum(x, 0) for x in (true * predicted, true, predicted)])
 
 
 def confusion(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count the examples of each true class (rows) by the predicted one (columns)."""
+    """Confusion matrix: true classes (rows) by predicted classes (columns)."""
     true, predicted = _one_hots(logits, labels, mask)
     return jnp.einsum("bt,bp->tp", true, predicted)
 
@@ -58,9 +58,9 @@ def confusion(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Arra
 def _one_hots(
     logits: jax.Array, labels: jax.Array, mask: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the true and the predicted classes, int32 (batch, classes), 0 if masked.
+    """One-hot true and predicted classes, int32 (batch, classes), 0 if masked.
 
-    Dense, so that each device counts its own examples: a scatter would gather them.
+    Dense, so that each device counts its own examples: a scatter would all-gather them.
     """
     num, mask = logits.shape[-1], mask[:, None]
     true = jax.nn.one_hot(labels, num, dtype=jnp.int32)
@@ -69,24 +69,24 @@ def _one_hots(
 
 
 def recall(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Return for each class the part of its examples that is recognised."""
+    """Recall of each class."""
     hits, examples, _ = counts.tolist()
     return [h / n if n else None for h, n in zip(hits, examples, strict=True)]
 
 
 def precision(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Return for each class the part of its predictions that is right."""
+    """Precision of each class."""
     hits, _, predictions = counts.tolist()
     return [h / n if n else None for h, n in zip(hits, predictions, strict=True)]
 
 
 def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
-    """Return the mean recall of the classes that have examples."""
+    """Mean recall over classes with examples."""
     return float(np.mean([r for r in recall(counts, num_examples) if r is not None]))
 
 
 def macro_f1(counts: np.ndarray, num_examples: int) -> float:
-    """Return the mean F1 score of the classes that have examples or predictions.
+    """Mean F1 score over classes with examples or predictions.
 
     F1 is the harmonic mean of precision and recall; 0 for a class without a hit.
     """
@@ -96,7 +96,7 @@ def macro_f1(counts: np.ndarray, num_examples: int) -> float:
 
 
 def whole(total: np.ndarray, num_examples: int) -> list[Any]:
-    """Return the sum itself."""
+    """The sum itself."""
     return total.tolist()
 
 

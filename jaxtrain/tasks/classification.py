@@ -1,4 +1,4 @@
-"""The task of telling which one of several classes an image shows."""
+"""Image classification task."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 from jaxtrain.tasks.proposals import Advice
 
-# Of more classes than this no confusion matrix is counted: nobody could read it.
+# Largest number of classes with a readable confusion matrix.
 MAX_MATRIX_CLASSES = 100
-# Larger than the smallest class by this factor, the largest one would rule.
+# Ratio of largest to smallest class from which on recipes use class weights.
 UNBALANCED = 3
-# From so many on, recipes smooth labels.
+# Number of classes from which on recipes smooth labels.
 MANY_CLASSES = 10
-# Losses of the probability of the true class.
+# Losses that are functions of the true class's probability.
 LOSSES = {
     "focal": losses.focal,
     "poly": losses.poly,
@@ -38,7 +38,7 @@ LOSSES = {
 
 
 class MixedLabels(NamedTuple):
-    """Targets of examples that are mixed in pairs; all (B,)."""
+    """Targets of pairwise mixed examples; arrays (B,)."""
 
     label: jax.Array
     partner: jax.Array
@@ -46,22 +46,22 @@ class MixedLabels(NamedTuple):
 
 
 class Classification(Task):
-    """Targets are the numbers of classes, int32 (B,); outputs are logits.
+    """Targets are class indices, int32 (B,); outputs are logits.
 
-    In training they may be `MixedLabels`. Examples whose class is below 0, which is not
-    known, have a loss of 0 in training, and no part in evaluations.
+    In training targets may be `MixedLabels`. Examples of unknown class, below 0, have a
+    training loss of 0, and are excluded from evaluations.
 
     Args:
-      image_shape: of the images.
-      facts: of the data set: `num_classes` and, if known, their `class_names`;
-        `all_labelled`, whether no example of training lacks a label.
-      **given: `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
+      image_shape: Shape of the images.
+      facts: Facts of the data set: `num_classes` and, if known, `class_names`;
+        `all_labelled`, whether all training examples have a label.
+      **given: Fields of `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
-        arXiv:2110.00476), class weights and the adjustment of logits, for which `facts`
-        has `class_counts`.
+        arXiv:2110.00476), class weights and logit adjustment, which need
+        `class_counts` of `facts`.
 
     Raises:
-      UserError: the data set does not tell its number of classes, or the weights do not
+      UserError: The data set does not know its number of classes, or the weights do not
         fit it.
     """
 
@@ -99,7 +99,7 @@ class Classification(Task):
         self._binary = options.loss == "binary_cross_entropy"
         self._threshold = options.target_threshold
         self._weights: np.ndarray | None = None
-        # Evaluations count no classes: their loss weighs none.
+        # Evaluation losses have no class weights.
         if options.class_weights is not None and "class_counts" in facts:
             self._weights = class_weights(options.class_weights, facts["class_counts"])
         self._adjustment: np.ndarray | None = None
@@ -148,14 +148,14 @@ class Classification(Task):
     def _binary_loss(
         self, outputs: jax.Array, target: jax.Array | MixedLabels
     ) -> jax.Array:
-        """Return the loss of "is it this one?" of all classes.
+        """Binary cross entropy over all classes.
 
-        A threshold looks at what the classes of two mixed examples come to, smoothed.
+        The target threshold applies to the mixed and smoothed targets.
         """
         weighs, joint = self._weights is not None, self._threshold is not None
         if isinstance(target, MixedLabels) and weighs and not joint:
-            # Each class by its own weight, as in the cross entropy. Without weights the
-            # loss of the mean target is the same, and computed once.
+            # Each class by its weight, as in the cross entropy. Without weights, the
+            # loss of the mean target is equal, and cheaper.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
@@ -163,16 +163,16 @@ class Classification(Task):
         return self._weighed(binary_cross_entropy(outputs, targets), target)
 
     def _probabilities(self, target: jax.Array | MixedLabels) -> jax.Array:
-        """Return the smoothed probability of each class, float32 (B, classes)."""
+        """Smoothed target probability of each class, float32 (B, classes)."""
         if isinstance(target, MixedLabels):
             return _shared(target, self._probabilities)
         true = jax.nn.one_hot(target, self.num_outputs, dtype=jnp.float32)
         return (1 - self._smoothing) * true + self._smoothing / self.num_outputs
 
     def _weighed(self, loss: jax.Array, target: jax.Array | MixedLabels) -> jax.Array:
-        """Multiply the loss of each example by the weight of its class.
+        """Multiply the loss of each example by its class weight.
 
-        A mixed one, whose classes have one loss together, has their mean by shares.
+        Mixed examples use the mean of both weights by their shares.
         """
         if self._weights is None:
             return loss
@@ -232,7 +232,7 @@ class Classification(Task):
 
 
 def _why_unclassed(facts: Mapping[str, Any]) -> str:
-    """Return why the targets of a data set are no classes, and what to do."""
+    """Reason why the targets of a data set are not classes, with the fix."""
     if NAMES not in facts:
         return (
             "the data set does not tell its number of classes; choose another task or "
@@ -255,9 +255,9 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
-    """Return whether the class of each example is known; of a mixture both, bool (B,).
+    """Whether the class of each example is known, for mixed examples both, bool (B,).
 
-    A partner without a share does not matter.
+    Partners with a share of 0 are ignored.
     """
     if isinstance(target, MixedLabels):
         one, other = target.label >= 0, target.partner >= 0
@@ -266,7 +266,7 @@ def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
 
 
 def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Return what the two classes of each example have, (B, ...), by their shares."""
+    """Mean over the two classes of each example by their shares, (B, ...)."""
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
     return share * one + (1 - share) * other

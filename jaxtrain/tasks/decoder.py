@@ -1,4 +1,4 @@
-"""Predictions: rows of a table, answers of a server, arrays of exported files."""
+"""Decoders of outputs: table rows, server responses, exported arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class OutputFacts:
       options: Options of the task.
       class_names: `Task.class_names` of the run.
       column_names: `Task.column_names` of the run.
-      image_shape: Height, width and channels of the images that the model sees.
+      image_shape: Height, width and channels of the model's input images.
       outputs: Shapes of the outputs of one image, (1, ...), a tree of
         jax.ShapeDtypeStruct.
-      chosen: Values chosen on the validation split (`Task.choose`).
-      fit: Resizing of an image to `image_shape`; None where no image is resized.
+      chosen: Values fitted on the validation split (`Task.choose`).
+      fit: Resizing of an image to `image_shape`; None for no resizing.
     """
 
     task: str
@@ -42,11 +42,11 @@ class OutputFacts:
     fit: "Fit | None" = None
 
     def in_file(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Return points in the pixels of an image file, which may lie beyond it.
+        """Convert points to pixels of the image file, possibly outside of it.
 
         Args:
-          points: Points (..., 2) in pixels of the image that the model sees: x and y.
-          size: Height and width of the image in its file.
+          points: Points (..., 2), x and y, in pixels of the model's input image.
+          size: Height and width of the image file.
         """
         rows, columns, _ = self.image_shape
         height, width = size
@@ -58,24 +58,24 @@ class OutputFacts:
 
     @property
     def is_row(self) -> bool:
-        """Whether the outputs of an image are one row of numbers."""
+        """Whether the outputs of an image are a single row of numbers."""
         return len(getattr(self.outputs, "shape", ())) == 2
 
 
 class OutputDecoder:
-    """Decoder of outputs; by default of arrays without a meaning of their own.
+    """Decoder of outputs; by default of plain arrays.
 
     Args:
       facts: Recorded facts of the run.
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
-      in_units: Outputs that 256 steps are too few for, in words; None: there are none.
+      in_units: Description of outputs that need more than 256 levels; None for none.
       command_options: Options of `predict` to suggest after a run.
-      draws: Whether its predictions are drawn on images (`Prediction.draw`).
-      embeds: Whether `values` are the features of an image; else these are the inputs
-        of the last layer.
-      agrees: Share of `agreement`, in words.
+      draws: Whether predictions are drawn on images (`Prediction.draw`).
+      embeds: Whether `values` are the features of an image; else features are the
+        inputs of the last layer.
+      agrees: Description of the fraction `agreement`.
     """
 
     logits_name: ClassVar[str] = "logits"
@@ -89,68 +89,67 @@ class OutputDecoder:
         self.facts = facts
 
     def describe(self) -> str:
-        """Return in a few words what the outputs are."""
+        """Short description of the outputs."""
         num = sum(x.shape[-1] for x in jax.tree.leaves(self.facts.outputs))
         return f"{num} outputs"
 
-    # The table of `predict`, and its summary on the screen.
+    # Table of `predict`, and its console summary.
 
     def columns(self, topk: int = 1) -> Columns:
-        """Return the columns of the table; {}: a row cannot hold the outputs."""
+        """Columns of the table; {} if the outputs do not fit a row."""
         del topk
         return {}
 
     def heads(self) -> tuple[str, ...]:
-        """Return the heads of the table on the screen, beside the name of the file."""
+        """Column heads of the console table, after the file name."""
         return ()
 
     def num_hidden(self) -> int:
-        """Return the number of values that the table on the screen leaves out."""
+        """Number of values omitted from the console table."""
         return 0
 
-    # Outputs to predictions.
+    # From outputs to predictions.
 
     def probabilities(self, outputs: Any) -> jax.Array:
-        """Return the probability of each class, (..., classes). May be traced.
+        """Compute class probabilities, (..., classes). Traceable.
 
         Args:
-          outputs: Logits, (..., classes).
+          outputs: Logits of shape (..., classes).
         """
         return jax.nn.softmax(outputs)
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
-        """Return named arrays (B, ...) of outputs, float32. May be traced."""
+        """Decode outputs to named arrays (B, ...), float32. Traceable."""
         del outputs, topk
         return {}
 
     def prediction(
         self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
     ) -> Prediction:
-        """Return the prediction for one image of a decoded batch, on the host.
+        """Prediction for one image of a decoded batch, on the host.
 
         Args:
-          decoded: What `decode` returned, as NumPy arrays.
-          i: Number of the image in the batch.
-          size: Height and width of the image in its file; None: those that the model
-            sees.
+          decoded: Result of `decode`, as NumPy arrays.
+          i: Index of the image in the batch.
+          size: Height and width of the image file. Defaults to the model's input size.
         """
         del decoded, i, size
         return Prediction()
 
     def values(self, outputs: Any) -> jax.Array:
-        """Return one array of predictions, such as probabilities. May be traced."""
+        """Compute a single array of predictions, such as probabilities. Traceable."""
         return self.probabilities(outputs)
 
     def whole(self, values: np.ndarray) -> np.ndarray:
-        """Return `values` on the host in their full precision."""
+        """Convert `values` on the host to full precision."""
         return values
 
-    # Ensembles.
+    # Ensembles of models.
 
     def mean_outputs(self, outputs: Any) -> Any:
-        """Return the mean prediction of several models as outputs of one. Traced.
+        """Mean prediction of several models, as outputs of one. Traced.
 
-        For classes, these are the logits of the mean probabilities.
+        For classes, the logits of the mean probabilities.
 
         Args:
           outputs: Outputs of each model, stacked: (models, B, ...).
@@ -158,27 +157,27 @@ class OutputDecoder:
         raise NotImplementedError
 
     def refuses_mean(self) -> str | None:
-        """Return why outputs of several models have no mean; None: they have one."""
+        """Reason why ensembles are unsupported; None if they are supported."""
         if type(self).mean_outputs is not OutputDecoder.mean_outputs:
             return None
         return "it is not said what the mean of the outputs of several models is"
 
-    # Capabilities of some decoders: others return None, or raise.
+    # Optional capabilities: by default None, or an error.
 
     def answer_parts(self) -> AnswerParts | None:
-        """Return the parts of a server's answers; None: it has nothing to answer."""
+        """Parts of server responses; None if serving is unsupported."""
         return None
 
     def mask(self, outputs: Any) -> jax.Array:
-        """Return the class of each pixel, uint8 (B, H, W). May be traced."""
+        """Class of each pixel, uint8 (B, H, W). Traceable."""
         raise UserError(f"task = {self.facts.task!r} tells no classes of pixels")
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return which labels images are said to have, bool (N, labels)."""
+        """Predicted labels of images, bool (N, labels)."""
         raise UserError(f"task = {self.facts.task!r} tells no labels")
 
     def check_draws(self, option: str) -> None:
-        """Raise UserError for an option if predictions are not drawn on images."""
+        """Raise UserError for an option if predictions cannot be drawn on images."""
         if not self.draws:
             raise UserError(
                 f"{option}: task = {self.facts.task!r} draws no predictions on images; "
@@ -186,17 +185,17 @@ class OutputDecoder:
             )
 
     def calibrated(self, temperature: float | None) -> "OutputDecoder":
-        """Return the decoder of logits that are divided by a temperature.
+        """Decoder of logits divided by a temperature.
 
         Raises:
-          UserError: No class is the likeliest (`check_ranks`).
+          UserError: Outputs are not ranked classes (`check_ranks`).
         """
         if temperature is not None:
             self.check_ranks("--calibrated")
         return self
 
     def check_values(self) -> None:
-        """Raise UserError if the outputs are neither classes nor numbers."""
+        """Raise UserError if outputs are neither classes nor numbers."""
         if self.facts.class_names is None:
             raise UserError(
                 f"task = {self.facts.task!r} has no classes, and so no "
@@ -204,36 +203,36 @@ class OutputDecoder:
             )
 
     def check_boxes(self, message: str) -> None:
-        """Raise UserError with a message if there are no boxes."""
+        """Raise UserError with a message if outputs are not boxes."""
         raise UserError(message)
 
     def check_classes(self, option: str) -> None:
-        """Raise UserError for an option if there are no classes of whole images."""
+        """Raise UserError for an option if outputs are not image classes."""
         raise UserError(
             f"{option}: task = {self.facts.task!r} has no classes of whole images; "
             "leave it out"
         )
 
     def check_ranks(self, option: str) -> None:
-        """Raise UserError for an option if no class of an image is the likeliest."""
+        """Raise UserError for an option if outputs are not ranked classes."""
         self.check_classes(option)
 
     def check_topk(self, topk: int) -> None:
-        """Raise UserError if there are not so many ranked classes."""
+        """Raise UserError if there are fewer than `topk` ranked classes."""
         if topk != 1:
             self.check_ranks("--topk")
 
-    # Exported files.
+    # Export to files.
 
     def exported(self, *, probabilities: bool, nms: bool) -> ExportedArray:
-        """Return the array of an exported file.
+        """Output array of an exported file.
 
         Args:
-          probabilities: Whether logits of classes become probabilities.
-          nms: Whether overlapping boxes are left out.
+          probabilities: Whether to export probabilities instead of logits.
+          nms: Whether to suppress overlapping boxes.
 
         Raises:
-          UserError: The outputs have no such form.
+          UserError: The outputs do not support this form.
         """
         facts = self.facts
         if nms:
@@ -253,15 +252,15 @@ class OutputDecoder:
         return ExportedArray(self.logits_name, lambda x: x, has_classes)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Return the share of classes that a roughly rounded model keeps.
+        """Fraction of predicted classes that a quantized model preserves.
 
         Args:
-          ours: Outputs of the model, (N, ..., classes).
-          theirs: Outputs of the model whose classes are the right ones.
+          ours: Outputs of the quantized model, (N, ..., classes).
+          theirs: Outputs of the reference model.
         """
         return class_agreement(ours, theirs)
 
 
 def class_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the share of examples that get the same class by the largest outputs."""
+    """Fraction of examples with the same predicted class."""
     return float((ours.argmax(-1) == theirs.argmax(-1)).mean())

@@ -1,4 +1,4 @@
-"""The array that an exported file puts out, and how it is compared with the model's."""
+"""Output array of an exported file, and its comparison with the model's."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,24 +7,24 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# Returns by what differences are divided, and its name.
+# Function that returns the divisor of differences, and its name.
 Scale = Callable[[np.ndarray], tuple[Any, str]]
-# Of outputs of a file and of the model: the former in the order of the latter, and the
-# share of things that both have.
+# (outputs of the file, outputs of the model) -> the former in the order of the latter,
+# and the fraction of matched items.
 Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
 def largest(outputs: np.ndarray) -> tuple[Any, str]:
-    """Return the largest output."""
+    """The largest output."""
     return np.abs(outputs).max(), "the largest"
 
 
 class Pairing(NamedTuple):
-    """Comparison of lists of things, whose order may differ.
+    """Comparison of unordered lists of items, such as boxes.
 
     Attributes:
-      pair: Function that puts one list into the order of another.
-      agrees: Share that it returns, in words.
+      pair: Function that reorders one list like another.
+      agrees: Description of the fraction returned by `pair`.
     """
 
     pair: Pair
@@ -36,17 +36,16 @@ class ExportedArray:
     """Output of an exported file.
 
     Attributes:
-      name: Name in the file.
+      name: Name of the array in the file.
       of: Traced function of the model's outputs.
-      has_classes: Whether the largest number along the last axis tells a class.
-      scale: Scale of differences between the file and the model.
-      about: JSON values by which the file describes its numbers.
-      pairing: Comparison of things in any order; None: numbers are compared.
-      limits: Keywords of the operator that suppresses overlapping boxes, where a
-        runtime has its own; None: none are suppressed.
-      rounds_badly: Whether a product of 16 bits before it must not be folded into it: a
+      has_classes: Whether argmax along the last axis is a class.
+      scale: Scale of differences between file and model.
+      about: JSON description of the numbers in the file.
+      pairing: Comparison of unordered items; None compares numbers.
+      limits: Arguments of a runtime's non-maximum suppression; None for none.
+      rounds_badly: Whether a preceding 16-bit product must not be folded into it: a
         year would be rounded to a multiple of 8.
-      remark: Precision of the numbers in words; None: nothing is remarkable.
+      remark: Description of the precision; None for full precision.
     """
 
     name: str

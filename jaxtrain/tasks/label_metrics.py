@@ -1,8 +1,8 @@
-"""Metrics of images with several labels, of the scores of a whole split.
+"""Multi-label metrics over the scores of a full split.
 
-Each looks at what is `kept`: `score`, the logits (N, labels), and `label`, 1 or 0, or
-NaN where it is not known, which counts nowhere. A label without a value that the metric
-needs, such as one that no image has, has None, and means leave it out.
+They read the `kept` arrays: `score`, logits (N, labels), and `label`, 1, 0, or NaN for
+unknown, which is ignored. The value of an undefined label, such as one without
+positives, is None, and excluded from means.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,37 +13,36 @@ import numpy as np
 from jaxtrain.dtypes import widen
 
 Kept = Mapping[str, np.ndarray]
-# Where validation could choose none.
+# Default threshold without validation.
 THRESHOLD = 0.5
-# Part of a probability by which one that is computed in float32 may be less; XLA's
-# sigmoid is up to 3.3e-7 off.
+# Relative error of float32 probabilities; XLA's sigmoid is up to 3.3e-7 off.
 ROUNDING = 1e-6
 
 
 def scores(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Keep the logits of the labels, and whether they are there, (B, labels)."""
+    """Keep logits and labels, (B, labels)."""
     return {"score": widen(outputs), "label": target}
 
 
 def average_precision(kept: Kept, num_examples: int) -> list[float | None]:
-    """Return the area under the precision-recall curve of each label, by steps."""
+    """Average precision of each label, by steps of the precision-recall curve."""
     return [_average_precision(*column) for column in _columns(kept)]
 
 
 def auroc(kept: Kept, num_examples: int) -> list[float | None]:
-    """Return the area under the ROC curve of each label; ties count half."""
+    """Area under the ROC curve of each label; ties count half."""
     return [_auroc(*column) for column in _columns(kept)]
 
 
 def positives(kept: Kept, num_examples: int) -> list[int]:
-    """Return the number of images that have each label."""
+    """Number of positive images of each label."""
     return np.sum(kept["label"] == 1, axis=0).tolist()
 
 
 def mean_of(
     metric: Callable[[Kept, int], list[float | None]],
 ) -> Callable[[Kept, int], float | None]:
-    """Return the metric that is the mean over the labels that have a value."""
+    """Make the mean of a metric over labels with a value."""
 
     def mean(kept: Kept, num_examples: int) -> float | None:
         known = [x for x in metric(kept, num_examples) if x is not None]
@@ -53,16 +52,16 @@ def mean_of(
 
 
 def best_thresholds(kept: Kept) -> list[float]:
-    """Return for each label the probability from which on F1 is the highest.
+    """Probability threshold of each label with the highest F1.
 
-    It lies halfway to the next lower score, or barely below the lowest. Of equal ones
-    the highest is taken; 0.5 for a label that no image has.
+    Halfway to the next lower score, or slightly below the lowest. Ties go to the
+    highest threshold; 0.5 for labels without positives.
     """
     return [_best_threshold(*column) for column in _columns(kept)]
 
 
 def f1_counts(kept: Kept, thresholds: np.ndarray) -> np.ndarray:
-    """Return hits, images that have it, and images said to have it, (3, labels)."""
+    """True positives, positives and predicted positives of each label, (3, labels)."""
     known = ~np.isnan(kept["label"])
     true = kept["label"] == 1
     found = (probability(kept["score"]) >= thresholds) & known
@@ -70,22 +69,19 @@ def f1_counts(kept: Kept, thresholds: np.ndarray) -> np.ndarray:
 
 
 def f1(counts: np.ndarray) -> list[float | None]:
-    """Return F1 of each label; None where none has it, and none is said to."""
+    """F1 of each label; None without positives and predicted positives."""
     hits, true, found = counts.tolist()
     rows = zip(hits, true, found, strict=True)
     return [2 * h / (n + p) if n + p else None for h, n, p in rows]
 
 
 def probability(score: np.ndarray) -> np.ndarray:
-    """Return the probability of each label of its logit, in float64."""
+    """Sigmoid of the logits, in float64."""
     return 0.5 * (1 + np.tanh(0.5 * score.astype(np.float64)))
 
 
 def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the scores that are known of each label, falling, and whether it is there.
-
-    Both (n,).
-    """
+    """Yield, per label, descending scores and labels of known examples, (n,) each."""
     for score, label in zip(kept["score"].T, kept["label"].T, strict=True):
         known = ~np.isnan(label)
         score, true = score[known], label[known] == 1
@@ -94,7 +90,7 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places after which another score comes, and the hits up to there."""
+    """Positions before a change of the score, and cumulative hits."""
     ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
     return ends, np.cumsum(true)[ends]
 

@@ -1,4 +1,4 @@
-"""Losses of classification, of each example: logits (B, C) -> (B,)."""
+"""Classification losses per example: logits (B, C) -> (B,)."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import optax
 
 from jaxtrain.dtypes import widen
 
-# Options of losses as their authors choose them.
+# Parameters of losses, as chosen by their authors.
 FOCAL_GAMMA = 2.0
 REVERSE_WEIGHT = 10.0
 BOOTSTRAP_BETA = 0.8
@@ -16,12 +16,12 @@ ASYMMETRIC_GAMMA, ASYMMETRIC_MARGIN = 4.0, 0.05
 def cross_entropy(
     logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
 ) -> jax.Array:
-    """Return the cross entropy of each example.
+    """Cross entropy of each example.
 
     Args:
       logits: Logits, (batch, classes), any float dtype; computed in at least float32.
-      labels: True classes, (batch,) integers.
-      label_smoothing: Probability moved from the true class to all classes evenly.
+      labels: True classes, int (batch,).
+      label_smoothing: Probability distributed uniformly over all classes.
     """
     logits = widen(logits)
     true_class = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
@@ -32,7 +32,7 @@ def cross_entropy(
 
 
 def kl_divergence(logits: jax.Array, other: jax.Array) -> jax.Array:
-    """Return the Kullback-Leibler divergence KL(p || q), summed over the last axis.
+    """Kullback-Leibler divergence KL(p || q), summed over the last axis.
 
     Args:
       logits: Logits of p, (..., classes), any float dtype; computed in at least
@@ -44,36 +44,36 @@ def kl_divergence(logits: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def focal(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return -(1 - p)^2 log p of each example, p of its true class.
+    """Focal loss -(1 - p)^2 log p, with p the probability of the true class.
 
-    Lin et al. 2017, arXiv:1708.02002, equation 4, of the softmax.
+    Lin et al. 2017, arXiv:1708.02002, equation 4, with softmax.
     """
     log_p = _log_probability(logits, labels)
     return -((1 - jnp.exp(log_p)) ** FOCAL_GAMMA) * log_p
 
 
 def poly(logits: jax.Array, labels: jax.Array, epsilon: float = 1.0) -> jax.Array:
-    """Return -log p + epsilon (1 - p) of each example, p of its true class.
+    """Poly-1 loss -log p + epsilon (1 - p), with p the probability of the true class.
 
-    Poly-1 of Leng et al. 2022, arXiv:2204.12511.
+    Leng et al. 2022, arXiv:2204.12511.
     """
     log_p = _log_probability(logits, labels)
     return -log_p + epsilon * (1 - jnp.exp(log_p))
 
 
 def symmetric(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return -log p + 10 * 4 (1 - p), p of the true class.
+    """Symmetric cross entropy -log p + 10 * 4 (1 - p), p of the true class.
 
-    The latter is the reverse cross entropy, with -4 for the logarithm of 0: Wang et al.
-    2019, arXiv:1908.06112, whose alpha is 1 here and beta 10.
+    The second term is the reverse cross entropy with log 0 = -4: Wang et al. 2019,
+    arXiv:1908.06112, with alpha 1 and beta 10.
     """
     return poly(logits, labels, 4 * REVERSE_WEIGHT)
 
 
 def bootstrap(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the cross entropy against the label, by 0.8, and the predicted class.
+    """Hard bootstrapping: 0.8 cross entropy of the label + 0.2 of the predicted class.
 
-    Hard bootstrapping of Reed et al. 2015, arXiv:1412.6596, equation 6.
+    Reed et al. 2015, arXiv:1412.6596, equation 6.
     """
     predicted = jnp.argmax(logits, axis=-1)
     own, other = (_log_probability(logits, x) for x in (labels, predicted))
@@ -81,16 +81,16 @@ def bootstrap(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _log_probability(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the logarithm of the probability of each true class, (batch,)."""
+    """Log-probability of the true class, (batch,)."""
     return -optax.softmax_cross_entropy_with_integer_labels(widen(logits), labels)
 
 
 def binary_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Return the mean over the classes of the cross entropy of "is it this one?".
+    """Binary cross entropy, averaged over the classes.
 
     Args:
-      logits: (batch, classes), any float dtype; computed in at least float32.
-      targets: (batch, classes), probabilities, each for itself.
+      logits: Logits (batch, classes), any float dtype; computed in at least float32.
+      targets: Independent target probabilities (batch, classes).
     """
     logits = widen(logits)
     losses = optax.sigmoid_binary_cross_entropy(logits, targets.astype(logits.dtype))
@@ -100,12 +100,12 @@ def binary_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 def label_losses(
     logits: jax.Array, targets: jax.Array, weights: jax.Array | float = 1.0
 ) -> jax.Array:
-    """Return the binary cross entropy of each label, (batch, labels).
+    """Binary cross entropy of each label, (batch, labels).
 
     Args:
-      logits: (batch, labels), any float dtype; computed in at least float32.
+      logits: Logits (batch, labels), any float dtype; computed in at least float32.
       targets: Probability of each label, (batch, labels).
-      weights: Factor on the part of labels that are there, (labels,).
+      weights: Factor on the positive term of each label, (labels,).
     """
     logits = widen(logits)
     there, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
@@ -117,16 +117,15 @@ def asymmetric_losses(
     targets: jax.Array,
     weights: jax.Array | float = 1.0,
 ) -> jax.Array:
-    """Return the asymmetric loss of each label, (batch, labels).
+    """Asymmetric loss of each label, (batch, labels).
 
-    Of the probability p of a label, -log p where it is there; where it is not, with q =
-    max(p - 0.05, 0), -q^4 log(1 - q): equations 4 to 7 of Ridnik et al. 2021,
-    arXiv:2009.14119, whose gamma+ is 0.
+    -log p for positives; -q^4 log(1 - q) with q = max(p - 0.05, 0) for negatives:
+    equations 4 to 7 of Ridnik et al. 2021, arXiv:2009.14119, with gamma+ = 0.
 
     Args:
-      logits: (batch, labels), any float dtype; computed in at least float32.
+      logits: Logits (batch, labels), any float dtype; computed in at least float32.
       targets: Probability of each label, (batch, labels).
-      weights: Factor on the part of labels that are there, (labels,).
+      weights: Factor on the positive term of each label, (labels,).
     """
     logits = widen(logits)
     there = -jax.nn.log_sigmoid(logits)

@@ -7,10 +7,10 @@ from jaxtrain.dtypes import widen
 
 
 def mean_softmax(outputs: jax.Array) -> jax.Array:
-    """Return the logarithm of the mean probabilities of classes.
+    """Log of the mean class probabilities.
 
-    They are logits of the mean: a softmax returns the mean probabilities
-    (Lakshminarayanan et al. 2017, arXiv:1612.01474).
+    Valid logits: their softmax is the mean (Lakshminarayanan et al. 2017,
+    arXiv:1612.01474).
 
     Args:
       outputs: Logits of each model, (models, ..., classes).
@@ -24,7 +24,7 @@ def mean_softmax(outputs: jax.Array) -> jax.Array:
 
 
 def mean_sigmoid(outputs: jax.Array) -> jax.Array:
-    """Return the logits of the mean probabilities of labels.
+    """Logits of the mean label probabilities.
 
     Args:
       outputs: Logits of each model, (models, ...).
@@ -42,6 +42,6 @@ def _log_sigmoid(x: jax.Array) -> jax.Array:
 
 
 def _log_mean_exp(x: jax.Array) -> jax.Array:
-    """Return the logarithm of the mean over the first dim of exp(x)."""
+    """Compute log(mean(exp(x))) over the first dim."""
     largest = jnp.max(x, 0)
     return largest + jnp.log(jnp.mean(jnp.exp(x - largest), 0))

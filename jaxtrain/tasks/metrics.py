@@ -1,4 +1,4 @@
-"""What a metric of an evaluation is: found on the device, valued on the host."""
+"""Metrics of evaluations: sums on the device, values on the host."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -18,26 +18,25 @@ def mean(total: np.ndarray, num_examples: int) -> float:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number, a vector or a matrix of an evaluation.
+    """A metric of an evaluation: a number, vector or matrix.
 
-    It has one of `add`, whose sums take no more memory for more examples, and `keep`,
-    for what is no function of sums, such as the area under a ROC curve. Metrics with
-    the same function share what it finds.
+    Either `add` computes sums, with constant memory, or `keep` keeps arrays per
+    example, for metrics that are not functions of sums, such as the area under a ROC
+    curve. Metrics with the same function share its result.
 
     Attributes:
-      add: `(outputs, target, mask) -> array`: on the device, a sum over the examples
-        of a batch whose mask is 1.
-      value: `(sum of all batches, num_examples) -> value`, or `(what is kept,
-        num_examples) -> value`: on the host, a number or nested lists of them. What is
-        not defined is None.
-      better: Which of two values is better; None means that it ranks nothing.
-      keep: `(outputs, target) -> arrays (B, ...)`, any pytree: on the device, what is
-        kept of each example of a batch. `value` gets (N, ...) of all.
-      resampled: Whether `value`, of what is kept, takes any examples, some of them
-        several times, and so fast that 200 such resamples may give it an interval.
-      title: What pages call it; None means its name.
-      min_classes: Fewest classes for which it is computed: of five, all are among the
-        top five.
+      add: Function `(outputs, target, mask) -> array`, on the device: sum over the
+        examples of a batch with mask 1.
+      value: Function `(sum of all batches, num_examples) -> value`, or `(kept arrays,
+        num_examples) -> value`, on the host: a number or nested lists; None if
+        undefined.
+      better: Direction, "higher" or "lower"; None for no ranking.
+      keep: Function `(outputs, target) -> arrays (B, ...)`, any pytree, on the device.
+        `value` gets the arrays (N, ...) of all examples.
+      resampled: Whether `value` supports bootstrap resamples of kept arrays, fast
+        enough for 200 of them.
+      title: Title in reports. Defaults to the name.
+      min_classes: Smallest number of classes for the metric, such as six for top-5.
     """
 
     add: Callable[[Any, Any, jax.Array], jax.Array] | None = None
@@ -57,13 +56,13 @@ class Metric:
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric that ranks evaluations, and which of its values are better."""
+    """A metric that ranks evaluations, and its direction."""
 
     metric: str
     higher: bool
 
     def improves(self, new: Any, old: float | None) -> bool:
-        """Whether `new` is better than `old`. A value that is not a number never is."""
+        """Whether `new` is better than `old`. NaN never improves."""
         if not isinstance(new, int | float):
             return False
         if old is None:
@@ -72,7 +71,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Return as texts those of the values named that are there, and numbers."""
+    """Format the named values that exist and are numbers."""
     return {
         name: f"{values[name]:.4f}"
         for name in names
@@ -81,14 +80,14 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that are no lists or dicts."""
+    """Values that are not lists or dicts."""
     return {n: v for n, v in values.items() if not isinstance(v, list | dict)}
 
 
 def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
-    """Return the class with the lowest value of a metric; None: no class has any."""
+    """Class with the lowest value of a metric; None if no class has a value."""
     found = values.get(metric)
-    # None: the class has no examples. One that is never recognised has 0.
+    # None is a class without examples; 0 a class without hits.
     known = enumerate(found if isinstance(found, list) else [])
     rated = [(value, i) for i, value in known if value is not None]
     return min(rated)[1] if rated else None
@@ -97,7 +96,7 @@ def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:
-    """Name each function of a kind after the first metric that it is of."""
+    """Name each function of a kind after its first metric."""
     names: dict[Callable[..., Any], str] = {}
     for name, metric in metrics.items():
         function = getattr(metric, kind)
@@ -107,7 +106,7 @@ def first_names(
 
 
 def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
-    """Return for each metric the name of the first one with the same function."""
+    """Name of the first metric with the same function, for each metric."""
     names = first_names(metrics, "add") | first_names(metrics, "keep")
     functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
     return {name: names[function] for name, function in functions.items()}
@@ -116,12 +115,12 @@ def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
 def values_of(
     metrics: Mapping[str, Metric], sums: Mapping[str, Any], kept: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the loss, and the metrics whose part is there, of an evaluation.
+    """Compute the loss and all metrics whose sums or arrays exist.
 
     Args:
       metrics: Metrics by name.
-      sums: Sums over all examples, of the loss, too, and `num_examples`.
-      kept: What metrics keep of each example, (N, ...) each.
+      sums: Sums over all examples, including the loss, and `num_examples`.
+      kept: Kept arrays of all examples, (N, ...) each.
     """
     num_examples, found = int(sums["num_examples"]), {**sums, **kept}
     names = found_names(metrics)
@@ -137,10 +136,10 @@ def values_of(
 
 
 def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
-    """Return the goal of the metric that a field of the config names.
+    """Find the metric named by a config field, with its direction.
 
     Raises:
-      UserError: It is not known, or ranks nothing.
+      UserError: Unknown metric, or one without a direction.
     """
     better = {name: one.better for name, one in metrics.items()}
     ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}
@@ -153,5 +152,5 @@ def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers and lists of Python for those of NumPy: they become JSON."""
+    """Convert NumPy values to Python numbers and lists, for JSON."""
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -1,4 +1,4 @@
-"""The task of telling which of several labels an image has: any number of them."""
+"""Multi-label classification task."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,14 +21,14 @@ from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.proposals import Advice
 
-# What `Task.chosen` has.
+# Key of `Task.chosen`.
 THRESHOLDS = "thresholds"
-# Labels of an example that a report names.
+# Largest number of labels per example in a report.
 MAX_NAMED = 12
 
 
 def _metrics(find_thresholds: Any) -> dict[str, Metric]:
-    """Return the metrics; F1 is at the thresholds that are found of what is kept."""
+    """Create the metrics, with F1 at thresholds computed from the kept arrays."""
     keep = partial(Metric, keep=label_metrics.scores, resampled=True)
 
     def counts(kept: Kept) -> np.ndarray:
@@ -66,19 +66,19 @@ METRICS = _metrics(label_metrics.best_thresholds)
 
 
 class Multilabel(Task):
-    """Targets are 1 or 0 for each label, -1 or NaN where it is not known, (B, labels).
+    """Targets are 1 or 0 per label, -1 or NaN if unknown, (B, labels).
 
-    Outputs are logits. Labels that are not known count neither in the loss, the mean
-    over the others, nor in the metrics.
+    Outputs are logits. The loss is the mean over known labels; unknown labels are
+    excluded from metrics, too.
 
     Args:
-      image_shape: of the images.
-      facts: of the data set: `target_names`, and in training `training_targets`.
-      **given: `MultilabelOptions`: the loss and the weights of labels.
+      image_shape: Shape of the images.
+      facts: Facts of the data set: `target_names`, and in training `training_targets`.
+      **given: Fields of `MultilabelOptions`.
 
     Raises:
-      UserError: the data set has no columns of labels, or one has the same value in all
-        training images, or the weights do not fit it.
+      UserError: The data set has no label columns, or a constant one in training, or
+        the weights do not fit it.
     """
 
     Options = MultilabelOptions
@@ -122,7 +122,7 @@ class Multilabel(Task):
         assert self.class_names is not None
         for name, column in zip(self.class_names, targets.T, strict=True):
             values = np.unique(column[~np.isnan(column)])
-            # Values that are no labels are `check_targets`' to name.
+            # `check_targets` reports invalid values.
             if len(values) < 2:
                 told = f"always {values[0]:g}" if len(values) else "always missing"
                 raise UserError(
@@ -168,8 +168,8 @@ class Multilabel(Task):
     ) -> jax.Array:
         """Mix labels by their shares: both losses are linear in the target.
 
-        A label that is not known of one of the two is not known of the mixture. A share
-        of 1 leaves an example as it is.
+        A label unknown in one of the two is unknown in the mixture, unless its share is
+        0.
         """
         one, other = map(known_targets, target)
         share = change.weight[:, None]
@@ -191,7 +191,7 @@ class Multilabel(Task):
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
     def labelled(self, target: jax.Array) -> jax.Array:
-        """Leave out images without known labels, which would thin out the loss."""
+        """Exclude images without known labels, which would dilute the loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
 
     @classmethod
@@ -208,11 +208,11 @@ class Multilabel(Task):
         return _metrics(self._thresholds)
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        # Outputs that are not finite have none.
+        # Non-finite outputs have no thresholds.
         return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:
-        """Return those that validation chose; those of the split, if it is that."""
+        """Thresholds fitted on validation; during validation, of the split itself."""
         if self.chosen is None:
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)
@@ -237,13 +237,13 @@ class Multilabel(Task):
 
 
 def known_targets(target: Any) -> Any:
-    """Return targets with NaN for what is not known, in their float dtype."""
+    """Convert targets to floats, with NaN for unknown labels."""
     xp = jnp if isinstance(target, jax.Array) else np
     return xp.where(target < 0, xp.nan, target)
 
 
 def thresholds(chosen: Mapping[str, Any], num_labels: int) -> np.ndarray:
-    """Return the probability from which on each label is told, (labels,)."""
+    """Probability threshold of each label, (labels,)."""
     return np.array(chosen.get(THRESHOLDS, [THRESHOLD] * num_labels))
 
 
@@ -255,10 +255,10 @@ def _named(names: Sequence[str]) -> str:
 def _positive_weights(
     weights: str | tuple[float, ...] | None, targets: np.ndarray
 ) -> np.ndarray | None:
-    """Return the factor of each label where it is there, (labels,).
+    """Positive weight of each label, (labels,).
 
     Raises:
-      UserError: there are as many as labels only elsewhere.
+      UserError: The number of weights differs from the number of labels.
     """
     if weights is None:
         return None

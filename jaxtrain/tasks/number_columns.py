@@ -1,4 +1,4 @@
-"""Numbers of a data set, in columns: what is taken from those of training, and checks.
+"""Numeric target columns: training statistics and checks.
 
 Missing numbers are NaN.
 """
@@ -13,28 +13,28 @@ from jaxtrain.config.regression import MAX_LEVELS
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
-# What a column is called that has no name.
+# Name of an unnamed column.
 UNNAMED = "target"
 
 
 def in_columns(targets: Any) -> Any:
-    """Return numbers (N,) or (N, columns) as floats (N, columns), at least float32."""
+    """Convert numbers (N,) or (N, columns) to floats (N, columns), at least float32."""
     dtype = np.promote_types(targets.dtype, np.float32)
     return targets.astype(dtype).reshape(len(targets), -1)
 
 
 def training_numbers(facts: Mapping[str, Any]) -> np.ndarray:
-    """Return the numbers of the training split, (N, columns)."""
+    """Numbers of the training split, (N, columns)."""
     targets = facts["training_targets"]()
     check_numbers(targets, "the training split")
     return original(in_columns(targets), facts)
 
 
 def levels_of(targets: np.ndarray) -> tuple[float, ...]:
-    """Return the values that numbers of the training split have, rising.
+    """Distinct values of the training split, ascending.
 
     Raises:
-      UserError: they are too many.
+      UserError: There are too many values.
     """
     levels = np.unique(targets[np.isfinite(targets)])
     if len(levels) > MAX_LEVELS:
@@ -46,7 +46,7 @@ def levels_of(targets: np.ndarray) -> tuple[float, ...]:
 
 
 def check_numbers(targets: Any, split: str) -> None:
-    """Raise UserError for targets that are no numbers (N,) or (N, columns)."""
+    """Raise UserError for targets that are not numbers (N,) or (N, columns)."""
     array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
     if not (array and targets.dtype.kind in "biuf"):
         raise UserError(
@@ -56,7 +56,7 @@ def check_numbers(targets: Any, split: str) -> None:
 
 
 def names_of(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
-    """Return the names of the columns, or names for those that have none."""
+    """Names of the columns, with defaults for unnamed ones."""
     if NAMES in facts:
         return tuple(map(str, facts[NAMES]))
     return (UNNAMED,) if num == 1 else tuple(f"{UNNAMED}_{i}" for i in range(num))
@@ -65,12 +65,12 @@ def names_of(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
 def statistics_of(
     targets: np.ndarray, names: Sequence[str]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation of each column over the numbers that it has.
+    """Mean and standard deviation of each column, ignoring missing numbers.
 
-    The sums are exact: on another CPU a resumed run must find the same.
+    Sums are exact: a run resumed on another CPU must compute the same.
 
     Raises:
-      UserError: a column has no number, only one, or one that is infinite.
+      UserError: A column has no number, a single value, or an infinite number.
     """
     check_finite(targets, names, "the training split")
     mean, std = [], []
@@ -93,9 +93,9 @@ def statistics_of(
 
 
 def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError for numbers whose differences float32 rounds off on the device.
+    """Raise UserError for numbers whose differences are lost in float32.
 
-    Sources of ours have none; a store of one's own may.
+    Only custom stores can have such numbers.
     """
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
@@ -108,13 +108,13 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
 
 
 def as_number(x: float, std: float) -> str:
-    """Return a number in 4 digits, or in as many as show a hundredth of a deviation."""
+    """Format a number with 4 digits, or enough for a hundredth of the deviation."""
     digits = 4 if x == 0 else math.ceil(math.log10(abs(x) / std)) + 3
     return f"{x:.{min(17, max(4, digits))}g}"
 
 
 def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError for numbers that are infinite."""
+    """Raise UserError for infinite numbers."""
     for name, column in zip(names, targets.T, strict=True):
         bad = np.flatnonzero(np.isinf(column))
         if len(bad):
@@ -126,7 +126,7 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
 
 
 def as_text(values: Sequence[float]) -> str:
-    """Return numbers as an option of a task holds them."""
+    """Format numbers as the value of a task option."""
     return ",".join(map(repr, map(float, values)))
 
 
@@ -141,20 +141,20 @@ def check_levels(
     """Check that numbers are levels.
 
     Args:
-      columns: Numbers less `origin`, (N, columns); NaN is missing.
+      columns: Numbers minus `origin`, (N, columns); NaN is missing.
       names: Names of the columns.
       origin: Origin of each column, (columns,).
-      std: Deviation of each column, (columns,).
+      std: Standard deviation of each column, (columns,).
       levels: Levels in ascending order.
       split: Name of the split in messages.
 
     Raises:
-      UserError: A number is none of the levels.
+      UserError: A number is not a level.
     """
     for name, numbers, zero, scale in zip(names, columns.T, origin, std, strict=True):
         near = np.array(levels) - zero
         nearest = near[np.searchsorted((near[1:] + near[:-1]) / 2, numbers)]
-        # Within the rounding to float32.
+        # Equal within float32 rounding.
         same = np.abs(numbers - nearest) <= ROUNDING * scale
         for row in np.flatnonzero(~(same | np.isnan(numbers)))[:1]:
             shown = ", ".join(as_number(x, scale) for x in levels)

@@ -1,4 +1,4 @@
-"""Numbers in the units of the data."""
+"""Decoders of numbers in the units of the data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Of a column, over its largest: 1e-5 of it is three roundings of float32.
+# Smallest spread relative to a column's largest number, a few float32 roundings.
 LEAST_SPREAD = 0.02
-# Numbers that a description names.
+# Largest number of names in a description.
 MAX_DESCRIBED = 8
 
 
 class NumberPrediction(NumbersPrediction):
-    """Numbers of one image, each of which a server answers by its name."""
+    """Numbers of one image; by name in JSON."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk
@@ -31,11 +31,11 @@ class NumberPrediction(NumbersPrediction):
 
 
 class NumberDecoder(RowDecoder):
-    """Decoder of numbers that a readout makes of the outputs.
+    """Decoder of numbers by a readout.
 
     Args:
       facts: Recorded facts of the run.
-      readout: Columns of numbers.
+      readout: Readout of the outputs.
     """
 
     in_units = "numbers in the units of the data"
@@ -56,7 +56,7 @@ class NumberDecoder(RowDecoder):
         return self.readout.whole(values)
 
     def check_values(self) -> None:
-        """Accept: numbers are values."""
+        """Accept, as numbers are values."""
 
     def answer_parts(self) -> AnswerParts:
         columns = self.readout.columns
@@ -82,14 +82,14 @@ class NumberDecoder(RowDecoder):
 
 
 class RegressionDecoder(NumberDecoder):
-    """Decoder of numbers that are learnt by a loss.
+    """Decoder of regression outputs.
 
     Args:
       facts: Recorded facts of the run.
-      readout: Columns of numbers.
-      targets: Names of the numbers that are learnt.
-      distribution: Loss whose outputs are the parameters of a distribution; None: the
-        outputs are the numbers.
+      readout: Readout of the outputs.
+      targets: Names of the target columns.
+      distribution: Loss with distribution parameters as outputs; None if outputs are
+        the numbers themselves.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class RegressionDecoder(NumberDecoder):
 
 
 def _spread(outputs: np.ndarray) -> tuple[Any, str]:
-    """Return the spread of each column, but no less than float32 can tell apart.
+    """Spread of each column, at least the resolution of float32.
 
-    Columns have units of their own, and may lie far from 0.
+    Columns have different units, and may be far from 0.
     """
     least = LEAST_SPREAD * np.abs(outputs).max(axis=0)
     return np.maximum(np.ptp(outputs, axis=0), least), "the spread of their column"

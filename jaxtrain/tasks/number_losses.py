@@ -1,7 +1,7 @@
-"""What a model puts out to predict a number, and the loss of it: one class a kind.
+"""Regression losses and their outputs, one class per kind.
 
-The outputs and targets here are standardised: in deviations of their column, from its
-mean. A column has `num_outputs` outputs: (B, columns, num_outputs) in all.
+Outputs and targets are standardized by mean and standard deviation of their column.
+Outputs are (B, columns, num_outputs).
 """
 
 import math
@@ -11,54 +11,54 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-# Added to a learned variance, so that its logarithm stays finite.
+# Epsilon of a learned variance, to keep its logarithm finite.
 LEAST_VARIANCE = 1e-6
-# Ending of the name of a deviation, whose unit is that of its column.
+# Suffix of the name of a standard deviation, in the unit of its column.
 STD = "_std"
 
 
 class NumberLoss:
-    """How the outputs of a column are learnt and read.
+    """Loss of a column's outputs, and their readout.
 
-    Beside a prediction people get as many numbers as there are further outputs.
+    Each additional output adds a number to the prediction.
     """
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """What follows the name of the column in the names of the further numbers."""
+        """Suffixes of the additional numbers' names."""
         return ()
 
     @property
     def num_outputs(self) -> int:
-        """Number of outputs of a column."""
+        """Number of outputs per column."""
         return 1 + len(self.endings)
 
     @property
     def has_interval(self) -> bool:
-        """Whether the outputs tell an interval."""
+        """Whether the outputs define an interval."""
         return self.num_outputs > 1
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
-        """Return the loss of each number, (B, columns)."""
+        """Compute the loss of each number, (B, columns)."""
         raise NotImplementedError
 
     def prediction(self, outputs: jax.Array) -> jax.Array:
-        """Return the predicted numbers, (B, columns)."""
+        """Predicted numbers, (B, columns)."""
         return outputs[..., 0]
 
     def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
-        """Return the numbers of the `endings`, (B, columns) each."""
+        """Additional numbers, in the order of `endings`, (B, columns) each."""
         del outputs
         return ()
 
     def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the bounds of the interval, (B, columns) each."""
+        """Bounds of the interval, (B, columns) each."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PointLoss(NumberLoss):
-    """A number, and a loss of its error."""
+    """Point prediction with a loss of the error."""
 
     name: str
 
@@ -69,14 +69,14 @@ class PointLoss(NumberLoss):
         size = jnp.abs(error)
         if self.name == "l1":
             return size
-        # Huber (1964): half the square up to a deviation, a line beyond.
+        # Huber (1964), with delta of one standard deviation.
         small = jnp.minimum(size, 1.0)
         return 0.5 * jnp.square(small) + (size - small)
 
 
 @dataclass(frozen=True)
 class GaussianLoss(NumberLoss):
-    """Mean and variance of a normal distribution, and -log of its density.
+    """Gaussian negative log-likelihood, with mean and variance as outputs.
 
     Nix and Weigend 1994; the variance is the softplus of an output, as in
     Lakshminarayanan et al. 2017 (arXiv:1612.01474).
@@ -107,10 +107,10 @@ class GaussianLoss(NumberLoss):
 
 @dataclass(frozen=True)
 class QuantileLoss(NumberLoss):
-    """Quantiles, the median in their middle, and the mean of their pinball losses.
+    """Quantile regression with the mean pinball loss (Koenker and Bassett 1978).
 
-    Koenker and Bassett 1978. The others are sums of steps from the median, each the
-    softplus of an output, so that they never cross.
+    Quantiles are sums of steps from the median, each the softplus of an output, so that
+    they never cross.
     """
 
     quantiles: tuple[float, ...]

@@ -1,7 +1,7 @@
-"""Metrics of predicted numbers: sums of each column, and their values on the host.
+"""Regression metrics: sums per column on the device, values on the host.
 
-A metric of several columns is the mean over them, as scikit-learn's `uniform_average`.
-Missing numbers, NaN, are left out.
+Metrics of several columns are averaged, as scikit-learn's `uniform_average`. Missing
+numbers, NaN, are ignored.
 """
 
 import math
@@ -16,7 +16,7 @@ from jaxtrain.tasks.metrics import Metric
 
 # (outputs, target, mask) -> sums of a batch.
 Add = Callable[..., jax.Array]
-# Ending of the name of a metric that is a list, with a value of each column.
+# Suffix of the name of a metric with a value per column.
 OF_COLUMNS = "_of_columns"
 OfColumn = Callable[[np.ndarray], float | None]
 
@@ -24,26 +24,26 @@ OfColumn = Callable[[np.ndarray], float | None]
 def error_sums(
     error: jax.Array, target: jax.Array, known: jax.Array, std: jax.Array
 ) -> jax.Array:
-    """Return sums over a batch, (5, columns).
+    """Sums over a batch, (5, columns).
 
-    They are the count, |error|, error^2, target and target^2; targets from their mean
-    on, as sums of their squares would round off what R^2 is about.
+    Count, |error|, error^2, target and target^2; targets minus their mean, as raw sums
+    of squares would lose the precision that R^2 needs.
 
     Args:
-      error: Error of each number, in deviations, (B, columns).
-      target: Standardised target, (B, columns).
+      error: Error of each number in standard deviations, (B, columns).
+      target: Standardized target, (B, columns).
       known: Whether each number counts, (B, columns).
-      std: Deviation of each column, by which sums get its unit.
+      std: Standard deviation of each column, which converts sums to its unit.
     """
     error, target = error * std, target * std
     counted = jnp.ones_like(error)
     summands = counted, jnp.abs(error), jnp.square(error), target, jnp.square(target)
-    # What is missing is NaN, which times 0 is still NaN.
+    # Missing numbers are NaN, and NaN * 0 is NaN.
     return jnp.stack([jnp.sum(jnp.where(known, x, 0), 0) for x in summands])
 
 
 def coverage_sums(inside: jax.Array, known: jax.Array) -> jax.Array:
-    """Return how many numbers there are, and in their intervals; (2, columns)."""
+    """Numbers of known targets, and of those within their interval; (2, columns)."""
     counts = jnp.sum(known, 0), jnp.sum(known & inside, 0)
     return jnp.stack(counts).astype(jnp.int32)
 
@@ -59,7 +59,7 @@ def _rmse(sums: np.ndarray) -> float | None:
 
 
 def _r2(sums: np.ndarray) -> float | None:
-    """Return 1 - the part of the variance that is left; None where there is none."""
+    """R^2; None without variance."""
     num, _, square, target, target_square = map(float, sums)
     spread = target_square - target**2 / num if num else 0.0
     return 1 - square / spread if spread > 0 else None
@@ -71,7 +71,7 @@ def _covered(sums: np.ndarray) -> float | None:
 
 
 def _rows(add: Add, name: str, of: OfColumn, **given: Any) -> dict[str, Metric]:
-    """Return the rows of a metric: the mean over the columns, and each."""
+    """Rows of a metric: the mean over the columns, and per column."""
 
     def each(sums: np.ndarray, num_examples: int) -> list[float | None]:
         del num_examples
@@ -89,7 +89,7 @@ def _rows(add: Add, name: str, of: OfColumn, **given: Any) -> dict[str, Metric]:
 
 
 def number_metrics(errors: Add, coverage: Add) -> Mapping[str, Metric]:
-    """Return all metrics of numbers by name.
+    """All regression metrics by name.
 
     Args:
       errors: Function that returns `error_sums` of a batch.

@@ -1,4 +1,4 @@
-"""Loss of numbers by its options, and the numbers that people read of outputs."""
+"""Regression loss by options, and readout in the units of the data."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from jaxtrain.tasks.number_losses import (
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 from jaxtrain.tasks.outputs import Readout
 
-# Deviations off 0 from which on numbers are told in float64: float32 would round them
-# by a ten thousandth of a deviation.
+# Ratio of mean to standard deviation from which on numbers are reported in float64:
+# float32 rounding would exceed a ten thousandth of the deviation.
 FAR = 1e-4 * 2**24
 
 
@@ -30,13 +30,13 @@ def make_loss(
     std: Sequence[float],
     levels: Sequence[float] | None,
 ) -> NumberLoss:
-    """Return the loss that the options of the task name.
+    """Create the loss of the task's options.
 
     Args:
       options: Options of the task.
       mean: Mean of each column.
-      std: Deviation of each column.
-      levels: Levels of the numbers, where they have any.
+      std: Standard deviation of each column.
+      levels: Levels of ordinal numbers, if any.
     """
     if options.loss == "gaussian":
         return GaussianLoss(options.of_loss("level"))
@@ -52,9 +52,9 @@ def make_loss(
 def make_readout(
     loss: NumberLoss, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
 ) -> Readout:
-    """Return what people get: numbers in the units of the data.
+    """Create the readout in the units of the data.
 
-    Those of a column are its prediction and what the loss puts beside it.
+    Each column has its prediction and the additional numbers of the loss.
     """
     endings = ("", *loss.endings)
     far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
@@ -81,6 +81,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # One more than float32 has of a deviation.
+        # One more decimal than float32 resolves of a deviation.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

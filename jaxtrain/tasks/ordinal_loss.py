@@ -1,9 +1,7 @@
-"""Numbers of a few levels in order, such as grades: which of them are passed.
+"""Ordinal regression by CORN (Shi et al. 2021, arXiv:2111.08851).
 
-CORN (Shi et al. 2021, arXiv:2111.08851): an output for each level but the lowest is the
-logit of the probability that a number is at least that level, given that it is at least
-the level before. Probabilities of at least a level are their products, so that they
-never rise from one level to the next.
+Each level except the lowest has the logit of P(number >= level | number >= previous
+level). P(number >= level) is the product of these, and so decreases with the level.
 """
 
 import math
@@ -18,10 +16,10 @@ from jaxtrain.tasks.number_losses import NumberLoss
 
 @dataclass(frozen=True, eq=False)
 class OrdinalLoss(NumberLoss):
-    """The level that half of the probability lies at or above.
+    """CORN loss; the prediction is the median level.
 
     Attributes:
-      levels: Standardised levels of each column, rising, (columns, levels).
+      levels: Standardized levels of each column, ascending, (columns, levels).
     """
 
     levels: np.ndarray
@@ -35,11 +33,11 @@ class OrdinalLoss(NumberLoss):
         return False
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
-        """Return the mean over the levels of the cross entropies.
+        """Mean over the levels of the cross entropies.
 
-        Of levels that do not come up, as the number is below the level before, it is 0.
-        The paper divides by the number of those that do in the batch, so that what an
-        example adds would depend on the others.
+        It is 0 for levels whose condition fails. The paper divides by the number of
+        applicable levels in the batch, which would make the loss of an example depend
+        on others.
         """
         between = jnp.asarray((self.levels[:, 1:] + self.levels[:, :-1]) / 2)
         passed = target[..., None] > between.astype(target.dtype)
@@ -49,7 +47,7 @@ class OrdinalLoss(NumberLoss):
         return jnp.mean(jnp.where(asked, entropy, 0), -1)
 
     def prediction(self, outputs: jax.Array) -> jax.Array:
-        # Logarithms of the products, as sums of those before each by one product.
+        # Log-products as cumulative sums, by one matrix product.
         sums = jnp.asarray(np.triu(np.ones(2 * (self.num_outputs,))), outputs.dtype)
         highest = jax.lax.Precision.HIGHEST
         logs = jnp.dot(jax.nn.log_sigmoid(outputs), sums, precision=highest)

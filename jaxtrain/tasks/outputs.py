@@ -1,4 +1,4 @@
-"""Readable forms of the outputs of a model, and the shapes of these."""
+"""Readouts of outputs, and output shapes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,21 +13,20 @@ from jaxtrain.trees import by_path
 if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
 
-# What a table of predictions has beside numbers of the task.
+# Reserved columns of a table of predictions.
 TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 
 
 class Readout(NamedTuple):
-    """Columns of numbers, of the outputs of a model without classes.
+    """Conversion of outputs to columns of numbers.
 
     Attributes:
-      name: What an exported file calls the array.
-      columns: What each of its numbers is called, as in a table.
-      of: Function of outputs (B, num_outputs), traced, that returns these numbers,
-        (B, len(columns)).
-      shift: Addends of the columns, float64, of numbers so far from 0 that float32
-        would round their differences off: `of` leaves them out. None adds none.
-      decimals: Of each column with a `shift`, the decimals that `of` knows.
+      name: Name of the array in an exported file.
+      columns: Names of the numbers, as in a table.
+      of: Traced function from outputs (B, num_outputs) to numbers (B, len(columns)).
+      shift: Offset of each column, float64, not included in `of`, for numbers so far
+        from 0 that float32 would lose their differences. None for none.
+      decimals: Number of decimals that `of` resolves, for each column with a `shift`.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Return values of `of`, (..., columns), in float64 with the shift added."""
+        """Add the shift to values of `of`, (..., columns), in float64."""
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)
@@ -45,7 +44,7 @@ class Readout(NamedTuple):
         return np.stack([np.round(x, places) for x, places in each], -1)
 
     def traced(self, outputs: jax.Array) -> jax.Array:
-        """Return the numbers in the dtype of the outputs, with the shift."""
+        """Numbers with the shift, in the dtype of the outputs. Traced."""
         numbers = self.of(outputs)
         if self.shift is None:
             return numbers
@@ -53,10 +52,10 @@ class Readout(NamedTuple):
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Check that a table of predictions can have columns of these names.
+    """Check the column names of a table of predictions.
 
     Raises:
-      UserError: two are the same, or one is what the table calls another column.
+      UserError: Duplicate or reserved names.
     """
     taken: set[str] = {*TABLE_COLUMNS}
     for name in columns:
@@ -69,7 +68,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 
 def in_numbers(tree: Any) -> str:
-    """Return the arrays of a tree as text; of many numbers, the first and the last."""
+    """Format the arrays of a tree; long arrays by their first and last numbers."""
     texts = []
     for path, x in by_path(tree).items():
         text = np.array2string(np.asarray(x), precision=4, threshold=12)
@@ -78,12 +77,12 @@ def in_numbers(tree: Any) -> str:
 
 
 def is_shape(spec: Any) -> bool:
-    """Whether an output spec is one shape, and no tree of several."""
+    """Whether an output spec is a single shape, not a tree of shapes."""
     return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
 
 
 def abstract_outputs(task: "Task", batch: tuple[int, ...], dtype: Any) -> Any:
-    """Return the shapes of the outputs for a batch, jax.ShapeDtypeStruct each."""
+    """Abstract outputs for a batch, a tree of jax.ShapeDtypeStruct."""
 
     def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*batch, *shape), dtype)

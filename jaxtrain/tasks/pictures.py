@@ -1,4 +1,4 @@
-"""Pictures of metrics, and of examples."""
+"""Drawing of metrics and examples."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from PIL import Image, ImageDraw
 
 from jaxtrain.font import fitted, font
 
-# Pixels: of a whole matrix, at least, and of a name beside it.
+# Smallest side of a matrix, and width of a name next to it, in pixels.
 SIDE, MARGIN = 480, 60
-# Cells smaller than this hold no number.
+# Smallest cell with a number, in pixels.
 MIN_TEXT_CELL = 24
 LIGHT, DARK = np.array([247, 251, 255]), np.array([8, 48, 107])
-# Of classes of pixels, and of boxes, over an image.
+# Colours of pixel classes, and of boxes, over an image.
 COLOURS = np.array(
     [
         *((230, 80, 30), (50, 130, 240), (60, 190, 90), (170, 90, 220)),
@@ -23,7 +23,7 @@ COLOURS = np.array(
 
 
 def _palette() -> np.ndarray:
-    """Return the colours of PASCAL VOC, which come of the bits of the number."""
+    """Palette of PASCAL VOC, from the bits of the class index."""
     numbers = np.arange(256)[:, None]
     colours = np.zeros((256, 3), int)
     for bit in range(8):
@@ -33,21 +33,21 @@ def _palette() -> np.ndarray:
     return colours.astype(np.uint8)
 
 
-# Colour of each number in a paletted mask: 0 is black, 255 nearly white.
+# Palette of masks: 0 is black, 255 nearly white.
 PALETTE = _palette()
 
 
 def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Draw a matrix of counts as cells, the darker the larger their part of the row.
+    """Draw a matrix of counts; darker cells are larger fractions of their row.
 
-    Pillow takes 4 ms for ten classes, matplotlib 0.2 s: it is done at each evaluation.
+    Drawn at each evaluation: Pillow takes 4 ms for ten classes, matplotlib 0.2 s.
 
     Args:
-      counts: (rows, columns), rows and columns of the same names.
-      names: of the rows, and of the columns.
+      counts: Square matrix of counts.
+      names: Names of rows and columns.
 
     Returns:
-      uint8 (H, W, 3).
+      The image, uint8 (H, W, 3).
     """
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     colours = LIGHT + share[..., None] * (DARK - LIGHT)
@@ -64,15 +64,15 @@ def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
 def overlay(
     image: np.ndarray, classes: np.ndarray, colours: np.ndarray = COLOURS
 ) -> np.ndarray:
-    """Colour the pixels of an image, uint8 (H, W, C), by their classes.
+    """Overlay pixel classes on an image, uint8 (H, W, C).
 
     Args:
-      image: Image that is seen through the colours.
-      classes: Class of each pixel, (H, W) integers; pixels of 0 or less stay.
-      colours: Colours of the classes from 1 on, uint8 (N, 3), again and again.
+      image: Image below the translucent colours.
+      classes: Class of each pixel, int (H, W); 0 or less is transparent.
+      colours: Colours of the classes from 1 on, uint8 (N, 3), repeated cyclically.
 
     Returns:
-      uint8 (H, W, 3).
+      The image, uint8 (H, W, 3).
     """
     classes, pixels = np.asarray(classes, np.int64)[..., None], _coloured(image)
     half = pixels // 2 + colours[(classes[..., 0] - 1) % len(colours)] // 2
@@ -80,25 +80,24 @@ def overlay(
 
 
 def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Colour the pixels of an image, uint8 (H, W, C), that are wrong, bool (H, W)."""
+    """Highlight wrong pixels, bool (H, W), in an image, uint8 (H, W, C)."""
     return overlay(_coloured(image) // 2, wrong)
 
 
 def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Draw boxes on an image, uint8 (H, W, C), each in another colour.
+    """Draw boxes on an image, uint8 (H, W, C), in different colours.
 
     Args:
-      image: Image that the boxes are on.
-      boxes: Left, top, right and bottom in pixels, (N, 4); what is no number is not
-        drawn.
+      image: Image to draw on.
+      boxes: Left, top, right and bottom in pixels, (N, 4); NaN boxes are skipped.
 
     Returns:
-      uint8 (H, W, 3).
+      The image, uint8 (H, W, 3).
     """
     picture = Image.fromarray(_coloured(image))
     draw, boxes = ImageDraw.Draw(picture), np.asarray(boxes, np.float64).reshape(-1, 4)
     for number in np.flatnonzero(np.isfinite(boxes).all(-1)):
-        # Beyond this it is outside, however far.
+        # Clip coordinates far outside.
         x, y = np.sort(boxes[number].clip(-1e4, 1e4).reshape(2, 2), axis=0).T
         colour = tuple(COLOURS[number % len(COLOURS)].tolist())
         draw.rectangle((x[0], y[0], x[1], y[1]), outline=colour)
@@ -108,16 +107,16 @@ def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 def labelled_boxes(
     image: np.ndarray, boxes: np.ndarray, classes: np.ndarray, texts: Sequence[str]
 ) -> np.ndarray:
-    """Draw boxes on an image, uint8 (H, W, C), a colour for each class, with texts.
+    """Draw labelled boxes on an image, uint8 (H, W, C), coloured by class.
 
     Args:
-      image: Image that the boxes are on.
+      image: Image to draw on.
       boxes: Left, top, right and bottom in pixels, (N, 4); the first is on top.
       classes: Class of each box, (N,).
       texts: Text of each box.
 
     Returns:
-      uint8 (H, W, 3).
+      The image, uint8 (H, W, 3).
     """
     picture = Image.fromarray(_coloured(image))
     draw, wide = ImageDraw.Draw(picture), max(1, min(picture.size) // 200)
@@ -134,7 +133,7 @@ def labelled_boxes(
 
 
 def _coloured(image: np.ndarray) -> np.ndarray:
-    """Return an image with three channels."""
+    """Convert an image to three channels."""
     return image[..., :3] if image.shape[-1] > 2 else image[..., :1].repeat(3, -1)
 
 
@@ -145,7 +144,7 @@ def _write(
     names: Sequence[str],
     cell: int,
 ) -> None:
-    """Write the counts, and the names of rows (left) and columns (above)."""
+    """Write the counts, and the names of rows (left) and columns (top)."""
     places = [MARGIN + i * cell + cell // 2 for i in range(len(names))]
     draw.font = font()
     draw.text((4, 4), "true: rows\nfound: columns", fill="black", font=font(9))

@@ -1,22 +1,21 @@
-"""Predictions for one image: a row, an answer, a picture."""
+"""Prediction for one image: table row, JSON response, drawing."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-SEPARATOR = ";"  # Between the labels of an image in one cell of a table.
+SEPARATOR = ";"  # Separator of several labels in one table cell.
 Row = dict[str, Any]
 
 
 class AnswerParts(NamedTuple):
-    """Parts of the answers of a server.
+    """Description of a server's responses.
 
     Attributes:
       kind: Plural noun of the parts, such as "classes".
-      names: Names of the parts; () where they have none.
+      names: Names of the parts; () without names.
       health: JSON values of `GET /health`.
-      num_ranked: Number of classes of which a request may ask for the first; 0 where
-        none are ranked.
+      num_ranked: Largest `topk` of a request; 0 without ranked classes.
     """
 
     kind: str
@@ -26,44 +25,44 @@ class AnswerParts(NamedTuple):
 
 
 class Prediction:
-    """Prediction for one image, on the host. By default it has no row and no answer.
+    """Prediction for one image, on the host; by default without row and JSON.
 
     Attributes:
-      boxes: Boxes in the image, of a decoder that finds any; else None.
+      boxes: Boxes in the image; None for other decoders.
     """
 
     boxes: Any = None
 
     def row(self) -> Row:
-        """Return the values of the decoder's `columns`."""
+        """Values of the decoder's `columns`."""
         return {}
 
     def cells(self) -> tuple[str, ...]:
-        """Return the texts below the decoder's `heads`."""
+        """Texts below the decoder's `heads`."""
         return ()
 
     def json(self, topk: int) -> dict[str, Any]:
-        """Return the server's answer as JSON values.
+        """Server response as JSON values.
 
         Args:
-          topk: Number of classes, where the prediction ranks any.
+          topk: Number of classes, for ranked classes.
         """
         raise NotImplementedError
 
     def draw(self, image: np.ndarray) -> np.ndarray | None:
-        """Return the image with the prediction on it; None: it has no place there.
+        """Draw the prediction on the image; None if it cannot be drawn.
 
         Args:
-          image: Image in its own size, uint8 (H, W, 3).
+          image: Image in its stored size, uint8 (H, W, 3).
         """
         del image
         return None
 
     def caption(self) -> str:
-        """Return one line below a Grad-CAM of the likeliest class."""
+        """Caption of a Grad-CAM of the most likely class, one line."""
         raise NotImplementedError
 
 
 def plain(x: Any) -> float:
-    """Return the shortest number that is a NumPy scalar in its own dtype."""
+    """Shortest Python number that equals a NumPy scalar in its dtype."""
     return float(str(x))

@@ -1,31 +1,32 @@
-"""Tasks that are proposed for data that nobody has trained on yet."""
+"""Interface of tasks that are proposed for new data sets."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-# Section of the config -> its fields -> value, and why it is what it is.
+# Config section -> field -> value and reason.
 Advice = dict[str, dict[str, tuple[Any, str]]]
 
 
 @runtime_checkable
 class Proposable(Protocol):
-    """Class of tasks that says which data sets it suits."""
+    """Protocol of task classes that are proposed for data sets."""
 
     def suits(self, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
         """Whether to propose this task for a data set.
 
         Args:
-          facts: What the data set says of itself (`Store.facts`).
+          facts: Facts of the data set (`Store.facts`).
           groups: Groups of the training examples (`Store.strata`).
         """
         ...
 
     def advice(self, class_counts: np.ndarray) -> Advice:
-        """Return what a recipe for a data set that nobody has trained on yet sets.
+        """Proposed config fields of a recipe for a new data set.
 
         Args:
-          class_counts: Training examples of each class, or label, that has any, (C,).
+          class_counts: Number of training examples of each non-empty class or label,
+            (C,).
         """
         ...

@@ -1,4 +1,4 @@
-"""The task of predicting one or several numbers of an image."""
+"""Regression task: one or several numbers per image."""
 
 import math
 from collections.abc import Mapping
@@ -45,29 +45,29 @@ from jaxtrain.tasks.number_readout import make_loss, make_readout
 from jaxtrain.tasks.outputs import check_columns
 from jaxtrain.tasks.proposals import Advice
 
-# What ordinal numbers are not used with.
+# Fields incompatible with ordinal regression.
 UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
-# Numbers of an example that texts show.
+# Largest number of values per example in texts.
 MAX_SHOWN = 8
-# Examples of a split that are looked at where to look at all would be to read images.
+# Sample size of a split if reading all targets would read images.
 FEW = 2
 
 
 class Regression(Task):
-    """Targets are numbers, (B,) or (B, columns), NaN where one is missing.
+    """Targets are numbers, (B,) or (B, columns), NaN if missing.
 
-    The model learns them standardised: in deviations of their column, from its mean.
-    Metrics and what people get have the units of the data.
+    Targets are standardized by mean and standard deviation of their column. Metrics and
+    predictions are in the units of the data.
 
     Args:
-      image_shape: of the images.
-      facts: of the data set: `target_names`, if the columns have names, and in training
-        `training_targets`, a function that returns all targets of the training split.
-      **given: `RegressionOptions`; where they have no mean and deviation, these are
+      image_shape: Shape of the images.
+      facts: Facts of the data set: `target_names` of named columns, and in training
+        `training_targets`, a function that returns all training targets.
+      **given: Fields of `RegressionOptions`. Mean and standard deviation default to
         those of the training targets.
 
     Raises:
-      UserError: the targets are classes, or a column cannot be learnt.
+      UserError: The targets are classes, or a column cannot be learnt.
     """
 
     Options = RegressionOptions
@@ -116,7 +116,7 @@ class Regression(Task):
                     f"{counted(len(values), 'value')}, the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
-        # What the numbers of the store, and so of a batch, are from.
+        # Origin of the stored numbers, and so of a batch's.
         self._origin = np.array(facts.get(ORIGIN, (0.0,) * num))
         self._mean, self._std = np.array(mean) - self._origin, np.array(std)
         self._levels = levels
@@ -133,7 +133,7 @@ class Regression(Task):
 
     @property
     def has_point_outputs(self) -> bool:
-        """Whether the outputs are the predicted numbers, and no distributions."""
+        """Whether the outputs are the predicted numbers, not distributions."""
         return isinstance(self._loss, PointLoss)
 
     def check_targets(self, targets: Any, split: str) -> None:
@@ -150,7 +150,7 @@ class Regression(Task):
         if self._levels is not None:
             names, off = self._names, self._origin
             check_levels(columns, names, off, self._std, self._levels, split)
-        # Of a few an example may have none.
+        # A sample may contain a column without numbers.
         if len(columns) > FEW and np.isnan(columns).all():
             raise UserError(f"{split} has no number: choose another split")
 
@@ -163,24 +163,24 @@ class Regression(Task):
     def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
         one, other = map(in_columns, target)
         share = change.weight.astype(one.dtype)[:, None]
-        # A partner without a share may have no number.
+        # A partner with a share of 0 may have missing numbers.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return the mean over the numbers that an example has; 0 if it has none."""
+        """Mean loss over the known numbers of an example; 0 without any."""
         del training
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Leave out the examples that have no number, which would thin out the loss."""
+        """Exclude examples without numbers, which would dilute the loss."""
         return jnp.any(~jnp.isnan(target), -1)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))
         mae = absolute / jnp.maximum(num, 1)
-        # The mean over the columns that have a number in the batch.
+        # The mean over columns with a number in the batch.
         mean = jnp.sum(mae) / jnp.maximum(jnp.sum(num > 0), 1)
         return {"mae": mean.astype(jnp.float32)}
 
@@ -244,13 +244,13 @@ class Regression(Task):
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return outputs (B, columns, ...), standardised targets, and which count.
+        """Outputs (B, columns, ...), standardized targets, and whether they count.
 
-        Targets that are missing are 0, so that no gradient is NaN.
+        Missing targets are 0, so that no gradient is NaN.
         """
         outputs = widen(outputs)
         shape = len(target), len(self._names), self._loss.num_outputs
-        # Of a mean that float32 rounds, the rest is taken off numbers that are small.
+        # Subtract the rounding error of a float32 mean from the small remainders.
         rounded = self._mean.astype(outputs.dtype)
         rest = (self._mean - rounded) / self._std
         mean, std, rest = (

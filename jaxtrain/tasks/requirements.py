@@ -1,16 +1,16 @@
-"""Values of fields of the config that tasks ask for."""
+"""Config values that tasks require."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Required(NamedTuple):
-    """What a task asks of a field of the config.
+    """Requirement of a task on a config field.
 
     Attributes:
-      holds: Whether a value of the field is what is asked for.
-      reason: Why it is.
-      fix: What to do otherwise, as a message ends.
+      holds: Predicate of the field's value.
+      reason: Reason of the requirement.
+      fix: Advice at the end of the message.
     """
 
     holds: Callable[[Any], bool]

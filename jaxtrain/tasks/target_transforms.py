@@ -1,4 +1,4 @@
-"""Transforms of the stored targets of changed images, as a task declares them."""
+"""Target transforms declared by a task."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def transform_of(task: Task) -> Follow:
-    """Return `transform_target` of a task, for changes that it declares.
+    """`transform_target` of a task, restricted to its declared changes.
 
-    Targets of images with other changes stay as they are.
+    Other changes leave targets unchanged.
     """
 
     def follow(target: Any, change: Any) -> Any:
@@ -26,7 +26,7 @@ def transform_of(task: Task) -> Follow:
 
 
 def moves_targets(task: Task) -> bool:
-    """Whether targets follow images that are cropped, mirrored or turned."""
+    """Whether targets follow geometric changes of images."""
     return handles(task, Geometry)
 
 

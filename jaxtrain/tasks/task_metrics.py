@@ -1,4 +1,4 @@
-"""Metrics of a task, their goals, and their sums over a batch."""
+"""Metrics of a task, their directions, and their sums over a batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,21 +12,21 @@ from jaxtrain.tasks.training_losses import checked_loss
 
 
 def all_metrics(task: Task) -> Mapping[str, Metric]:
-    """Return the metrics of a task, and the user's own."""
+    """Metrics of a task, including custom ones."""
     return {**task.metrics(), **task.own_metrics}
 
 
 def goal(task: Task, field: str, metric: str) -> Goal:
-    """Return the goal of the metric that a field of the config names.
+    """Find the metric named by a config field, with its direction.
 
     Raises:
-      UserError: it is not known, or ranks nothing.
+      UserError: Unknown metric, or one without a direction.
     """
     return goal_of(all_metrics(task), field, metric)
 
 
 def main_goal(task: Task) -> Goal:
-    """Return the goal of the main metric of a task."""
+    """Main metric of a task, with its direction."""
     return goal(task, "best_metric", task.best_metric)
 
 
@@ -34,10 +34,10 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
     """Sum the loss and the metrics over the examples of a batch. Traced.
 
     Args:
-      task: Task that the model has learnt.
+      task: Task of the model.
       outputs: Outputs of the model, of the shapes of `Task.output_spec`.
-      target: What `Task.target` returned.
-      mask: (B,) of 0 and 1; 0 marks padding.
+      target: Result of `Task.target`.
+      mask: Mask (B,) of 0 and 1; 0 is padding.
     """
     labelled = task.labelled(target)
     if labelled is not None:
@@ -53,14 +53,14 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
 
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
-    """Return what metrics keep of each example of a batch, (B, ...) each. Traced.
+    """Arrays that metrics keep per example of a batch, (B, ...) each. Traced.
 
-    It is named as what is summed: after the first metric that it is for.
+    Named after the first metric that uses them, like sums.
 
     Args:
-      task: Task that the model has learnt.
+      task: Task of the model.
       outputs: Outputs of the model, of the shapes of `Task.output_spec`.
-      target: What `Task.target` returned.
+      target: Result of `Task.target`.
     """
     keeps = first_names(all_metrics(task), "keep")
     return {name: keep(outputs, target) for keep, name in keeps.items()}

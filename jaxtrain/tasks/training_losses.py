@@ -1,4 +1,4 @@
-"""Losses of the examples of a batch, checked, with those of auxiliary outputs."""
+"""Training losses of a batch, including auxiliary outputs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def checked_loss(
     task: "Task", outputs: Any, target: Any, *, training: bool
 ) -> jax.Array:
-    """Return the loss of each example, (B,).
+    """Compute the loss of each example, (B,), with a check of its shape.
 
     Args:
       task: Task with the `loss`.
       outputs: Outputs of the model.
-      target: What `Task.target` returned.
-      training: As in `Task.loss`.
+      target: Result of `Task.target`.
+      training: Argument of `Task.loss`.
 
     Raises:
       UserError: The loss of the task has another shape.
@@ -43,15 +43,15 @@ def checked_loss(
 def losses_and_metrics(
     task: "Task", outputs: Any, target: Any
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the training loss of each example, (B,), and metrics of the batch.
+    """Compute the training loss of each example, (B,), and metrics of the batch.
 
-    Auxiliary outputs add their losses, times their weight, and their mean as a metric.
-    The metrics of the task are those of the main outputs.
+    Auxiliary outputs add weighted losses, and their mean as a metric. Metrics of the
+    task use the main outputs.
 
     Args:
-      task: Task that is learnt.
+      task: Task of the run.
       outputs: Outputs of the model in training mode.
-      target: What `Task.target` returned.
+      target: Result of `Task.target`.
 
     Raises:
       UserError: Auxiliary outputs have another shape than the main ones.
@@ -68,12 +68,12 @@ def losses_and_metrics(
 def auxiliary_losses(
     outputs: WithAuxiliary, loss: Callable[[Any], jax.Array], zero: jax.Array
 ) -> jax.Array:
-    """Return the losses of auxiliary outputs, times their weight, of each example.
+    """Weighted losses of auxiliary outputs per example, (B,).
 
     Args:
       outputs: Outputs of the model in training mode.
-      loss: Function of outputs that returns the loss of each example, (B,).
-      zero: Zeros to which the losses are added, (B,).
+      loss: Function from outputs to the loss of each example, (B,).
+      zero: Zeros to add the losses to, (B,).
 
     Raises:
       UserError: Auxiliary outputs have another shape than the main ones.
