@@ -144,5 +144,5 @@ def test_activations_of_a_loop_are_passed_over():
 
 
 def test_a_module_without_images_of_features_has_no_maps():
-    with pytest.raises(UserError, match=r"no layer of .*:Flat' leaves rows"):
+    with pytest.raises(UserError, match=r":Flat' has no layer with spatial"):
         gradcam.last_place(make(f"{__file__}:Flat"))
