@@ -63,11 +63,7 @@ class Splits:
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return a split that reads images in the size of evaluations.
-
-        Args:
-          source: Split, or its copy in memory.
-        """
+        """Return a split, or its copy in memory, in the image size of evaluations."""
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
             return source
@@ -108,7 +104,7 @@ def load_splits(
       seed: Seed of the held-out validation split.
       store: Store with all examples.
       splits: Indices of the examples of each split.
-      shape: Result of `stored_shape`. Defaults to measuring it.
+      shape: Result of `stored_shape`, which is called by default.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
     on_device = _fits_on_device(config, shape)
@@ -139,11 +135,9 @@ def load_splits(
         validation = open_named(config.validation_split)
         named[f"data.validation_split = {config.validation_split!r}"] = validation
     elif "validation" in splits and not by_classes:
-        named_validation = open_named("validation")
-        if not any(
-            count_shared(named_validation.indices, s.indices) for s in (train, test)
-        ):
-            validation = named_validation
+        stored = open_named("validation")
+        if not any(count_shared(stored.indices, s.indices) for s in (train, test)):
+            validation = stored
     shared = _describe_shared(named)
     if validation is None and config.validation_fraction > 0:
         name, fraction = "data.validation_fraction", config.validation_fraction
@@ -242,12 +236,9 @@ def open_split(
     """Return the examples of a split expression such as train[:90%].
 
     Args:
-      config: Data section of the config.
-      store: Store with all examples.
-      splits: Indices of the examples of each split.
       on_device: Whether the step resizes the images.
       text: Split expression in TFDS syntax.
-      shape: Result of `stored_shape`. Defaults to measuring it.
+      shape: Result of `stored_shape`, which is called by default.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)

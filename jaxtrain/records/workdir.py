@@ -234,10 +234,8 @@ def _check_same(
         others.append("another config")
         remedies.append("its own config" + _options(old, fields))
     # In addition to fields of the config that follow from the data, such as the mean.
-    if saved is not None and (
-        data_changes := data_record.describe_changes(saved, data)
-    ):
-        changed += data_changes
+    if saved is not None and (diff := data_record.describe_changes(saved, data)):
+        changed += diff
         others.append("other data")
         remedies.append("the data that it began with")
     if changed:
