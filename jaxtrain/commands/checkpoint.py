@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
 from jaxtrain.console import printable, require_output
 from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
@@ -23,12 +24,17 @@ UNKNOWN = "has no digest: changed by hand"
 class CheckpointArguments:
     """Show the checkpoints of a run, or read all of them and compare the digests."""
 
-    # Folder of the run; with --verify also that of an exported model.
-    workdir: Path
-    # Show steps, sizes and metrics.
-    list: bool = False
-    # Show whether they, and the files beside them, hold what was saved.
-    verify: bool = False
+    workdir: Path = field(
+        help="Folder of the run; with --verify also that of an exported model.",
+    )
+    list: bool = field(
+        False,
+        help="Show steps, sizes and metrics.",
+    )
+    verify: bool = field(
+        False,
+        help="Show whether they, and the files beside them, hold what was saved.",
+    )
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:

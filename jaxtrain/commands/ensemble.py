@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from jaxtrain.config.fields import check_own
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -22,17 +23,29 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 class EnsembleArguments:
     """Join finished runs of one recipe into one model (deep ensembles)."""
 
-    # Folders of finished runs; the images and the recipe are those of the first.
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # New folder for the ensemble, like that of a run.
-    out: Path
-    # Weights of the runs: best, by their validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Load the parts of your own (code) that the folders name: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
+        (),
+        help="Folders of finished runs; the images and the recipe are those of the "
+        "first.",
+    )
+    out: Path = field(
+        help="New folder for the ensemble, like that of a run.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of the runs: best, by their validation; latest; or the number "
+        "of a step.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folders name: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:

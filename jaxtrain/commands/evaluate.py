@@ -1,7 +1,7 @@
 """`main.py evaluate`."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +9,7 @@ import tyro
 
 from jaxtrain import own
 from jaxtrain.config import Config, DataConfig, check_own
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
@@ -27,28 +28,46 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 class ModelArguments:
     """Options of `evaluate` itself."""
 
-    # Folder of a run; or, with --data.source and --out, what else `predict` takes.
-    workdir: Path
-    # Its weights: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # The images: a split as the run had it, or all of the set.
-    split: Literal["test", "validation", "train", "all"] = "test"
-    # Average the probabilities of several views of an image: the mirror image (flip),
-    # four corners and the centre (five_crop), or these and their mirror images; or of
-    # the image alone (plain); None: as the run's train.tta.
-    tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = None
-    # Fit a temperature on the run's validation split, and write temperature.json.
-    calibrate: bool = False
-    # The file to write; None: evaluation.json in the workdir, written over.
-    out: Path | None = None
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # The images, as the run had them unless given.
+    workdir: Path = field(
+        help="Folder of a run; or, with --data.source and --out, what else `predict` "
+        "takes.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Its weights: best, by its validation; latest; or the number of a step.",
+    )
+    split: Literal["test", "validation", "train", "all"] = field(
+        "test",
+        help="The images: a split as the run had it, or all of the set.",
+    )
+    tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = field(
+        None,
+        help="Average the probabilities of several views of an image: the mirror "
+        "image (flip), four corners and the centre (five_crop), or these and their "
+        "mirror images; or of the image alone (plain); None: as the run's train.tta.",
+    )
+    calibrate: bool = field(
+        False,
+        help="Fit a temperature on the run's validation split, and write "
+        "temperature.json.",
+    )
+    out: Path | None = field(
+        None,
+        help="The file to write; None: evaluation.json in the workdir, written over.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
-        default_factory=DataConfig
+        default_factory=DataConfig,
+        help="The images, as the run had them unless given.",
     )
 
 

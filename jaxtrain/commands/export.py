@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
 from jaxtrain.plugin import hints_on
@@ -27,35 +28,57 @@ FORMATS = (
 class ExportArguments:
     """Write a trained model as a file that other programs run."""
 
-    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
-    workdir: Path
-    # Format of the file.
-    format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))]
-    # The file or folder to write, where nothing is yet.
-    out: Path
-    # Weights of a run: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Images at a time: a number, or dynamic, for any. None: dynamic, or 1 in a format
-    # that takes no other.
-    batch: str | None = None
-    # Of the numbers it computes with; it takes and puts out float32. Those of kernels
-    # alone, int8_weights, fp8_weights and int4_weights, make a smaller file that
-    # computes in float32. None: fp32, or int8 of a model with model.quantize in a
-    # format that has integers.
-    precision: Precision | None = None
-    # Take uint8 pixels, and put out probabilities if there are classes.
-    include_preprocessing: bool = False
-    # Of a model of boxes: put out those that are found, and not those of all places.
-    include_nms: bool = False
-    # Folder of images to check the file on, or of a run whose images they are; int8
-    # takes the ranges of numbers from them, too. None: those of the run's data.
-    images: Path | None = None
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What checks the file; auto: what JAX finds, but never the CPU of a machine with a
-    # GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
+    )
+    format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))] = field(
+        help="Format of the file.",
+    )
+    out: Path = field(
+        help="The file or folder to write, where nothing is yet.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of a run: best, by its validation; latest; or the number of a "
+        "step.",
+    )
+    batch: str | None = field(
+        None,
+        help="Images at a time: a number, or dynamic, for any. None: dynamic, or 1 in "
+        "a format that takes no other.",
+    )
+    precision: Precision | None = field(
+        None,
+        help="Of the numbers it computes with; it takes and puts out float32. Those "
+        "of kernels alone, int8_weights, fp8_weights and int4_weights, make a smaller "
+        "file that computes in float32. None: fp32, or int8 of a model with "
+        "model.quantize in a format that has integers.",
+    )
+    include_preprocessing: bool = field(
+        False,
+        help="Take uint8 pixels, and put out probabilities if there are classes.",
+    )
+    include_nms: bool = field(
+        False,
+        help="Of a model of boxes: put out those that are found, and not those of all "
+        "places.",
+    )
+    images: Path | None = field(
+        None,
+        help="Folder of images to check the file on, or of a run whose images they "
+        "are; int8 takes the ranges of numbers from them, too. None: those of the "
+        "run's data.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What checks the file; auto: what JAX finds, but never the CPU of a "
+        "machine with a GPU.",
+    )
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:

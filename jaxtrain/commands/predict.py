@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from jaxtrain.config.metadata import field
 from jaxtrain.console import printable, progress, require_output
 from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.inference import PREDICTIONS
@@ -38,36 +39,69 @@ NUM_SHOWN = 20
 class ImageArguments:
     """Options of `predict` itself."""
 
-    # Files, folders (with those below), patterns, or - for names on standard input.
-    images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
-    workdir: Path
-    # Of a run: the best by its validation, the latest, or that of a step.
-    checkpoint: str = "best"
-    # Table to write, .csv, .jsonl or .parquet; None: the first rows, on the screen.
-    out: Path | None = None
-    # So many of the likeliest classes.
-    topk: int = 1
-    # Images that the devices compute at once; windows where those see parts of images.
-    batch_size: int = 64
-    # End with exit code 1 if an image has no prediction.
-    strict: bool = False
-    # New folder for pictures of what the likeliest class was seen by (Grad-CAM).
-    explain: Path | None = None
-    # File, .npy, for what the last layer gets of each image, float32 (N, F).
-    features: Path | None = None
-    # New folder for what the model puts out of each image: .npy, float32; of several
-    # heads .npz.
-    outputs: Path | None = None
-    # New folder for the images with the predictions on them, such as boxes.
-    pictures: Path | None = None
-    # Divide the logits by the temperature that evaluate --calibrate has fitted.
-    calibrated: bool = False
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    images: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
+        (),
+        help="Files, folders (with those below), patterns, or - for names on standard "
+        "input.",
+    )
+    workdir: Path = field(
+        help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Of a run: the best by its validation, the latest, or that of a step.",
+    )
+    out: Path | None = field(
+        None,
+        help="Table to write, .csv, .jsonl or .parquet; None: the first rows, on the "
+        "screen.",
+    )
+    topk: int = field(
+        1,
+        help="So many of the likeliest classes.",
+    )
+    batch_size: int = field(
+        64,
+        help="Images that the devices compute at once; windows where those see parts "
+        "of images.",
+    )
+    strict: bool = field(
+        False,
+        help="End with exit code 1 if an image has no prediction.",
+    )
+    explain: Path | None = field(
+        None,
+        help="New folder for pictures of what the likeliest class was seen by "
+        "(Grad-CAM).",
+    )
+    features: Path | None = field(
+        None,
+        help="File, .npy, for what the last layer gets of each image, float32 (N, F).",
+    )
+    outputs: Path | None = field(
+        None,
+        help="New folder for what the model puts out of each image: .npy, float32; of "
+        "several heads .npz.",
+    )
+    pictures: Path | None = field(
+        None,
+        help="New folder for the images with the predictions on them, such as boxes.",
+    )
+    calibrated: bool = field(
+        False,
+        help="Divide the logits by the temperature that evaluate --calibrate has "
+        "fitted.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,33 +32,65 @@ RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 class TrainArguments:
     """Train a model, or go on where the workdir stopped."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config,
-    # or the config.json of a run; left out: that of the run in --workdir.
-    config: Path
-    # Folder of the run; None: runs/<name of the config>, or the folder of config.json.
-    workdir: Path | None = None
-    # Move an old run in the workdir aside and start anew.
-    fresh: bool = False
-    # Go back to the checkpoint of this step; newer ones are moved aside.
-    resume_step: int | None = None
-    # Profile ten steps, once ten are done: where their time goes, layer by layer.
-    profile: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # HOST:PORT of process 0, where several processes meet; None: SLURM, Open MPI and
-    # Kubernetes are asked.
-    coordinator: str | None = field(None, rare=True)
-    # Processes in all, with --coordinator.
-    num_processes: int | None = field(None, rare=True)
-    # Number of this process, from 0, with --coordinator.
-    process_id: int | None = field(None, rare=True)
-    # Seconds to wait for the other processes at the start.
-    init_timeout: float = field(300.0, rare=True)
-    # Seconds without a sign of life of a process, after which the others end.
-    heartbeat_timeout: float = field(30.0, rare=True)
-    # Load the parts of your own (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config, or the config.json of a run; left out: that of the run in "
+        "--workdir.",
+    )
+    workdir: Path | None = field(
+        None,
+        help="Folder of the run; None: runs/<name of the config>, or the folder of "
+        "config.json.",
+    )
+    fresh: bool = field(
+        False,
+        help="Move an old run in the workdir aside and start anew.",
+    )
+    resume_step: int | None = field(
+        None,
+        help="Go back to the checkpoint of this step; newer ones are moved aside.",
+    )
+    profile: bool = field(
+        False,
+        help="Profile ten steps, once ten are done: where their time goes, layer by "
+        "layer.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
+    coordinator: str | None = field(
+        None,
+        help="HOST:PORT of process 0, where several processes meet; None: SLURM, Open "
+        "MPI and Kubernetes are asked.",
+        rare=True,
+    )
+    num_processes: int | None = field(
+        None,
+        help="Processes in all, with --coordinator.",
+        rare=True,
+    )
+    process_id: int | None = field(
+        None,
+        help="Number of this process, from 0, with --coordinator.",
+        rare=True,
+    )
+    init_timeout: float = field(
+        300.0,
+        help="Seconds to wait for the other processes at the start.",
+        rare=True,
+    )
+    heartbeat_timeout: float = field(
+        30.0,
+        help="Seconds without a sign of life of a process, after which the others end.",
+        rare=True,
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

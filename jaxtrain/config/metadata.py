@@ -1,4 +1,4 @@
-"""What is known of a field beside its type, default and meaning: its metadata."""
+"""Metadata of fields: their meanings, and all else beside type and default."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ def field(
       default: Default value, a constant.
       default_factory: Function that makes it, where it is no constant.
       **known: Metadata of the field, or of all fields of the section that it holds:
+        `help`: meaning with unit, as the help shows it.
         `may_change_on_resume`: whether a run may go on with another value; "same data"
         if it does with the same data. `shared`: "never" if each process of a run may
         set its own; "unless same data" if it says where the data lie. `common`: whether

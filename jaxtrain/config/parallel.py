@@ -66,37 +66,68 @@ COMBINATIONS = (
 class ParallelConfig(Section):
     """Shares of the devices and processes in the work."""
 
-    # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
-    # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
-    # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
-    preset: Preset = field("data_parallel", may_change_on_resume=True)
-    # Devices that share a batch and hold a whole copy of the state each. This and the
-    # next four are the mesh: -1: all that the others leave; None: as the preset says.
-    data: int | None = field(None, may_change_on_resume=True)
-    # Devices that share a batch and the state.
-    fsdp: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the channels of convolutions and the classes.
-    model: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the rows of an image.
-    spatial: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the columns of an image.
-    spatial_width: int | None = field(None, may_change_on_resume=True)
-    # CPU devices that share a batch; auto: one a core, of which each has enough to do.
-    # Without GPUs.
-    cpu_devices: int | Literal["auto"] = field("auto", may_change_on_resume=True)
-    # Stages that hold the layers in turn, each on its part of the devices; the
-    # micro-batches that pass through them are train.accumulate_steps.
-    pipeline_stages: int = field(1, may_change_on_resume=True)
-    # Examples whose batch-norm statistics are computed together, or global: all of a
-    # (micro-)batch, for which the devices exchange them in every layer.
-    batch_norm: Literal["global"] | int = "global"
-    # Of several devices that share a batch: what their gradients are sent and summed
-    # in. None: the dtype of the parameters, and at least float32.
-    reduce_dtype: Literal["float32", "bfloat16"] | None = None
-    # Named set of XLA flags for several GPUs: overlap hides collectives behind
-    # computation. Without effect on CPU.
+    preset: Preset = field(
+        "data_parallel",
+        help="What the devices share: data_parallel (the batch), fsdp (the batch and "
+        "the whole state), zero1 (the batch and the optimizer's state), tensor "
+        "(channels), spatial (the rows of the images) or 2d (fsdp over groups of 2 "
+        "that share channels).",
+        may_change_on_resume=True,
+    )
+    data: int | None = field(
+        None,
+        help="Devices that share a batch and hold a whole copy of the state each. "
+        "This and the next four are the mesh: -1: all that the others leave; None: as "
+        "the preset says.",
+        may_change_on_resume=True,
+    )
+    fsdp: int | None = field(
+        None,
+        help="Devices that share a batch and the state.",
+        may_change_on_resume=True,
+    )
+    model: int | None = field(
+        None,
+        help="Devices that share the channels of convolutions and the classes.",
+        may_change_on_resume=True,
+    )
+    spatial: int | None = field(
+        None,
+        help="Devices that share the rows of an image.",
+        may_change_on_resume=True,
+    )
+    spatial_width: int | None = field(
+        None,
+        help="Devices that share the columns of an image.",
+        may_change_on_resume=True,
+    )
+    cpu_devices: int | Literal["auto"] = field(
+        "auto",
+        help="CPU devices that share a batch; auto: one a core, of which each has "
+        "enough to do. Without GPUs.",
+        may_change_on_resume=True,
+    )
+    pipeline_stages: int = field(
+        1,
+        help="Stages that hold the layers in turn, each on its part of the devices; "
+        "the micro-batches that pass through them are train.accumulate_steps.",
+        may_change_on_resume=True,
+    )
+    batch_norm: Literal["global"] | int = field(
+        "global",
+        help="Examples whose batch-norm statistics are computed together, or global: "
+        "all of a (micro-)batch, for which the devices exchange them in every layer.",
+    )
+    reduce_dtype: Literal["float32", "bfloat16"] | None = field(
+        None,
+        help="Of several devices that share a batch: what their gradients are sent "
+        "and summed in. None: the dtype of the parameters, and at least float32.",
+    )
     xla_flags: Literal["default", "overlap"] = field(
-        "default", may_change_on_resume=True
+        "default",
+        help="Named set of XLA flags for several GPUs: overlap hides collectives "
+        "behind computation. Without effect on CPU.",
+        may_change_on_resume=True,
     )
 
     def validate(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config.help import meanings
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
@@ -134,7 +135,11 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     text = " ".join(result.stdout.replace("\u2502", " ").split())
     for path in paths():
         assert f"--{path.replace('_', '-')}" in text, path
-    assert "Examples in a global batch" in text and "(default: 64)" in text
+        above, _, name = path.rpartition(".")
+        section = type(get(Config(), above)) if above else Config
+        meaning = meanings(section)[name]
+        assert meaning and meaning in text, path
+    assert "(default: 64)" in text
 
 
 FRAME = "\u256d\u256e\u2502\u2500- "

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 
 # Defaults of the options that belong to ArcFace: those of its authors.
@@ -14,19 +15,29 @@ MARGIN, SCALE = 0.5, 64.0
 class EmbeddingOptions(Section):
     """What embedding can be told."""
 
-    # What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), which learns
-    # a centre for each class, or contrastive (Khosla et al. 2020, arXiv:2004.11362),
-    # which compares the examples of a batch.
-    loss: Literal["arcface", "contrastive"] = "arcface"
-    # Numbers of an embedding.
-    size: int = 128
-    # Of arcface: angle, in radians, added between an example and its own centre; None:
-    # 0.5.
-    margin: float | None = None
-    # Of arcface: factor on the cosines, which makes logits of them; None: 64.
-    scale: float | None = None
-    # Divisor of cosines in the contrastive loss, that of evaluations, too.
-    temperature: float = 0.1
+    loss: Literal["arcface", "contrastive"] = field(
+        "arcface",
+        help="What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), "
+        "which learns a centre for each class, or contrastive (Khosla et al. 2020, "
+        "arXiv:2004.11362), which compares the examples of a batch.",
+    )
+    size: int = field(
+        128,
+        help="Numbers of an embedding.",
+    )
+    margin: float | None = field(
+        None,
+        help="Of arcface: angle, in radians, added between an example and its own "
+        "centre; None: 0.5.",
+    )
+    scale: float | None = field(
+        None,
+        help="Of arcface: factor on the cosines, which makes logits of them; None: 64.",
+    )
+    temperature: float = field(
+        0.1,
+        help="Divisor of cosines in the contrastive loss, that of evaluations, too.",
+    )
 
     def validate(self) -> None:
         for name in ("margin", "scale"):

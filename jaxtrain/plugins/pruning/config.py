@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.metadata import field
 from jaxtrain.config.optimizer import LBFGS
 from jaxtrain.config.parallel import STAGES
 
@@ -45,24 +46,38 @@ COMBINATIONS = (
 class PruneConfig(Section):
     """Magnitude pruning: the smallest weights of kernels become 0, and stay so."""
 
-    # Part of the weights of the pruned layers that are 0 in the end; None: no weights
-    # are pruned, unless by a pattern.
-    sparsity: float | None = None
-    # N:M, such as 2:4: of each M input channels in a row, of an output, the N largest
-    # weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse tensor cores take.
-    pattern: str | None = None
-    # Whether the weights of all pruned layers are ranked together (global), or those of
-    # each by themselves (layer), which then all have the same sparsity.
-    scope: Literal["global", "layer"] = "global"
-    # Layers to prune: patterns of their paths, such as stage*, or backbone; (): all but
-    # the first, those of the last piece, and depthwise convolutions.
-    layers: tuple[str, ...] = ()
-    # Epochs after which pruning begins; default: a quarter of the run, and 0 of one
-    # with model.pretrained, but never before frozen layers are trained.
-    start_epochs: float | None = None
-    # Epochs after which the sparsity is reached, by a cubic curve (Zhu and Gupta 2017);
-    # default: three quarters of the run.
-    end_epochs: float | None = None
+    sparsity: float | None = field(
+        None,
+        help="Part of the weights of the pruned layers that are 0 in the end; None: "
+        "no weights are pruned, unless by a pattern.",
+    )
+    pattern: str | None = field(
+        None,
+        help="N:M, such as 2:4: of each M input channels in a row, of an output, the "
+        "N largest weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse "
+        "tensor cores take.",
+    )
+    scope: Literal["global", "layer"] = field(
+        "global",
+        help="Whether the weights of all pruned layers are ranked together (global), "
+        "or those of each by themselves (layer), which then all have the same "
+        "sparsity.",
+    )
+    layers: tuple[str, ...] = field(
+        (),
+        help="Layers to prune: patterns of their paths, such as stage*, or backbone; "
+        "(): all but the first, those of the last piece, and depthwise convolutions.",
+    )
+    start_epochs: float | None = field(
+        None,
+        help="Epochs after which pruning begins; default: a quarter of the run, and 0 "
+        "of one with model.pretrained, but never before frozen layers are trained.",
+    )
+    end_epochs: float | None = field(
+        None,
+        help="Epochs after which the sparsity is reached, by a cubic curve (Zhu and "
+        "Gupta 2017); default: three quarters of the run.",
+    )
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.errors import UserError
 
@@ -15,17 +16,24 @@ WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 class SegmentationOptions(Section):
     """What segmentation can be told: `task_options`."""
 
-    # What training lowers, of the pixels of an image; evaluations tell the cross
-    # entropy.
     loss: Literal["cross_entropy", "focal", "dice", "cross_entropy_dice", "lovasz"] = (
-        "cross_entropy"
+        field(
+            "cross_entropy",
+            help="What training lowers, of the pixels of an image; evaluations tell "
+            "the cross entropy.",
+        )
     )
-    # Class that counts neither in the loss nor in the metrics; 255, which pixels from
-    # outside of an image have, never does.
-    ignore_value: int = MAX_VALUE
-    # Weight of the pixels of each class in the cross entropy, or in focal; or balanced:
-    # one over the pixels that the masks of the training split have of it; None: 1.
-    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    ignore_value: int = field(
+        MAX_VALUE,
+        help="Class that counts neither in the loss nor in the metrics; 255, which "
+        "pixels from outside of an image have, never does.",
+    )
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = field(
+        None,
+        help="Weight of the pixels of each class in the cross entropy, or in focal; "
+        "or balanced: one over the pixels that the masks of the training split have "
+        "of it; None: 1.",
+    )
 
     def validate(self) -> None:
         if self.class_weights is not None and self.loss not in WEIGHTED:
