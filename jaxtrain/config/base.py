@@ -195,6 +195,14 @@ class Section:
         """Return rows of `jaxtrain.config.combinations`, of a plug-in's section."""
         return ()
 
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        """Return the fields of older versions: name -> default, or `Renamed`.
+
+        A saved config may hold them, with their defaults as JSON has them.
+        """
+        return {}
+
     def validate(self) -> None:
         """Report values out of range: see `report`."""
 

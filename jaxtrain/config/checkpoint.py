@@ -1,6 +1,8 @@
 """The section `checkpoint`: how often one is saved, and which are kept."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
@@ -41,6 +43,13 @@ class CheckpointConfig(Section):
         "it is: fewer than the system grants (Kubernetes 30), but at least twice what "
         "a step takes; None: as long as it takes.",
     )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "every_minutes": None,
+            "keep_every_steps": None,
+        }
 
     def validate(self) -> None:
         self._positive("every_epochs", "every_steps", "keep")

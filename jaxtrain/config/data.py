@@ -1,7 +1,8 @@
 """The section `data`: source, splits, size, batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config import data_combinations
 from jaxtrain.config.augment import AugmentConfig
@@ -150,6 +151,13 @@ class DataConfig(SourceFields):
         of_source=True,
         free_in_evaluation=True,
     )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "echo": 1,
+            "sliding_overlap": 0.25,
+        }
 
     def validate(self) -> None:
         super().validate()

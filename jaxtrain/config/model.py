@@ -1,7 +1,8 @@
 """The section `model`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from jaxtrain import own
 from jaxtrain.config.base import Options, Section, row_of
@@ -156,6 +157,12 @@ class ModelConfig(Section):
         help="Train with weights and activations rounded to integers of 8 bits, as an "
         "exported file computes with them. None: with floats.",
     )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "join_images": None,
+        }
 
     def validate(self) -> None:
         self._positive("width", "pyramid_channels", "head_layers")

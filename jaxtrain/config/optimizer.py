@@ -1,7 +1,8 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
 from jaxtrain.config.combinations import (
@@ -14,6 +15,7 @@ from jaxtrain.config.combinations import (
     own_part,
 )
 from jaxtrain.config.metadata import field, with_metadata
+from jaxtrain.config.removed import Renamed
 
 # The optimizer that searches for the length of each step.
 LINE_SEARCH = "lbfgs"
@@ -160,7 +162,9 @@ class OptimizerConfig(Section):
     )
     step_factor: float | None = field(
         None,
-        help="Factor of each drop of the step schedule.",
+        help="Factor of each drop of the rate, of the step and the plateau schedule; "
+        "default: 0.1.",
+        other_names="plateau_factor",
         set_by_fine_tune=True,
     )
     cycles: int | None = field(
@@ -169,21 +173,10 @@ class OptimizerConfig(Section):
         "peak.",
         set_by_fine_tune=True,
     )
-    power: float | None = field(
-        None,
-        help="Exponent of the polynomial schedule.",
-        set_by_fine_tune=True,
-    )
     decay_fraction: float | None = field(
         None,
         help="Fraction of the whole run, at its end, in which warmup_stable_decay "
         "decays.",
-        set_by_fine_tune=True,
-    )
-    plateau_factor: float | None = field(
-        None,
-        help="Factor on the rate each time that the plateau schedule reduces it; "
-        "default: 0.1.",
         set_by_fine_tune=True,
     )
     plateau_patience: int | None = field(
@@ -199,6 +192,18 @@ class OptimizerConfig(Section):
         part_option=True,
     )
 
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "plateau_factor": Renamed("step_factor"),
+            "rate_factors": {},
+            "member_rates": [],
+            "member_decays": [],
+            "centralize": False,
+            **dict.fromkeys(("b3", "lookahead_rate", "warmup_examples")),
+            **dict.fromkeys(("cycle_growth", "plateau_metric", "power")),
+        }
+
     def validate(self) -> None:
         self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")
         self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
@@ -206,10 +211,8 @@ class OptimizerConfig(Section):
         self._share("layer_decay", "step_every", "decay_fraction")
         self._not_negative("warmup_epochs", "warmup_steps")
         self._fraction("momentum", "b1", "b2", "warmup_factor")
-        self._positive("power")
         self._within(2, MAX_COUNT, "lookahead_steps")
         self._positive("plateau_patience")
-        self._all(["plateau_factor"], lambda x: 0 < x < 1, "0 < value < 1")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")
         self._all(["warmup_fraction"], lambda x: 0 <= x <= 1, "0 <= value <= 1")

@@ -1,7 +1,8 @@
 """The section `parallel`: the mesh of devices and how processes keep in touch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
@@ -129,6 +130,14 @@ class ParallelConfig(Section):
         "behind computation. Without effect on CPU.",
         may_change_on_resume=True,
     )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "heartbeat_seconds": 30.0,
+            "shutdown_seconds": 300.0,
+            "members": None,
+        }
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")

@@ -1,5 +1,6 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -164,6 +165,18 @@ class TrainConfig(ClassificationOptions):
         "path/to/file.py:name or package.module:name.",
         may_change_on_resume=True,
     )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "ensemble": 1,
+            "ensemble_seeds": "apart",
+            "ensemble_data": "shared",
+            "on_spike": "warn",
+            **dict.fromkeys(("focal_gamma", "poly_epsilon", "reverse_weight")),
+            **dict.fromkeys(("bootstrap_beta", "examples", "swa_cycle_epochs")),
+            **dict.fromkeys(("swa_end_factor", "fix_ranges")),
+        }
 
     def validate(self) -> None:
         super().validate()

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from jaxtrain import config as config_lib
+from jaxtrain.config.removed import Renamed, removed_names
 from jaxtrain.errors import UserError, hint
 
 
@@ -98,5 +99,9 @@ def _suggest_field(error: BaseException) -> str:
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""
+    removed = dict(removed_names(config_lib.Config))
+    if match[1] in removed:
+        new = removed[match[1]]
+        return f"; write {new.name}" if isinstance(new, Renamed) else "; leave it out"
     known = sorted({name for path in config_lib.paths() for name in path.split(".")})
     return "; " + hint(match[1], known)

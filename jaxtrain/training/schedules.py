@@ -25,7 +25,7 @@ ONE_CYCLE_RISE = 0.3
 # Where the step schedule drops by itself.
 MILESTONES = (0.5, 0.75)
 # How the plateau schedule reduces the rate by itself, as PyTorch's ReduceLROnPlateau.
-PLATEAU_FACTOR = 0.1
+STEP_FACTOR = 0.1
 PLATEAU_PATIENCE = 10
 # Where each cycle of fastai's `fine_tune` ends, as a part of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
@@ -127,11 +127,11 @@ def _plateau(
     peak: float,
     steps: int,
     total: int,
-    plateau_factor: float = PLATEAU_FACTOR,
+    step_factor: float = STEP_FACTOR,
     plateau_patience: int = PLATEAU_PATIENCE,
 ) -> Rate:
     """Stay at the peak: evaluations reduce the rate (`jaxtrain.trainer.plateau`)."""
-    del plateau_factor, plateau_patience
+    del step_factor, plateau_patience
     return _constant(peak, steps, total)
 
 
@@ -163,19 +163,14 @@ def _linear(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rat
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
-def _polynomial(
-    peak: float, steps: int, total: int, power: float = 2.0, end_factor: float = 0.0
-) -> Rate:
-    """Decay as a power of the part that is left (2: You et al. 2017, arXiv:1708.03888).
-
-    With a power of 1 it is linear.
-    """
+def _polynomial(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
+    """Decay as the square of the part that is left (You et al. 2017, 1708.03888)."""
     end = peak * end_factor
 
     # optax's own takes the power of 1 - count / steps, which rounding makes negative.
     def rate(count: ArrayLike) -> jax.Array:
         left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
-        return end + (peak - end) * left**power
+        return end + (peak - end) * left**2
 
     return rate
 
@@ -204,7 +199,7 @@ def _step(
     total: int,
     milestones: tuple[float, ...] | None = None,
     step_every: float | None = None,
-    step_factor: float = 0.1,
+    step_factor: float = STEP_FACTOR,
 ) -> Rate:
     """Multiply by `step_factor` at each milestone, a fraction of the whole run.
 
@@ -278,11 +273,11 @@ CONSTANT = _after_warm_up(_constant)
 COSINE = _after_warm_up(_cosine, "end_factor")
 COSINE_RESTARTS = _after_warm_up(_cosine_restarts, "cycles", "end_factor")
 LINEAR = _after_warm_up(_linear, "end_factor")
-POLYNOMIAL = _after_warm_up(_polynomial, "power", "end_factor")
+POLYNOMIAL = _after_warm_up(_polynomial, "end_factor")
 WARMUP_STABLE_DECAY = _after_warm_up(
     _warmup_stable_decay, "decay_fraction", "end_factor"
 )
 STEP = _after_warm_up(_step, "milestones", "step_every", "step_factor")
 EXPONENTIAL = _after_warm_up(_exponential, "end_factor")
 ONE_CYCLE = Row(_one_cycle, ("end_factor",))
-PLATEAU = _after_warm_up(_plateau, "plateau_factor", "plateau_patience")
+PLATEAU = _after_warm_up(_plateau, "step_factor", "plateau_patience")

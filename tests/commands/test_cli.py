@@ -393,6 +393,11 @@ CONFIG_FILES = [
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(plateau_factor=0.5))\n",
+        [":3", "plateau_factor", "write step_factor"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
         "    return Config(optimizer=OptimizerConfig(learning_rate='1'))\n",
         [":3", "learning_rate = '1'", "float"],
     ),

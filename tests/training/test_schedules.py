@@ -27,10 +27,10 @@ FORMULAS: dict[str, tuple[str, dict[str, Any], Formula]] = {
     "plateau": ("plateau", {}, lambda t: 1),
     "linear": ("linear", {}, lambda t: 1 - t),
     "polynomial": ("polynomial", {}, lambda t: (1 - t) ** 2),
-    "polynomial of 0.9 to 0.1": (
+    "polynomial to 0.1": (
         "polynomial",
-        {"power": 0.9, "end_factor": 0.1},
-        lambda t: 0.1 + 0.9 * (1 - t) ** 0.9,
+        {"end_factor": 0.1},
+        lambda t: 0.1 + 0.9 * (1 - t) ** 2,
     ),
     "exponential": ("exponential", {}, lambda t: 0.01**t),
     "exponential to 0.5": ("exponential", {"end_factor": 0.5}, lambda t: 0.5**t),

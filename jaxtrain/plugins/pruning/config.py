@@ -1,8 +1,9 @@
 """The section `prune`: which weights become 0 in training, and when."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
@@ -22,7 +23,7 @@ COMBINATIONS = (
         "give one of both",
     ),
     Needs(
-        option("prune", "scope", "end_epochs"),
+        option("prune", "end_epochs"),
         option("prune", "sparsity"),
     ),
     Needs(option("prune", "layers", "start_epochs"), PRUNES),
@@ -57,12 +58,6 @@ class PruneConfig(Section):
         "N largest weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse "
         "tensor cores take.",
     )
-    scope: Literal["global", "layer"] = field(
-        "global",
-        help="Whether the weights of all pruned layers are ranked together (global), "
-        "or those of each by themselves (layer), which then all have the same "
-        "sparsity.",
-    )
     layers: tuple[str, ...] = field(
         (),
         help="Layers to prune: patterns of their paths, such as stage*, or backbone; "
@@ -82,6 +77,14 @@ class PruneConfig(Section):
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
         return COMBINATIONS
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "scope": "global",
+            "every_epochs": None,
+            "initial_sparsity": None,
+        }
 
     def validate(self) -> None:
         self._all(["sparsity"], lambda x: 0 < x < 1, "0 < value < 1")
