@@ -12,6 +12,8 @@ from jaxtrain.config.metadata import field
 PATH = "data.augment"
 # Images of a mosaic.
 MOSAIC_IMAGES = 4
+# Channels that operations on colours take; of grey images some change nothing.
+GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 COMBINATIONS = (
     Incompatible(
@@ -93,14 +95,17 @@ class AugmentConfig(Section):
     contrast: float = field(
         0.0,
         help="Change the contrast likewise.",
+        for_channels=GREY_OR_COLOUR,
     )
     saturation: float = field(
         0.0,
         help="Change the saturation likewise.",
+        for_channels=COLOUR,
     )
     hue: float = field(
         0.0,
         help="Move the hue by up to this part of its circle either way, 0.5 at most.",
+        for_channels=COLOUR,
     )
     jitter_probability: float = field(
         1.0,
@@ -109,6 +114,7 @@ class AugmentConfig(Section):
     grayscale: float = field(
         0.0,
         help="Probability that the image becomes grey, with as many channels.",
+        for_channels=COLOUR,
     )
     blur: float = field(
         0.0,
@@ -122,6 +128,7 @@ class AugmentConfig(Section):
     randaugment: int = field(
         0,
         help="RandAugment: so many operations in a row; 0: none.",
+        for_channels=GREY_OR_COLOUR,
     )
     randaugment_magnitude: int = field(
         9,
@@ -131,10 +138,12 @@ class AugmentConfig(Section):
         False,
         help="TrivialAugment: one operation of any magnitude of the wide space.",
         common=True,
+        for_channels=GREY_OR_COLOUR,
     )
     augmix: int = field(
         0,
         help="AugMix: severity of its operations, 1 to 10; 0: none.",
+        for_channels=GREY_OR_COLOUR,
     )
     erasing: float = field(
         0.0,

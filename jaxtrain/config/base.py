@@ -68,9 +68,12 @@ def report(text: str, *fields: str) -> None:
     if checked is None:
         raise UserError(text)
     found, _, refused = checked
+    problem = Problem(text, fields)
     # What follows from a value of the wrong type or range is no news.
-    if refused.isdisjoint(field.rpartition(".")[2] for field in fields):
-        found.append(Problem(text, fields))
+    if problem not in found and refused.isdisjoint(
+        field.rpartition(".")[2] for field in fields
+    ):
+        found.append(problem)
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -261,19 +264,24 @@ def typed_options(
       given: Options by name, as `task_options` of a config.
 
     Raises:
-      UserError: The part does not take one, or a value does not fit.
+      ProblemsError: The part does not take one, or a value does not fit.
     """
     hints = get_type_hints(kind)
-    for option in given:
-        if option not in hints:
-            raise UserError(
-                f"{field}: {name} takes {', '.join(hints) or 'no options'}, not "
-                f"{option!r}{nearest(option, hints)}"
-            )
+    texts = [
+        f"{name} takes {', '.join(hints) or 'no options'}, not {option!r}"
+        f"{nearest(option, hints)}"
+        for option in given
+        if option not in hints
+    ]
+    taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
     try:
-        return kind(**{n: _numbers_of(v, hints[n]) for n, v in given.items()})
-    except UserError as error:
-        raise UserError(f"{field}: {error}") from None
+        options = kind(**taken)
+    except ProblemsError as error:
+        texts += [problem.text for problem in error.problems]
+    else:
+        if not texts:
+            return options
+    raise ProblemsError(Problem(f"{field}: {text}", (field,)) for text in texts)
 
 
 def _numbers_of(value: Any, hint: Any) -> Any:

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
-from jaxtrain.errors import UserError
 
 # Options that belong to one loss, and what they are there if they are left out.
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
@@ -55,9 +54,10 @@ class RegressionOptions(Section):
         for name, (loss, _) in OF_ONE_LOSS.items():
             value = getattr(self, name)
             if value is not None and self.loss != loss:
-                raise UserError(
+                report(
                     f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    f"it out, or set loss to {loss}"
+                    f"it out, or set loss to {loss}",
+                    name,
                 )
         between = "a value between 0 and 1"
         self._all(("level",), lambda value: 0 < value < 1, between)
@@ -73,8 +73,10 @@ class RegressionOptions(Section):
         )
         self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
         if (self.mean is None) != (self.std is None):
-            raise UserError(
-                f"mean = {self.mean} and std = {self.std}: give both, or neither"
+            report(
+                f"mean = {self.mean} and std = {self.std}: give both, or neither",
+                "mean",
+                "std",
             )
 
     def of_loss(self, name: str) -> Any:

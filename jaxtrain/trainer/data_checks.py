@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtrain import tasks
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import counted
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.build import build_task
@@ -54,10 +54,10 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
             )
 
 
-def check_augment(config: Config, splits: Splits, task: Task) -> None:
+def check_augment(config: Config, splits: Splits, task: Task) -> list[Problem]:
     """Check that the images have what the augmentations change."""
     del task
-    check_augmentations(config.data.augment, splits.input_shape)
+    return check_augmentations(config.data.augment, splits.input_shape)
 
 
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
@@ -136,7 +136,7 @@ def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]
 
 
 # Kind of the finding -> the function that finds it.
-CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterator[Problem] | None]] = {
+CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
     "targets": check_targets,
@@ -171,11 +171,11 @@ def judge(
         if suitable is None:
             return None, []
         config = config_lib.replace(config, "task", suitable)
-    try:
-        task = task_of_data(config, splits)
-    except UserError as error:
-        return config.task, [(TASK, str(error))]
-    found: list[tuple[str, str]] = []
+    of_task = ProblemList()
+    task = of_task.build(task_of_data, config, splits)
+    found = [(TASK, problem.text) for problem in of_task.found]
+    if task is None:
+        return config.task, found
     for kind, check in CHECKS.items():
         if with_recipe or kind not in OF_RECIPE:
             problems = ProblemList()

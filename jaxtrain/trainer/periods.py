@@ -37,15 +37,16 @@ def make_timetable(
     batch are left out, others in each epoch.
 
     Raises:
-      UserError: a batch is larger than the training split, the run is too long to
-        count, `steps_per_call` steps never fit into a call, or something needs a
-        validation split and there is none.
+      UserError: All problems: a batch is larger than the training split, the run is
+        too long to count, `steps_per_call` steps never fit into a call, or something
+        needs a validation split and there is none.
     """
     data, train, save = config.data, config.train, config.checkpoint
     problems = ProblemList()
     problems.add(check_split_sizes(config, num_examples, has_validation=has_validation))
-    problems.stop()
     per_epoch = num_examples // data.batch_size
+    if per_epoch == 0:
+        problems.stop()
 
     def steps(epochs: float | None, steps: int | None) -> int | None:
         if steps is not None:
@@ -70,19 +71,28 @@ def make_timetable(
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
         unfreeze_step=_unfreeze_step(config, per_epoch, total),
-        image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
-        close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
-        swa=_swa(config, per_epoch, total),
+        image_sizes=problems.build(_image_sizes, data.training_sizes, total, per_epoch)
+        or (),
+        close_mosaic_step=problems.build(
+            _close_step, data.augment.close_mosaic, total, per_epoch
+        ),
+        swa=problems.build(_swa, config, per_epoch, total),
     )
-    if total > MAX_COUNT:
-        length = _set_one(config, LENGTH)
-        raise UserError(
-            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
-            f"steps: shorten it to at most {MAX_COUNT} steps"
-        )
+    problems.add(_check_length(config, total))
+    problems.stop()
     timetable = replace(timetable, fix_step=_fix_step(config, timetable))
     _check_steps_per_call(config, timetable)
     return timetable
+
+
+def _check_length(config: Config, total: int) -> Iterator[Problem]:
+    if total > MAX_COUNT:
+        length = _set_one(config, LENGTH)
+        yield Problem(
+            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
+            f"steps: shorten it to at most {MAX_COUNT} steps",
+            (length,),
+        )
 
 
 def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
-from jaxtrain.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,8 @@ class DistillationOptions(Section):
         self._share("weight")
         self._positive("temperature")
         if self.hard and self.temperature is not None:
-            raise UserError(
+            report(
                 f"temperature = {self.temperature} has no effect on hard = True: the "
-                "teacher's answers have none; leave one of them out"
+                "teacher's answers have none; leave one of them out",
+                "temperature",
             )

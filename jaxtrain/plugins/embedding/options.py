@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
-from jaxtrain.errors import UserError
 
 # Defaults of the options that belong to ArcFace: those of its authors.
 MARGIN, SCALE = 0.5, 64.0
@@ -43,9 +42,10 @@ class EmbeddingOptions(Section):
         for name in ("margin", "scale"):
             value = getattr(self, name)
             if value is not None and self.loss != "arcface":
-                raise UserError(
+                report(
                     f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    "it out, or set loss to arcface"
+                    "it out, or set loss to arcface",
+                    name,
                 )
         self._check("size", 2 <= self.size <= 2**16, "2 to 65536")
         self._all(("margin",), lambda x: 0 <= x < 1.5, "0 or more, below 1.5 radians")

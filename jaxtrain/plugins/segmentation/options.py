@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
 from jaxtrain.data.pixel_classes import MAX_VALUE
-from jaxtrain.errors import UserError
 
 # Losses that class_weights go with.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
@@ -37,9 +36,10 @@ class SegmentationOptions(Section):
 
     def validate(self) -> None:
         if self.class_weights is not None and self.loss not in WEIGHTED:
-            raise UserError(
+            report(
                 f"class_weights = {self.class_weights!r} has no effect on loss = "
-                f"{self.loss!r}: leave it out, or set loss to {' or '.join(WEIGHTED)}"
+                f"{self.loss!r}: leave it out, or set loss to {' or '.join(WEIGHTED)}",
+                "class_weights",
             )
         in_range = 0 <= self.ignore_value <= MAX_VALUE
         self._check("ignore_value", in_range, f"a number from 0 to {MAX_VALUE}")

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
-from jaxtrain.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,10 @@ class SelfSupervisedOptions(Section):
 
     def validate(self) -> None:
         if self.temperature is not None and self.loss != "simclr":
-            raise UserError(
+            report(
                 f"temperature = {self.temperature!r} has no effect on loss = "
-                f"{self.loss!r}: leave it out, or set loss to simclr"
+                f"{self.loss!r}: leave it out, or set loss to simclr",
+                "temperature",
             )
         for name in ("size", "projection_size"):
             self._check(name, 2 <= getattr(self, name) <= 2**16, "2 to 65536")
