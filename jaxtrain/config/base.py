@@ -184,11 +184,15 @@ class Section:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
+            named = not isinstance(value, dict) or "" not in value
+            self._check(name, named, "options with names")
             largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
                 if isinstance(number, int):
                     expected = f"a number of at most {largest}"
                     self._check(name, number <= largest, expected)
+                    expected = f"a number of at least {-MAX_COUNT}"
+                    self._check(name, number >= -MAX_COUNT, expected)
                 elif isinstance(number, float):
                     expected = f"a finite number of at most {MAX_FLOAT:g}"
                     self._check(name, abs(number) <= MAX_FLOAT, expected)

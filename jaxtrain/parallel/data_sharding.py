@@ -32,15 +32,24 @@ def num_image_parts(mesh: Mesh) -> int:
 
 
 def check_divisible(
-    name: str, value: int, divisor: int, reason: str
+    name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Check a size that devices share; a problem names the values nearby that fit."""
+    """Check a size that devices share; a problem names the values nearby that fit.
+
+    Args:
+      name: Name of the size, for the message.
+      value: Size to be shared.
+      divisor: Number that has to divide it.
+      reason: Source of the divisor, as a clause.
+      *fields: Paths of the config fields that the size comes from.
+    """
     if value % divisor:
         below = max(1, value // divisor) * divisor
         fits = sorted({below, -(-value // divisor) * divisor})
         yield Problem(
             f"{name} = {value} is not divisible by {divisor}, {reason}: "
-            f"{' or '.join(map(str, fits))} would fit"
+            f"{' or '.join(map(str, fits))} would fit",
+            fields,
         )
 
 

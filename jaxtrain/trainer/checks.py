@@ -39,7 +39,8 @@ def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Proble
     if steps is not None and steps[1] > total:
         yield Problem(
             f"train.profile_steps = {steps}: the run has {counted(total, 'step')}; "
-            "profile earlier ones, or make it longer"
+            "profile earlier ones, or make it longer",
+            ("train.profile_steps",),
         )
 
 
@@ -48,7 +49,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
-            f"{config.data.batch_size}"
+            f"{config.data.batch_size}",
+            ("data.repeats", "data.batch_size"),
         )
     num_shards = data_sharding.num_batch_shards(mesh)
     reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
@@ -56,11 +58,11 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.train.accumulate_steps > 1:
         name += " / train.accumulate_steps"
     yield from data_sharding.check_divisible(
-        name, config.micro_batch_size, num_shards, reason
+        name, config.micro_batch_size, num_shards, reason, "data.batch_size"
     )
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
     yield from data_sharding.check_divisible(
-        name, eval_batch_size(config.data), num_shards, reason
+        name, eval_batch_size(config.data), num_shards, reason, name
     )
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
@@ -68,7 +70,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
             f"parallel.batch_norm = {config.parallel.batch_norm} makes "
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
             f"{num_shards} devices cannot share without splitting one: {largest} or a "
-            f"divisor of it would fit, or global"
+            f"divisor of it would fit, or global",
+            ("parallel.batch_norm",),
         )
 
 
@@ -81,7 +84,9 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
         yield Problem(
             f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
             f"the parts of an image in what the layers compute in, {compute.name}; "
-            "leave parallel.reduce_dtype out, or have the devices share the batch alone"
+            "leave parallel.reduce_dtype out, or have the devices share the batch "
+            "alone",
+            ("parallel.reduce_dtype",),
         )
 
 
@@ -94,7 +99,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
             "of a mosaic of four images is; leave it out, or give the task a method "
-            "mosaic (docs/tasks.md)"
+            "mosaic (docs/tasks.md)",
+            ("data.augment.mosaic",),
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
     pastes = defines(task, "paste") and not augment.mixup
@@ -102,7 +108,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or give the task a method "
-            "mix (docs/tasks.md)"
+            "mix (docs/tasks.md)",
+            tuple(fields),
         )
     group = augment.group
     divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)
@@ -111,7 +118,9 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
-    yield from data_sharding.check_divisible("data.batch_size", size, divisor, reason)
+    yield from data_sharding.check_divisible(
+        "data.batch_size", size, divisor, reason, "data.batch_size"
+    )
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
@@ -124,7 +133,8 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
         if value != default_of(part, name):
             yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
-                "out" + hints_on(path, before=", or ")
+                "out" + hints_on(path, before=", or "),
+                (path,),
             )
 
 
@@ -135,7 +145,8 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
         if not required.holds(value):
             yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
-                f"{required.fix}"
+                f"{required.fix}",
+                (path,),
             )
 
 
@@ -148,7 +159,8 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         yield Problem(
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
             f"and the run has {steps}: lengthen it, "
-            "or set train.freeze alone to freeze layers throughout"
+            "or set train.freeze alone to freeze layers throughout",
+            ("train.freeze_epochs",),
         )
 
 
@@ -159,7 +171,8 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "
-            "steps: leave model.quantize out"
+            "steps: leave model.quantize out",
+            ("model.quantize",),
         )
 
 
@@ -174,7 +187,8 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
                 "example with others of its batch, and a micro-batch has only some "
-                f"of them: set {path} to 1, and data.batch_size to what fits"
+                f"of them: set {path} to 1, and data.batch_size to what fits",
+                (path,),
             )
 
 

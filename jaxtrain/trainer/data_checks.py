@@ -50,7 +50,8 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
         if values is not None and len(values) != channels:
             yield Problem(
                 f"data.{name} = {values} has {counted(len(values), 'value')}, the "
-                f"images have {counted(channels, 'channel')}"
+                f"images have {counted(channels, 'channel')}",
+                (f"data.{name}",),
             )
 
 
@@ -72,13 +73,15 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     if resized and not splits.train.is_placed and defines(task, "follow"):
         yield Problem(
             f"data.image_size = {data.image_size} resizes the images, which the "
-            "targets of this task would have to follow: prepare the data in that size"
+            "targets of this task would have to follow: prepare the data in that size",
+            ("data.image_size",),
         )
     if data.augment.augmix and defines(task, "follow"):
         yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
             "image that move apart: the targets of this task cannot follow all; leave "
-            "it out"
+            "it out",
+            ("data.augment.augmix",),
         )
     problems = ProblemList()
     named = (
@@ -117,7 +120,8 @@ def check_several_classes(
     if not several:
         yield Problem(
             f"data.source = {config.data.source!r}: {fewer}: {fix}, or another "
-            "data.train_split"
+            "data.train_split",
+            ("data.source",),
         )
 
 

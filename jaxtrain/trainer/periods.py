@@ -197,12 +197,14 @@ def _check_batch_size(config: Config, num_examples: int) -> Iterator[Problem]:
     if size > num_examples:
         yield Problem(
             f"data.batch_size = {size} is larger than the training split, which has "
-            f"{num_examples} examples: use at most {num_examples}"
+            f"{num_examples} examples: use at most {num_examples}",
+            ("data.batch_size",),
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
         yield Problem(
             "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
-            f"{num_examples}, the size of the training split"
+            f"{num_examples}, the size of the training split",
+            ("optimizer.name",),
         )
 
 
@@ -211,17 +213,20 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
     if train.early_stop_patience:
         yield Problem(
             f"train.early_stop_patience = {train.early_stop_patience} watches a "
-            "validation metric: set data.validation_fraction or data.validation_split"
+            "validation metric: set data.validation_fraction or data.validation_split",
+            ("train.early_stop_patience",),
         )
     if config.optimizer.schedule == "plateau":
         yield Problem(
             "optimizer.schedule = 'plateau' watches a validation metric: set "
-            "data.validation_fraction or data.validation_split"
+            "data.validation_fraction or data.validation_split",
+            ("optimizer.schedule",),
         )
     if any(_is_set(config, path) for path in config_lib.ONE_OF[EVALUATIONS]):
         yield Problem(
             "train.eval_every_epochs and train.eval_every_steps have no effect without "
-            "a validation split: set data.validation_fraction or data.validation_split"
+            "a validation split: set data.validation_fraction or data.validation_split",
+            config_lib.ONE_OF[EVALUATIONS],
         )
 
 

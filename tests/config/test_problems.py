@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jaxtrain import cli, own
+from jaxtrain.commands import train
 from jaxtrain.config import (
     AugmentConfig,
     Config,
@@ -178,6 +179,20 @@ SIX = {
     "--data.batch-size 5000": "data.batch_size = 5000 is larger than the training",
     "--data.max-boxes 3": "data.max_boxes = 3 has no effect with data.source = ",
 }
+
+
+def test_consequences_of_replaced_values_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    of_start = [
+        Problem("of the epochs of the recipe", ("train.epochs",)),
+        Problem("of the seed, whatever train.epochs = 0 is", ("seed",)),
+    ]
+    monkeypatch.setattr(train, "problems", lambda arguments: of_start)
+    assert cli.main(["--config", "digits", "--train.epochs", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "2 problems" in told and "of the seed" in told
+    assert "of the epochs" not in told
 
 
 @pytest.mark.slow
