@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, check_own
+from jaxtrain.config import DataConfig
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
@@ -80,37 +79,34 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print what a person wants to see of it."""
     requested = {key: part.requested(arguments) for key, part in PARTS.items()}
     with collector.held_back():
-        from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
-        from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.tools.evaluation.evaluated_model import open_model
         from jaxtrain.tools.evaluation.result import Asked, evaluate, views_of
-        from jaxtrain.tools.evaluation.subject import config_of
         from jaxtrain.training.sparsity import describe_sparsity
         from jaxtrain.weights.spec import check_is_model
-        from jaxtrain.weights.trust import trust
 
-    workdir, data = arguments.workdir, arguments.data
+    workdir = arguments.workdir
     check_is_model(str(workdir))
     run = is_run(workdir)
     if not run:
         _check_of_model(arguments)
-    config = read_run(workdir) if run else Config()
+    recipe = read_run(workdir) if run else None
     out = _check_out(arguments)
+    model, config, data = open_model(
+        workdir,
+        arguments.checkpoint,
+        recipe,
+        arguments.data,
+        trust=arguments.trust,
+        platform=arguments.platform,
+    )
     asked = Asked(
         split=arguments.split,
         tta=views_of(arguments.tta, config),
         calibrate=arguments.calibrate,
         parts={key: part for key, part in requested.items() if part is not None},
     )
-    if arguments.trust:
-        trust(workdir)
-    check_own(config, "model", "task", "train.metrics")
-    own.check_allowed("data.source", data.source)
-    devices.start(arguments.platform)
-    model = load_model(workdir, arguments.checkpoint)
-    if not run:
-        config, data = config_of(model, data)
     result = evaluate(model, config, data, asked)
     # First, as it may have taken hours, and the disk may be full.
     show_table("evaluation", describe(result, model.task))
