@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from jaxtrain.config.fields import check_own
+from jaxtrain.config.fields import check_own, code_of_model
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
@@ -75,7 +75,7 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
         if arguments.trust:
             trust(place)
     configs = [read_run(place) for place in places]
-    check_own(configs[0], "model", "task", "train.metrics", "data.source")
+    check_own(configs[0], *code_of_model(), "data.source")
     devices.start(arguments.platform)
     models = [load_model(place, arguments.checkpoint) for place in places]
     made = ensemble(models, configs)

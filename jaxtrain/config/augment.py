@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
-from jaxtrain.config.metadata import field
+from jaxtrain.config.metadata import field, with_metadata
 
 PATH = "data.augment"
 # Images of a mosaic.
@@ -15,29 +15,6 @@ MOSAIC_IMAGES = 4
 # Channels that operations on colours take; of grey images some change nothing.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
-COMBINATIONS = (
-    Incompatible(
-        _option("alternating_flip"),
-        _option("horizontal_flip"),
-        "both mirror left and right",
-        "give one of both",
-    ),
-    Needs(_option("crop_scale"), _option("random_resized_crop")),
-    Incompatible(
-        _option("scale_jitter"),
-        _option("random_resized_crop"),
-        "both cut the windows of training",
-        "give one of both",
-    ),
-    Needs(
-        _option("jitter_probability"),
-        _option("brightness", "contrast", "saturation", "hue"),
-    ),
-    Needs(_option("blur_sigma"), _option("blur")),
-    Needs(_option("randaugment_magnitude"), _option("randaugment")),
-    Needs(_option("erasing_value"), _option("erasing")),
-    Needs(_option("close_mosaic"), _option("mosaic")),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,21 +68,29 @@ class AugmentConfig(Section):
     brightness: float = field(
         0.0,
         help="Change the brightness by a factor of up to 1 +- this; 0: do not.",
+        of_pictures=True,
+        colour_jitter=True,
     )
     contrast: float = field(
         0.0,
         help="Change the contrast likewise.",
         for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
     )
     saturation: float = field(
         0.0,
         help="Change the saturation likewise.",
         for_channels=COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
     )
     hue: float = field(
         0.0,
         help="Move the hue by up to this part of its circle either way, 0.5 at most.",
         for_channels=COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
     )
     jitter_probability: float = field(
         1.0,
@@ -129,6 +114,7 @@ class AugmentConfig(Section):
         0,
         help="RandAugment: so many operations in a row; 0: none.",
         for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
     )
     randaugment_magnitude: int = field(
         9,
@@ -139,11 +125,13 @@ class AugmentConfig(Section):
         help="TrivialAugment: one operation of any magnitude of the wide space.",
         common=True,
         for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
     )
     augmix: int = field(
         0,
         help="AugMix: severity of its operations, 1 to 10; 0: none.",
         for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
     )
     erasing: float = field(
         0.0,
@@ -168,6 +156,7 @@ class AugmentConfig(Section):
         help="Mosaic, of boxes and masks: probability that an example becomes a part "
         "of a mosaic of four, scaled and cut (Bochkovskiy et al. 2020, "
         "arXiv:2004.10934); 0: none.",
+        of_pictures=True,
     )
     close_mosaic: float = field(
         0.0,
@@ -231,7 +220,7 @@ class AugmentConfig(Section):
     @property
     def colour_jitter(self) -> bool:
         """Whether any of the four is to change."""
-        return any((self.brightness, self.contrast, self.saturation, self.hue))
+        return any(getattr(self, name) for name in COLOUR_JITTER)
 
     @property
     def cuts_windows(self) -> bool:
@@ -260,3 +249,30 @@ class AugmentConfig(Section):
         limit = "" if most is None else f", at most {most}"
         ok = ok and (most is None or value[1] <= most)
         self._check(name, ok, f"two values above 0{limit}, the smaller one first")
+
+
+# Fields that data.augment.jitter_probability is of.
+COLOUR_JITTER = tuple(with_metadata(AugmentConfig, "colour_jitter"))
+COMBINATIONS = (
+    Incompatible(
+        _option("alternating_flip"),
+        _option("horizontal_flip"),
+        "both mirror left and right",
+        "give one of both",
+    ),
+    Needs(_option("crop_scale"), _option("random_resized_crop")),
+    Incompatible(
+        _option("scale_jitter"),
+        _option("random_resized_crop"),
+        "both cut the windows of training",
+        "give one of both",
+    ),
+    Needs(
+        _option("jitter_probability"),
+        _option(*COLOUR_JITTER),
+    ),
+    Needs(_option("blur_sigma"), _option("blur")),
+    Needs(_option("randaugment_magnitude"), _option("randaugment")),
+    Needs(_option("erasing_value"), _option("erasing")),
+    Needs(_option("close_mosaic"), _option("mosaic")),
+)

@@ -70,9 +70,8 @@ def report(text: str, *fields: str) -> None:
     found, _, refused = checked
     problem = Problem(text, fields)
     # What follows from a value of the wrong type or range is no news.
-    if problem not in found and refused.isdisjoint(
-        field.rpartition(".")[2] for field in fields
-    ):
+    names = {field.rpartition(".")[2] for field in fields}
+    if problem not in found and refused.isdisjoint(names):
         found.append(problem)
 
 
@@ -204,10 +203,7 @@ class Section:
 
     @classmethod
     def removed(cls) -> Mapping[str, Any]:
-        """Return the fields of older versions: name -> default, or `Renamed`.
-
-        A saved config may hold them, with their defaults as JSON has them.
-        """
+        """Return the older fields: name -> default as in JSON, or `Renamed`."""
         return {}
 
     def validate(self) -> None:

@@ -36,6 +36,7 @@ class CheckpointConfig(Section):
         None,
         help="Validation metric that makes a checkpoint the best; None: the task's "
         "own, such as accuracy.",
+        fixed_in_trials="it ranks all trials",
     )
     grace_seconds: float | None = field(
         25.0,

@@ -37,12 +37,14 @@ class DataConfig(SourceFields):
         "optimizer step.",
         common=True,
         other_names="bs batch batch_size",
+        any_source=True,
     )
     eval_batch_size: int | None = field(
         None,
         help="Examples in a global batch of an evaluation; None: as batch_size.",
         may_change_on_resume=True,
         free_in_evaluation=True,
+        any_source=True,
     )
     image_size: int | None = field(
         None,
@@ -55,18 +57,22 @@ class DataConfig(SourceFields):
         help="Height and width of the training images, where they are smaller than "
         "those that the model is evaluated and used on (Touvron et al. 2019, "
         "arXiv:1906.06423).",
+        reset_in_evaluation=True,
     )
     progressive_sizes: tuple[int, ...] = field(
         (),
         help="Height and width of the training images over the run, each for an equal "
         "part of its epochs, the last of them train_image_size or image_size; (): "
         "always that.",
+        reset_in_evaluation=True,
     )
     sliding_size: int | None = field(
         None,
         help="Of masks: height and width at which evaluations and predictions see "
         "whole images, in windows of image_size that overlap, whose probabilities are "
         "averaged; None: they see images of image_size.",
+        reset_in_evaluation=True,
+        unusual="it has no classes of pixels for windows of an image",
     )
     crop_pct: float | None = field(
         None,
@@ -74,6 +80,7 @@ class DataConfig(SourceFields):
         "for the random windows of training; None: as of the pretrained weights, else "
         "0.875.",
         from_weights="resizing",
+        any_source=True,
     )
     crop_mode: CropMode | None = field(
         None,
@@ -81,12 +88,14 @@ class DataConfig(SourceFields):
         "stretched as a whole (squash), or as a whole between grey borders (border); "
         "None: as of the pretrained weights, else center.",
         from_weights="resizing",
+        any_source=True,
     )
     interpolation: Interpolation | None = field(
         None,
         help="How images are resized: bilinear or bicubic, both antialiased; None: as "
         "of the pretrained weights, else bilinear.",
         from_weights="resizing",
+        any_source=True,
     )
     channels: int | None = field(
         None,
@@ -96,11 +105,13 @@ class DataConfig(SourceFields):
         None,
         help="Value of images of 16 bits a channel that is white, such as 4095 of "
         "those with 12 bits of data; None: 65535.",
+        any_source=True,
     )
     max_pixels: int = field(
         2**26,
         help="An image file of more pixels is unreadable: it could fill the memory.",
         free_in_evaluation=True,
+        any_source=True,
     )
     max_bad_fraction: float = field(
         0.02,
@@ -109,6 +120,7 @@ class DataConfig(SourceFields):
         "out. Of a coco: list also the part of its images, and of its boxes, that may "
         "be left out as damaged.",
         free_in_evaluation=True,
+        any_source=True,
     )
     mean: tuple[float, ...] | None = field(
         None,
@@ -128,6 +140,7 @@ class DataConfig(SourceFields):
     augment: AugmentConfig = field(
         default_factory=AugmentConfig,
         help="Random changes of the training images, other ones in every epoch.",
+        reset_in_evaluation=True,
     )
     cache: Literal["auto", "device", "stream"] = field(
         "auto",

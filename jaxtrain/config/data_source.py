@@ -21,6 +21,7 @@ class SourceFields(Section):
         common=True,
         other_names="data dataset data_dir",
         free_in_evaluation=True,
+        of_validation=True,
     )
     data_dir: str | None = field(
         default=None,
@@ -110,6 +111,7 @@ class SourceFields(Section):
         help="Training split, in TFDS syntax, such as train[:90%] or train+test[:100].",
         of_source=True,
         free_in_evaluation=True,
+        of_validation=True,
     )
     validation_split: str | None = field(
         None,
@@ -117,6 +119,7 @@ class SourceFields(Section):
         "training split.",
         of_source=True,
         free_in_evaluation=True,
+        of_validation=True,
     )
     test_split: str = field(
         "test",
@@ -130,6 +133,7 @@ class SourceFields(Section):
         "that is the test split where there is none of the name `test`; None: 0.1.",
         of_source=True,
         free_in_evaluation=True,
+        held_out=True,
     )
     validation_fraction: float = field(
         0.1,
@@ -137,6 +141,8 @@ class SourceFields(Section):
         "validation when there is no validation split; 0: no validation.",
         common=True,
         free_in_evaluation=True,
+        held_out=True,
+        of_validation=True,
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
@@ -145,6 +151,8 @@ class SourceFields(Section):
         "set's own splits named test and validation are then left aside.",
         of_source=True,
         free_in_evaluation=True,
+        held_out=True,
+        unusual="it cannot tell classes that it was not trained on",
     )
     allow_overlap: bool = field(
         False,

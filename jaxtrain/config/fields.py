@@ -105,6 +105,11 @@ def allow_own(config: Config) -> None:
     own.allow(name for _, name in own_references(config))
 
 
+def code_of_model() -> tuple[str, ...]:
+    """Return the paths of the fields that may name code of a trained model."""
+    return tuple(with_metadata(Config, "code_of_model"))
+
+
 def check_own(config: Config, *prefixes: str) -> None:
     """Check that the own parts of a config were allowed, before anything is read.
 

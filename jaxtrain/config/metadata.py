@@ -27,8 +27,9 @@ def field(
         `other_names`: names that other tools have for it. `one_of`: group of fields of
         which one may be set. `part_option`: whether it is an option of the part that
         the field `name` names; "keyword" if it is passed by its own name. `rows`: table
-        whose rows declare the options that it takes. Others are told where they are
-        used.
+        whose rows declare the options that it takes. `code_of_model`: whether it may
+        name code of a trained model. `unusual`: reason why most tasks refuse it. Other
+        keys are described where they are read.
     """
     return dataclasses.field(
         default=default, default_factory=default_factory, metadata=known

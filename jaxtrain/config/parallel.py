@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
-from jaxtrain.config.metadata import field
+from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -15,7 +15,6 @@ from jaxtrain.config.optimizer import (
     SCHEDULE_FREE,
 )
 
-MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
@@ -81,32 +80,38 @@ class ParallelConfig(Section):
         "This and the next four are the mesh: -1: all that the others leave; None: as "
         "the preset says.",
         may_change_on_resume=True,
+        mesh_axis=True,
     )
     fsdp: int | None = field(
         None,
         help="Devices that share a batch and the state.",
         may_change_on_resume=True,
+        mesh_axis=True,
     )
     model: int | None = field(
         None,
         help="Devices that share the channels of convolutions and the classes.",
         may_change_on_resume=True,
+        mesh_axis=True,
     )
     spatial: int | None = field(
         None,
         help="Devices that share the rows of an image.",
         may_change_on_resume=True,
+        mesh_axis=True,
     )
     spatial_width: int | None = field(
         None,
         help="Devices that share the columns of an image.",
         may_change_on_resume=True,
+        mesh_axis=True,
     )
     cpu_devices: int | Literal["auto"] = field(
         "auto",
         help="CPU devices that share a batch; auto: one a core, of which each has "
         "enough to do. Without GPUs.",
         may_change_on_resume=True,
+        fixed_in_trials="JAX reads it once in a process",
     )
     pipeline_stages: int = field(
         1,
@@ -129,6 +134,7 @@ class ParallelConfig(Section):
         help="Named set of XLA flags for several GPUs: overlap hides collectives "
         "behind computation. Without effect on CPU.",
         may_change_on_resume=True,
+        fixed_in_trials="JAX reads it once in a process",
     )
 
     @classmethod
@@ -159,3 +165,6 @@ class ParallelConfig(Section):
             self.batch_norm == "global" or self.batch_norm > 0,
             "global or a number of examples above 0",
         )
+
+
+MESH_AXES = tuple(with_metadata(ParallelConfig, "mesh_axis"))

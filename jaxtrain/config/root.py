@@ -51,6 +51,8 @@ class CoreConfig(Section):
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = field(
         "classification",
         help="What is learnt.",
+        code_of_model=True,
+        fixed_in_trials="one metric ranks all trials",
     )
     task_options: Options = field(
         default_factory=dict,
@@ -60,7 +62,7 @@ class CoreConfig(Section):
     )
 
     data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=ModelConfig, code_of_model=True)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))

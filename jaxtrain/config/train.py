@@ -37,6 +37,7 @@ class TrainConfig(ClassificationOptions):
         help="Stop once this many steps are done, as if interrupted; the schedule is "
         "unchanged. (With steps_per_call, at the end of the call.)",
         may_change_on_resume=True,
+        fixed_in_trials="a trial is trained to its end",
     )
     steps_per_call: int = field(
         1,
@@ -73,6 +74,7 @@ class TrainConfig(ClassificationOptions):
         "a table of the time of each layer; None: no step. (With steps_per_call, "
         "whole calls.)",
         may_change_on_resume=True,
+        fixed_in_trials="profile a run of its own",
     )
     spike_sigma: float | None = field(
         None,
@@ -132,6 +134,7 @@ class TrainConfig(ClassificationOptions):
         None,
         help="Average the probabilities of an image and its mirror image (flip) in "
         "evaluations, and in those of `evaluate`; None: of the image alone.",
+        unusual="it has no classes whose probabilities could be averaged",
     )
     eval_every_epochs: float | None = field(
         None,
@@ -164,6 +167,7 @@ class TrainConfig(ClassificationOptions):
         help="Metrics of your own, told of evaluations beside those of the task: "
         "path/to/file.py:name or package.module:name.",
         may_change_on_resume=True,
+        code_of_model=True,
     )
 
     @classmethod

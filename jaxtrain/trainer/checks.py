@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.errors import counted
 from jaxtrain.evaluation.evaluate import eval_batch_size
 from jaxtrain.parallel import data_sharding
@@ -23,14 +24,6 @@ from jaxtrain.training.precision import Policy
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config
-
-
-# Fields of the config without a meaning for most tasks -> the reason.
-UNUSUAL = {
-    "data.hold_out": "it cannot tell classes that it was not trained on",
-    "data.sliding_size": "it has no classes of pixels for windows of an image",
-    "train.tta": "it has no classes whose probabilities could be averaged",
-}
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
@@ -125,7 +118,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse fields that have no meaning for the task."""
-    unusual = {p: why for p, why in UNUSUAL.items() if p not in task.supports}
+    unusual = with_metadata(config_lib.Config, "unusual")
+    unusual = {p: why for p, why in unusual.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
         section, _, name = path.rpartition(".")
         part = config_lib.get(config, section)

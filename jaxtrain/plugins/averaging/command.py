@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from jaxtrain.config.fields import check_own
+from jaxtrain.config.fields import check_own, code_of_model
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
@@ -84,7 +84,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
     if arguments.trust:
         for place in places:
             trust(place)
-    check_own(config, "model", "task", "train.metrics", "data.source")
+    check_own(config, *code_of_model(), "data.source")
     devices.start(arguments.platform)
     models = [
         load_model(place, arguments.checkpoint if is_run(place) else "best")

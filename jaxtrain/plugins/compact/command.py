@@ -115,7 +115,7 @@ def _check(arguments: CompactArguments) -> None:
 def _importance(
     arguments: CompactArguments, model: "TrainedModel", channels: "ChannelMap"
 ) -> "Importance":
-    from jaxtrain.config import check_own
+    from jaxtrain.config import check_own, code_of_model
     from jaxtrain.config.recipe import is_run, read_run
     from jaxtrain.plugins.compact.importance import by_scale, by_taylor
     from jaxtrain.tools.evaluation.subject import open_subject
@@ -129,7 +129,7 @@ def _importance(
             "--criterion scale"
         )
     config = read_run(arguments.workdir)
-    check_own(config, "model", "task", "train.metrics", "data.source")
+    check_own(config, *code_of_model(), "data.source")
     subject, source = open_subject(model, config, config.data, "train")
     size = config.data.batch_size
     return by_taylor(model, channels, subject, source, size, arguments.images)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, check_own
+from jaxtrain.config import Config, DataConfig, check_own, code_of_model
 from jaxtrain.inference.load import load_model
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import devices
@@ -36,7 +36,7 @@ def open_model(
     if trust:
         trust_folder(workdir)
     if config is not None:
-        check_own(config, "model", "task", "train.metrics")
+        check_own(config, *code_of_model())
     own.check_allowed("data.source", data.source)
     devices.start(platform)
     model = load_model(workdir, checkpoint)
