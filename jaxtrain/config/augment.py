@@ -42,7 +42,8 @@ class AugmentConfig(Section):
     )
     crop_scale: tuple[float, ...] = field(
         (0.08, 1.0),
-        help="Smallest and largest part of the area that such a window has.",
+        help="Smallest and largest fraction of the image's area that a random window "
+        "has.",
     )
     scale_jitter: tuple[float, ...] = field(
         (),
@@ -63,7 +64,7 @@ class AugmentConfig(Section):
     )
     rotation: float = field(
         0.0,
-        help="Turn by up to this many degrees, either way.",
+        help="Largest rotation in degrees, either way.",
     )
     brightness: float = field(
         0.0,
@@ -87,14 +88,16 @@ class AugmentConfig(Section):
     )
     hue: float = field(
         0.0,
-        help="Move the hue by up to this part of its circle either way, 0.5 at most.",
+        help="Largest shift of the hue either way, as a fraction of its circle, 0.5 at "
+        "most.",
         for_channels=COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     jitter_probability: float = field(
         1.0,
-        help="Probability that any of these four is changed.",
+        help="Probability of the colour jitter: brightness, contrast, saturation and "
+        "hue.",
     )
     grayscale: float = field(
         0.0,
@@ -103,22 +106,22 @@ class AugmentConfig(Section):
     )
     blur: float = field(
         0.0,
-        help="Probability that the image is blurred by a Gaussian, of a tenth of its "
+        help="Probability of a Gaussian blur, whose kernel has a tenth of the image's "
         "size.",
     )
     blur_sigma: tuple[float, ...] = field(
         (0.1, 2.0),
-        help="Smallest and largest standard deviation of the Gaussian, in pixels.",
+        help="Smallest and largest standard deviation of the blur, in pixels.",
     )
     randaugment: int = field(
         0,
-        help="RandAugment: so many operations in a row; 0: none.",
+        help="RandAugment: number of operations in a row; 0: none.",
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
     )
     randaugment_magnitude: int = field(
         9,
-        help="Their magnitude, 0 to 30.",
+        help="Magnitude of RandAugment, 0 to 30.",
     )
     trivialaugment: bool = field(
         False,
@@ -135,32 +138,32 @@ class AugmentConfig(Section):
     )
     erasing: float = field(
         0.0,
-        help="Probability that a rectangle of the image is painted over.",
+        help="Random erasing: probability that a rectangle of the image is filled.",
     )
     erasing_value: Literal["mean", "noise"] = field(
         "mean",
-        help="What it is painted with: the mean colour, or noise.",
+        help="Fill of an erased rectangle: the mean colour, or noise.",
     )
     time_masks: int = field(
         0,
-        help="SpecAugment, of sound: so many stretches of time, of up to 10 frames "
-        "each, are set to the mean.",
+        help="SpecAugment, of sound: number of time masks, of up to 10 frames each, "
+        "which are set to the mean.",
     )
     frequency_masks: int = field(
         0,
-        help="SpecAugment: so many bands of frequency, of up to 8 mel bands each, are "
-        "set to the mean.",
+        help="SpecAugment: number of frequency masks, of up to 8 mel bands each, which "
+        "are set to the mean.",
     )
     mosaic: float = field(
         0.0,
-        help="Mosaic, of boxes and masks: probability that an example becomes a part "
-        "of a mosaic of four, scaled and cut (Bochkovskiy et al. 2020, "
+        help="Mosaic, of boxes and masks: probability that an example becomes part of "
+        "a mosaic of four, scaled and cut (Bochkovskiy et al. 2020, "
         "arXiv:2004.10934); 0: none.",
         of_pictures=True,
     )
     close_mosaic: float = field(
         0.0,
-        help="Last epochs of the run, without mosaics.",
+        help="Epochs at the end of the run without mosaics.",
     )
     mixup: float = field(
         0.0,

@@ -73,18 +73,18 @@ class ClassificationOptions(Section):
         "bootstrap",
     ] = field(
         "cross_entropy",
-        help="Classification: what training lowers: the cross entropy of the softmax; "
-        'the mean over the classes of that of "is it this one?"; with less weight on '
-        "easy examples (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et "
-        "al. 2022); for wrong labels, plus the reverse cross entropy (symmetric, Wang "
-        "et al. 2019), or against what the model predicts as well (bootstrap, Reed et "
-        "al. 2015). Evaluations tell the first.",
+        help="Classification: training loss: the cross entropy of the softmax; the "
+        "binary cross entropy, averaged over the classes; with less weight on easy "
+        "examples (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. "
+        "2022); for noisy labels, plus the reverse cross entropy (symmetric, Wang et "
+        "al. 2019), or against the predictions of the model as well (bootstrap, Reed "
+        "et al. 2015). Evaluations report the first.",
     )
     logit_adjustment: float | None = field(
         None,
-        help="Classification: factor on the logarithms of the shares of the classes "
-        "in training, which training adds to the logits (Menon et al. 2021), such as "
-        "1; None: nothing.",
+        help="Classification: logit adjustment (Menon et al. 2021): factor, such as 1, "
+        "on the log priors of the classes, which training adds to the logits; None: "
+        "nothing.",
     )
     target_threshold: float | None = field(
         None,

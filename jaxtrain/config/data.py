@@ -23,13 +23,14 @@ class DataConfig(SourceFields):
 
     sampling: Literal["shuffle", "balanced"] = field(
         "shuffle",
-        help="How an epoch is drawn: every example once (shuffle), or as many of each "
+        help="Sampling of an epoch: every example once (shuffle), or as many of each "
         "class, those of small classes several times (balanced).",
     )
     repeats: int = field(
         1,
-        help="Times that an example is in a batch, each time augmented otherwise "
-        "(Hoffer et al. 2020); an epoch then has so many times fewer examples.",
+        help="Repeated augmentation: copies of an example in a batch, each augmented "
+        "differently (Hoffer et al. 2020); an epoch then has so many times fewer "
+        "examples.",
     )
     batch_size: int = field(
         128,
@@ -76,24 +77,24 @@ class DataConfig(SourceFields):
     )
     crop_pct: float | None = field(
         None,
-        help="Of the shorter side, what is kept of images that are made smaller, but "
-        "for the random windows of training; None: as of the pretrained weights, else "
-        "0.875.",
+        help="Fraction of the shorter side that the crop of a resized image keeps, "
+        "except for the random windows of training; None: that of the pretrained "
+        "weights, else 0.875.",
         from_weights="resizing",
         any_source=True,
     )
     crop_mode: CropMode | None = field(
         None,
-        help="How images of other shapes become square: by the centre (center), "
-        "stretched as a whole (squash), or as a whole between grey borders (border); "
-        "None: as of the pretrained weights, else center.",
+        help="Fit of images of other shapes into a square: a central crop (center), "
+        "stretched (squash), or complete between grey borders (border); None: that of "
+        "the pretrained weights, else center.",
         from_weights="resizing",
         any_source=True,
     )
     interpolation: Interpolation | None = field(
         None,
-        help="How images are resized: bilinear or bicubic, both antialiased; None: as "
-        "of the pretrained weights, else bilinear.",
+        help="Interpolation of resized images: bilinear or bicubic, both antialiased; "
+        "None: that of the pretrained weights, else bilinear.",
         from_weights="resizing",
         any_source=True,
     )
@@ -115,10 +116,10 @@ class DataConfig(SourceFields):
     )
     max_bad_fraction: float = field(
         0.02,
-        help="Part of a split's images, rounded up, that may be unreadable: in "
-        "training others of their classes take their places, evaluations leave them "
-        "out. Of a coco: list also the part of its images, and of its boxes, that may "
-        "be left out as damaged.",
+        help="Largest fraction of a split's images, rounded up, that may be "
+        "unreadable: in training others of their classes take their places, "
+        "evaluations leave them out. Of a coco: list also the fraction of its images, "
+        "and of its boxes, that may be left out as damaged.",
         free_in_evaluation=True,
         any_source=True,
     )
@@ -144,8 +145,8 @@ class DataConfig(SourceFields):
     )
     cache: Literal["auto", "device", "stream"] = field(
         "auto",
-        help="Keep the images on the device (device), stream them (stream), or decide "
-        "by size.",
+        help="Place of the images: on the device (device), streamed (stream), or by "
+        "their size (auto).",
         may_change_on_resume=True,
     )
     workers: int | None = field(

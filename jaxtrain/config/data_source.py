@@ -35,8 +35,8 @@ class SourceFields(Section):
     )
     include: str | None = field(
         default=None,
-        help="A file that lists the images to keep, of a folder:, masks: or csv: "
-        "source: their places below its folder, one a line.",
+        help="File that lists the images to use, of a folder:, masks: or csv: source: "
+        "a path a line, relative to its folder.",
         shared="unless same data",
         may_change_on_resume="same data",
         of_source=True,
@@ -54,8 +54,7 @@ class SourceFields(Section):
     )
     images_dir: str | None = field(
         default=None,
-        help="Folder of the images of a coco: source; None: looked for beside its "
-        "file.",
+        help="Folder of the images of a coco: source; None: one next to its file.",
         shared="unless same data",
         of_source=True,
         forms="coco:FILE",
@@ -72,8 +71,8 @@ class SourceFields(Section):
     )
     max_boxes: int = field(
         500,
-        help="Boxes of an image, of a coco: or yolo: source, at most; one with more "
-        "is an error.",
+        help="Largest number of boxes of an image, of a coco: or yolo: source; an "
+        "image with more is an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,
@@ -90,8 +89,9 @@ class SourceFields(Section):
     )
     label_separator: str | None = field(
         None,
-        help="What separates labels in the column `label` of a table, csv: or audio:, "
-        'where an example may have several, such as ";": columns of 0 and 1.',
+        help='Separator of labels, such as ";", in the column `label` of a csv: or '
+        "audio: table, where an example may have several: the targets are then "
+        "columns of 0 and 1.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE audio:DIR_OR_FILE.csv",

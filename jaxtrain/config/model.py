@@ -41,78 +41,78 @@ class ModelConfig(Section):
     )
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
         None,
-        help="Of a model of maps or boxes: the classifier whose features it looks at.",
+        help="Backbone of a segmentation or detection model: a classifier.",
         part_option="keyword",
     )
     pretrained: str | None = field(
         None,
-        help="Weights that the run begins with: the folder of a run, or of a model in "
-        "timm's form; a file .safetensors or .pth, or LIBRARY:ARCHITECTURE=FILE; "
-        "hf:OWNER/REPO. None: random ones.",
+        help="Initial weights: the folder of a run, or of a model in timm's form; a "
+        "file .safetensors or .pth, or LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO. "
+        "None: random ones.",
         common=True,
         other_names="pretrained",
     )
     pretrained_digest: str | None = field(
         None,
-        help="SHA-256 of their file, or its first digits, which must be so; None: any.",
+        help="Expected SHA-256 of the file of the pretrained weights, or its first "
+        "digits; None: any.",
     )
     width: float | None = field(
         None,
-        help="Factor on the number of channels of every layer.",
+        help="Width multiplier: factor on the number of channels of every layer.",
         part_option="keyword",
     )
     dropout: float | None = field(
         None,
-        help="Probability of dropping a feature before the last layer; in wide "
-        "ResNets, between the convolutions of each block.",
+        help="Dropout rate before the last layer; in wide ResNets, between the "
+        "convolutions of each block.",
         part_option="keyword",
         other_names="dropout drop",
         in_training=True,
     )
     drop_path: float | None = field(
         None,
-        help="Probability of dropping a residual branch in training (stochastic "
-        "depth): that of the last block, from which it falls to that of the first.",
+        help="Stochastic depth: probability of dropping a residual branch in training, "
+        "that of the last block, from which it falls to that of the first.",
         part_option="keyword",
         other_names="drop_path",
         in_training=True,
     )
     stem: Literal["imagenet", "cifar"] | None = field(
         None,
-        help="First layers: imagenet, which make the image smaller, or cifar, which "
-        "keep its size, for images of 28 to 64 pixels.",
+        help="First layers: imagenet, which downsample the image, or cifar, which keep "
+        "its size, for images of 28 to 64 pixels.",
         part_option="keyword",
     )
     global_pool: Literal["max"] | None = field(
         None,
-        help="Of a whitened_cnn: max shows the last layer the maximum of each "
-        "channel; None: all pixels, which knows where things are.",
+        help="Global pooling of a whitened_cnn: max, of each channel; None: the last "
+        "layer sees all pixels, and so their positions.",
         part_option="keyword",
     )
     norm_epsilon: float | None = field(
         None,
-        help="Added to the variance in norms; weights of other libraries belong to "
-        "one.",
+        help="Epsilon of the norms, added to the variance; pretrained weights belong "
+        "to one value.",
         part_option="keyword",
     )
     padding: Literal["symmetric", "same"] | None = field(
         None,
-        help="Zeros around the images of convolutions with a stride: as many on all "
-        "sides, or same, as in TensorFlow, which the weights that came from there "
-        "need.",
+        help="Padding of strided convolutions: symmetric, or same as in TensorFlow, "
+        "which weights from there need.",
         part_option="keyword",
     )
     output_stride: int | None = field(
         None,
-        help="Of DeepLab and FCN, 8, 16 or 32: pixels of the image that become one in "
-        "the last layer of the backbone, whose kernels are dilated in the place of "
-        "further strides.",
+        help="Output stride of DeepLab and FCN, 8, 16 or 32: pixels of the image per "
+        "pixel of the backbone's last layer, whose kernels are dilated in the place "
+        "of further strides.",
         part_option="keyword",
     )
     aux_weight: float | None = field(
         None,
-        help="Weight of the loss of each auxiliary head in training; 0: there are "
-        "none.",
+        help="Weight of the loss of each auxiliary head in training; 0: no auxiliary "
+        "heads.",
         part_option="keyword",
         in_training=True,
     )
@@ -143,8 +143,8 @@ class ModelConfig(Section):
     )
     channels: dict[str, int] = field(
         default_factory=dict,
-        help="Channels that a smaller model is left with, by the layers that make "
-        "them first; {}: all.",
+        help="Channels of a compacted model, by the first layer that outputs them; {}: "
+        "all.",
         part_option=True,
     )
     transform: str | None = field(

@@ -59,8 +59,8 @@ class OptimizerConfig(Section):
     )
     layer_decay: float | None = field(
         None,
-        help="Factor on the learning rate from each piece of the model to the one "
-        "before it: the head has the whole, the stem the least; None: 1.",
+        help="Layer-wise learning-rate decay: factor from each piece of the model to "
+        "the one before it, the head at the full rate; None: 1.",
     )
     clip_norm: float | None = field(
         None,
@@ -69,9 +69,9 @@ class OptimizerConfig(Section):
     )
     clip_ratio: float | None = field(
         None,
-        help="Largest norm of the gradient of each output of a layer, as a part of "
-        "the norm of its weights (adaptive gradient clipping, Brock et al. 2021); "
-        "None: not clipped.",
+        help="Adaptive gradient clipping (Brock et al. 2021): largest norm of the "
+        "gradient of each output of a layer, as a fraction of the norm of its "
+        "weights; None: not clipped.",
     )
     momentum: float | None = field(
         None,
@@ -107,13 +107,13 @@ class OptimizerConfig(Section):
     )
     lookahead_steps: int | None = field(
         None,
-        help="Steps after which the slow weights of Lookahead (Zhang et al. 2019) "
-        "move, and the weights begin anew from there; the slow ones move half of the "
-        "way to the weights, and are evaluated. None: no slow weights.",
+        help="Lookahead (Zhang et al. 2019): steps between updates of the slow "
+        "weights, which move half of the way to the fast weights and are evaluated; "
+        "the fast weights restart from them. None: no slow weights.",
     )
     schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = field(
         "constant",
-        help="How the learning rate goes on after the warm-up.",
+        help="Learning-rate schedule after the warm-up.",
         common=True,
         other_names="sched scheduler lr_scheduler",
         set_by_fine_tune=True,
@@ -181,8 +181,8 @@ class OptimizerConfig(Section):
     )
     plateau_patience: int | None = field(
         None,
-        help="Evaluations without improvement of the validation loss after which it "
-        "does so; default: 10.",
+        help="Evaluations without improvement of the validation loss after which the "
+        "plateau schedule reduces the rate; default: 10.",
         set_by_fine_tune=True,
     )
 

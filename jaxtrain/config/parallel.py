@@ -76,7 +76,7 @@ class ParallelConfig(Section):
     )
     data: int | None = field(
         None,
-        help="Devices that share a batch and hold a whole copy of the state each. "
+        help="Devices that share a batch and hold a full replica of the state each. "
         "This and the next four are the mesh: -1: all that the others leave; None: as "
         "the preset says.",
         may_change_on_resume=True,
@@ -126,8 +126,8 @@ class ParallelConfig(Section):
     )
     reduce_dtype: Literal["float32", "bfloat16"] | None = field(
         None,
-        help="Of several devices that share a batch: what their gradients are sent "
-        "and summed in. None: the dtype of the parameters, and at least float32.",
+        help="Dtype of the all-reduce of gradients over devices that share a batch; "
+        "None: the dtype of the parameters, and at least float32.",
     )
     xla_flags: Literal["default", "overlap"] = field(
         "default",

@@ -50,7 +50,7 @@ class CoreConfig(Section):
     )
     task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = field(
         "classification",
-        help="What is learnt.",
+        help="Task that the model is trained for.",
         code_of_model=True,
         fixed_in_trials="one metric ranks all trials",
     )

@@ -52,9 +52,10 @@ class TrainConfig(ClassificationOptions):
     )
     remat: Remat = field(
         "none",
-        help="What the backward pass computes again, to store less: nothing; each "
-        "block of the model, of which only the input is stored; all but convolutions "
-        "and dense layers; or all that it can (full): sections of blocks.",
+        help="Rematerialisation in the backward pass, to save memory: none; of each "
+        "block of the model, of which only the input is stored (block); of all but "
+        "convolutions and dense layers (conv_outputs); or of sections of blocks "
+        "(full).",
         may_change_on_resume=True,
     )
     max_bad_steps: int = field(
@@ -78,17 +79,16 @@ class TrainConfig(ClassificationOptions):
     )
     spike_sigma: float | None = field(
         None,
-        help="Standard deviations above the mean of the last losses that make a loss "
-        "a spike, whose step changes nothing but the counts; None: spikes are not "
-        "looked for.",
+        help="Loss spikes: standard deviations above the mean of the last losses from "
+        "which on a step is skipped; None: no step is.",
     )
     spike_window: int = field(
         100,
-        help="Steps over which that mean and deviation are taken.",
+        help="Steps over which the mean and the deviation of losses are taken.",
     )
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = field(
         "plain",
-        help="How a step gets its gradients; or a method of your own.",
+        help="Training method: how a step computes its gradients; or one of your own.",
     )
     method_options: Options = field(
         default_factory=dict,
@@ -97,14 +97,13 @@ class TrainConfig(ClassificationOptions):
     )
     freeze: tuple[str, ...] = field(
         (),
-        help="Layers that are not trained: patterns of their paths, such as "
-        "stage1_block*, or backbone, all but the last. Their batch norms use the "
-        "running statistics.",
+        help="Frozen layers: patterns of their paths, such as stage1_block*, or "
+        "backbone, all but the last. Their batch norms use the running statistics.",
         other_names="freeze",
     )
     freeze_epochs: float | None = field(
         None,
-        help="Epochs after which these are trained, too; None: never.",
+        help="Epochs after which the frozen layers are trained, too; None: never.",
     )
     fine_tune: bool = field(
         False,
@@ -115,15 +114,15 @@ class TrainConfig(ClassificationOptions):
     )
     ema_decay: float | None = field(
         None,
-        help="Decay of the moving average of the weights, which is then what is "
-        "evaluated.",
+        help="Decay of the exponential moving average (EMA) of the weights, which is "
+        "evaluated in their place.",
         other_names="ema model_ema_decay",
     )
     swa_start_epochs: float | None = field(
         None,
-        help="Epochs after which the weights are averaged once an epoch, with equal "
-        "weights (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no "
-        "mean.",
+        help="Stochastic weight averaging (SWA, Izmailov et al. 2018): epochs after "
+        "which the weights are averaged once an epoch, with equal weights, and the "
+        "mean is evaluated; None: no mean.",
     )
     swa_factor: float | None = field(
         None,
@@ -132,8 +131,9 @@ class TrainConfig(ClassificationOptions):
     )
     tta: Literal["flip"] | None = field(
         None,
-        help="Average the probabilities of an image and its mirror image (flip) in "
-        "evaluations, and in those of `evaluate`; None: of the image alone.",
+        help="Test-time augmentation: average the probabilities of an image and its "
+        "mirror image (flip) in evaluations, and in those of `evaluate`; None: of the "
+        "image alone.",
         unusual="it has no classes whose probabilities could be averaged",
     )
     eval_every_epochs: float | None = field(
