@@ -47,9 +47,11 @@ def without_removed(
     return found
 
 
-def removed_names(section: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names of the removed fields of a section, and of those inside."""
-    yield from section.removed().items()
-    for inner in get_type_hints(section).values():
+def removed_fields(section: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of removed fields of a section and of those inside: see there."""
+    before = f"{path}." if path else ""
+    for name, default in section.removed().items():
+        yield before + name, default
+    for name, inner in get_type_hints(section).items():
         if hasattr(inner, "removed"):
-            yield from removed_names(inner)
+            yield from removed_fields(inner, before + name)

@@ -381,6 +381,11 @@ def test_the_names_of_other_tools_are_not_ours():
     assert not set(SHORTHANDS) & known
 
 
+def test_an_option_that_is_gone_is_told():
+    with pytest.raises(UserError, match=r"optimizer\.power: this option is gone"):
+        check_shorthands({"optimizer.power": "2"}, set(paths()))
+
+
 CONFIG_FILES = [
     ("x = 1\n", ["does not define get_config()"]),
     ("def get_config():\n    return {}\n", ["returned dict", "Config"]),
@@ -395,6 +400,11 @@ CONFIG_FILES = [
         "from jaxtrain.config import *\ndef get_config():\n"
         "    return Config(optimizer=OptimizerConfig(plateau_factor=0.5))\n",
         [":3", "plateau_factor", "write step_factor"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(power=0.5))\n",
+        [":3", "optimizer.power is gone"],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
