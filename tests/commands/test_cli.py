@@ -14,7 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
-from jaxtrain.config.help import meanings
+from jaxtrain.config.help import meanings, rows_with_options
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
@@ -140,6 +140,12 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
         meaning = meanings(section)[name]
         assert meaning and "".join(meaning.split()) in "".join(text.split()), path
     assert "(default: 64)" in text
+
+
+@each_row("field", ["task_options", "train.method_options"])
+def test_options_by_name_have_meanings(field: str):
+    for row, options in rows_with_options(field).items():
+        assert all(meanings(options).values()), row
 
 
 FRAME = "\u256d\u256e\u2502\u2500- "
