@@ -24,7 +24,7 @@ from jaxtrain.zoo.listing import HEAD, cells, models
 INTRODUCTION = """# The config: every field
 
 This page is generated: `python docs/generate.py` writes it from
-the schema in [`jaxtrain/config/`](../jaxtrain/config/), where a comment above each
+the schema in [`jaxtrain/config/`](../jaxtrain/config/), where `help` of each
 field is its meaning. On the command line a field is `--SECTION.FIELD VALUE`
 ([all forms](command-line.md)); `python main.py --config FILE --help SECTION` shows the
 fields of a section with the values of a recipe. `None` unsets a field whose default is

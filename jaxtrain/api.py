@@ -10,20 +10,18 @@ from typing import Any
 from jaxtrain import own, starting
 from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
-from jaxtrain.config import Config, allow_own, check_own, replace
+from jaxtrain.config import Config, allow_own, replace
 from jaxtrain.config.recipe import is_run, read_run
 from jaxtrain.console import guarded
 from jaxtrain.errors import Interrupted, UserError
-from jaxtrain.inference.load import load_model
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
+from jaxtrain.tools.evaluation.evaluated_model import open_model
 from jaxtrain.tools.evaluation.result import Asked, views_of
 from jaxtrain.tools.evaluation.result import evaluate as evaluate_model
-from jaxtrain.tools.evaluation.subject import config_of
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
 from jaxtrain.trainer.trainer import Trainer
-from jaxtrain.weights.trust import trust as trust_folder
 from jaxtrain.weights.trust import trust_recipe
 
 
@@ -130,18 +128,12 @@ def evaluate(
             f"{folder} is no folder of a run, and so has no data of its own: give "
             "source, and leave calibrate out"
         )
-    config = read_run(folder) if run else Config()
-    if trust:
-        trust_folder(folder)
+    recipe = read_run(folder) if run else None
+    data = Config().data if recipe is None else recipe.data
     if source is not None:
         own.allow([source])
-        config = replace(config, "data.source", source)
-    check_own(config, "model", "task", "train.metrics", "data.source")
-    devices.start("auto")
-    model = load_model(workdir, checkpoint)
-    data = config.data
-    if not run:
-        config, data = config_of(model, data)
+        data = replace(data, "source", source)
+    model, config, data = open_model(folder, checkpoint, recipe, data, trust=trust)
     asked = Asked(split=split, tta=views_of(tta, config), calibrate=calibrate)
     return evaluate_model(model, config, data, asked, tell=lambda line: None)
 

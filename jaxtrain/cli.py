@@ -119,11 +119,11 @@ def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> Use
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
-    replaced = [field for problem in error.problems for field in problem.fields]
+    replaced = {field for problem in error.problems for field in problem.fields}
     more = [
         problem
         for problem in command.problems(error.arguments)
-        if not any(f"{field} = " in problem.text for field in replaced)
+        if replaced.isdisjoint(problem.fields)
     ]
     return ProblemsError([*error.problems, *more])
 

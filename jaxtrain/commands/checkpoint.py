@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from jaxtrain.config import CheckpointConfig
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import CONFIG, WEIGHTS, is_run
 from jaxtrain.console import printable, require_output
 from jaxtrain.errors import CheckpointError, DamagedError, UserError, counted
@@ -23,12 +24,17 @@ UNKNOWN = "has no digest: changed by hand"
 class CheckpointArguments:
     """Show the checkpoints of a run, or read all of them and verify the digests."""
 
-    # Directory of the run; with --verify also of an exported model.
-    workdir: Path
-    # Show steps, sizes and metrics.
-    list: bool = False
-    # Verify the checkpoints and JSON files against their digests.
-    verify: bool = False
+    workdir: Path = field(
+        help="Directory of the run; with --verify also of an exported model.",
+    )
+    list: bool = field(
+        False,
+        help="Show steps, sizes and metrics.",
+    )
+    verify: bool = field(
+        False,
+        help="Verify the checkpoints and JSON files against their digests.",
+    )
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from jaxtrain.config.fields import check_own
+from jaxtrain.config.fields import check_own, code_of_model
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -22,17 +23,28 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 class EnsembleArguments:
     """Join finished runs of one recipe into one model (deep ensembles)."""
 
-    # Directories of finished runs; data and recipe are taken from the first.
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # New directory of the ensemble, with the layout of a run.
-    out: Path
-    # Weights of the runs: best, by their validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Load the custom modules (code) that the directories name: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
+        (),
+        help="Directories of finished runs; data and recipe are taken from the first.",
+    )
+    out: Path = field(
+        help="New directory of the ensemble, with the layout of a run.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of the runs: best, by their validation; latest; or the number of "
+        "a step.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that the directories name: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
@@ -62,7 +74,7 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
         if arguments.trust:
             trust(path)
     configs = [read_run(path) for path in paths]
-    check_own(configs[0], "model", "task", "train.metrics", "data.source")
+    check_own(configs[0], *code_of_model(), "data.source")
     devices.start(arguments.platform)
     models = [load_model(path, arguments.checkpoint) for path in paths]
     joined = ensemble(models, configs)

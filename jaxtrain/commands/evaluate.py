@@ -1,14 +1,14 @@
 """`main.py evaluate`."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxtrain import own
-from jaxtrain.config import Config, DataConfig, check_own
+from jaxtrain.config import DataConfig
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
 from jaxtrain.processes import collector
@@ -27,29 +27,46 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 class ModelArguments:
     """Options of `evaluate`, excluding evaluation parts."""
 
-    # Directory of a run; or, with --data.source and --out, any model that `predict`
-    # takes.
-    workdir: Path
-    # Its weights: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Images: a split of the run, or the full set.
-    split: Literal["test", "validation", "train", "all"] = "test"
-    # Test-time augmentation, averaged over views: the mirror image (flip), four corners
-    # and the centre (five_crop), or these and their mirror images; or only the image
-    # (plain). None: the run's train.tta.
-    tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = None
-    # Fit a temperature on the run's validation split, and write temperature.json.
-    calibrate: bool = False
-    # Output file; None: evaluation.json in the workdir, overwritten.
-    out: Path | None = None
-    # Load the custom modules (code) that the directory names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Data options; defaults are the run's.
+    workdir: Path = field(
+        help="Directory of a run; or, with --data.source and --out, any model that "
+        "`predict` takes.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Its weights: best, by its validation; latest; or the number of a step.",
+    )
+    split: Literal["test", "validation", "train", "all"] = field(
+        "test",
+        help="Images: a split of the run, or the full set.",
+    )
+    tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = field(
+        None,
+        help="Test-time augmentation, averaged over views: the mirror image (flip), "
+        "four corners and the centre (five_crop), or these and their mirror images; or "
+        "only the image (plain). None: the run's train.tta.",
+    )
+    calibrate: bool = field(
+        False,
+        help="Fit a temperature on the run's validation split, and write "
+        "temperature.json.",
+    )
+    out: Path | None = field(
+        None,
+        help="Output file; None: evaluation.json in the workdir, overwritten.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that the directory names: their files are "
+        "shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
-        default_factory=DataConfig
+        default_factory=DataConfig,
+        help="Data options; defaults are the run's.",
     )
 
 
@@ -62,37 +79,34 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     """Evaluate, write the result, and print a summary."""
     requested = {key: part.requested(arguments) for key, part in PARTS.items()}
     with collector.held_back():
-        from jaxtrain import load_model
         from jaxtrain.config.recipe import is_run, read_run
-        from jaxtrain.parallel import devices
         from jaxtrain.records.run_log import show_table
+        from jaxtrain.tools.evaluation.evaluated_model import open_model
         from jaxtrain.tools.evaluation.result import Asked, evaluate, views_of
-        from jaxtrain.tools.evaluation.subject import config_of
         from jaxtrain.training.sparsity import describe_sparsity
         from jaxtrain.weights.spec import check_is_model
-        from jaxtrain.weights.trust import trust
 
-    workdir, data = arguments.workdir, arguments.data
+    workdir = arguments.workdir
     check_is_model(str(workdir))
     run = is_run(workdir)
     if not run:
         _check_of_model(arguments)
-    config = read_run(workdir) if run else Config()
+    recipe = read_run(workdir) if run else None
     out = _check_out(arguments)
+    model, config, data = open_model(
+        workdir,
+        arguments.checkpoint,
+        recipe,
+        arguments.data,
+        trust=arguments.trust,
+        platform=arguments.platform,
+    )
     asked = Asked(
         split=arguments.split,
         tta=views_of(arguments.tta, config),
         calibrate=arguments.calibrate,
         parts={key: part for key, part in requested.items() if part is not None},
     )
-    if arguments.trust:
-        trust(workdir)
-    check_own(config, "model", "task", "train.metrics")
-    own.check_allowed("data.source", data.source)
-    devices.start(arguments.platform)
-    model = load_model(workdir, arguments.checkpoint)
-    if not run:
-        config, data = config_of(model, data)
     result = evaluate(model, config, data, asked)
     # Shown before it is written: it may have taken hours, and the disk may be full.
     show_table("evaluation", describe(result, model.task))

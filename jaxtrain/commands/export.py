@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
 from jaxtrain.plugin import hints_on
@@ -27,35 +28,55 @@ FORMATS = (
 class ExportArguments:
     """Write a trained model as a file that other programs run."""
 
-    # Directory of a run or of a model, a weight file, or hf:OWNER/REPO.
-    workdir: Path
-    # Format of the file.
-    format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))]
-    # New file or directory to write.
-    out: Path
-    # Weights of a run: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Batch size: a number, or dynamic for any. None: dynamic, or 1 if the format
-    # supports no other.
-    batch: str | None = None
-    # Compute precision; inputs and outputs are float32. The weight-only formats
-    # int8_weights, fp8_weights and int4_weights make a smaller file that computes in
-    # float32. None: fp32, or int8 for a model with model.quantize in a format with
-    # integers.
-    precision: Precision | None = None
-    # Take uint8 pixels, and return probabilities if there are classes.
-    include_preprocessing: bool = False
-    # For detection models: return boxes after non-maximum suppression.
-    include_nms: bool = False
-    # Directory of images to check the file on, or of a run whose images to use; int8
-    # calibrates its ranges on them, too. None: the run's data.
-    images: Path | None = None
-    # Load the custom modules (code) that the directory names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # Platform of the check; auto: what JAX finds, but never the CPU of a machine with a
-    # GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
+    )
+    format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))] = field(
+        help="Format of the file.",
+    )
+    out: Path = field(
+        help="New file or directory to write.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of a run: best, by its validation; latest; or the number of a "
+        "step.",
+    )
+    batch: str | None = field(
+        None,
+        help="Batch size: a number, or dynamic for any. None: dynamic, or 1 if the "
+        "format supports no other.",
+    )
+    precision: Precision | None = field(
+        None,
+        help="Compute precision; inputs and outputs are float32. The weight-only "
+        "formats int8_weights, fp8_weights and int4_weights make a smaller file that "
+        "computes in float32. None: fp32, or int8 for a model with model.quantize in a "
+        "format with integers.",
+    )
+    include_preprocessing: bool = field(
+        False,
+        help="Take uint8 pixels, and return probabilities if there are classes.",
+    )
+    include_nms: bool = field(
+        False,
+        help="For detection models: return boxes after non-maximum suppression.",
+    )
+    images: Path | None = field(
+        None,
+        help="Directory of images to check the file on, or of a run whose images to "
+        "use; int8 calibrates its ranges on them, too. None: the run's data.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that the directory names: their files are "
+        "shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform of the check; auto: what JAX finds, but never the CPU of a "
+        "machine with a GPU.",
+    )
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
@@ -21,21 +22,37 @@ LARGEST = 1e6
 class FindLrArguments:
     """Find a learning rate: train briefly while it rises, and watch the loss."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
-    config: Path
-    # Directory of find_lr.png and find_lr.json; None: runs/<name of the config>.
-    out: Path | None = None
-    # Learning rate of the first step.
-    start: float = 1e-7
-    # Learning rate of the last step.
-    end: float = 10.0
-    # Maximum number of steps; the test ends when the loss diverges.
-    steps: int = 100
-    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Load the custom modules (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config.",
+    )
+    out: Path | None = field(
+        None,
+        help="Directory of find_lr.png and find_lr.json; None: runs/<name of the "
+        "config>.",
+    )
+    start: float = field(
+        1e-7,
+        help="Learning rate of the first step.",
+    )
+    end: float = field(
+        10.0,
+        help="Learning rate of the last step.",
+    )
+    steps: int = field(
+        100,
+        help="Maximum number of steps; the test ends when the loss diverges.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxtrain.config.metadata import field
 from jaxtrain.console import require_output
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.zoo import listing
@@ -17,10 +18,14 @@ EXAMPLE = "resnet50"
 class ModelsArguments:
     """List the models: parameters, FLOPs, memory, published results, weights."""
 
-    # Name of a model to describe in full; None: a line for each.
-    name: Annotated[str | None, tyro.conf.Positional] = None
-    # Print JSON.
-    json: bool = False
+    name: Annotated[str | None, tyro.conf.Positional] = field(
+        None,
+        help="Name of a model to describe in full; None: a line for each.",
+    )
+    json: bool = field(
+        False,
+        help="Print JSON.",
+    )
 
 
 def run(arguments: ModelsArguments, signals: StopSignals) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from jaxtrain.config.metadata import field
 from jaxtrain.console import printable, progress, require_output
 from jaxtrain.errors import IncompleteError, UserError
 from jaxtrain.inference import PREDICTIONS
@@ -38,36 +39,67 @@ NUM_SHOWN = 20
 class ImageArguments:
     """Options of `predict`, excluding prediction parts."""
 
-    # Files, directories (recursively), patterns, or - for names on standard input.
-    images: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # Directory of a run or of a model, a weight file, or hf:OWNER/REPO.
-    workdir: Path
-    # Weights of a run: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Table to write, .csv, .jsonl or .parquet; None: print the first rows.
-    out: Path | None = None
-    # Number of most likely classes.
-    topk: int = 1
-    # Batch size in images, or in windows for sliding-window models.
-    batch_size: int = 64
-    # End with exit code 1 if an image has no prediction.
-    strict: bool = False
-    # New directory for Grad-CAM overlays of the most likely class.
-    explain: Path | None = None
-    # File, .npy, for the inputs of the last layer, float32 (N, F).
-    features: Path | None = None
-    # New directory for the raw outputs of each image: .npy, float32; with several heads
-    # .npz.
-    outputs: Path | None = None
-    # New directory for the images with drawn predictions, such as boxes.
-    pictures: Path | None = None
-    # Divide the logits by the temperature that evaluate --calibrate has fitted.
-    calibrated: bool = False
-    # Load the custom modules (code) that the directory names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    images: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
+        (),
+        help="Files, directories (recursively), patterns, or - for names on standard "
+        "input.",
+    )
+    workdir: Path = field(
+        help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of a run: best, by its validation; latest; or the number of a "
+        "step.",
+    )
+    out: Path | None = field(
+        None,
+        help="Table to write, .csv, .jsonl or .parquet; None: print the first rows.",
+    )
+    topk: int = field(
+        1,
+        help="Number of most likely classes.",
+    )
+    batch_size: int = field(
+        64,
+        help="Batch size in images, or in windows for sliding-window models.",
+    )
+    strict: bool = field(
+        False,
+        help="End with exit code 1 if an image has no prediction.",
+    )
+    explain: Path | None = field(
+        None,
+        help="New directory for Grad-CAM overlays of the most likely class.",
+    )
+    features: Path | None = field(
+        None,
+        help="File, .npy, for the inputs of the last layer, float32 (N, F).",
+    )
+    outputs: Path | None = field(
+        None,
+        help="New directory for the raw outputs of each image: .npy, float32; with "
+        "several heads .npz.",
+    )
+    pictures: Path | None = field(
+        None,
+        help="New directory for the images with drawn predictions, such as boxes.",
+    )
+    calibrated: bool = field(
+        False,
+        help="Divide the logits by the temperature that evaluate --calibrate has "
+        "fitted.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that the directory names: their files are "
+        "shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

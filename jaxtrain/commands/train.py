@@ -32,33 +32,64 @@ RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 class TrainArguments:
     """Train a model, or resume the run in the workdir."""
 
-    # The recipe: a name, such as digits, a file that defines get_config() -> Config, or
-    # the config.json of a run. Defaults to that of the run in --workdir.
-    config: Path
-    # Directory of the run; None: runs/<name of the config>, or that of config.json.
-    workdir: Path | None = None
-    # Move an old run in the workdir aside and start anew.
-    fresh: bool = False
-    # Return to the checkpoint of this step; newer ones are moved aside.
-    resume_step: int | None = None
-    # Profile ten steps, after ten others: time per layer.
-    profile: bool = False
-    # Platform; auto: JAX's default, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # HOST:PORT of process 0, where processes connect; None: detect SLURM, Open MPI and
-    # Kubernetes.
-    coordinator: str | None = field(None, rare=True)
-    # Number of processes, with --coordinator.
-    num_processes: int | None = field(None, rare=True)
-    # Number of this process, from 0, with --coordinator.
-    process_id: int | None = field(None, rare=True)
-    # Seconds to wait for the other processes at the start.
-    init_timeout: float = field(300.0, rare=True)
-    # Seconds without a heartbeat of a process, after which the others end.
-    heartbeat_timeout: float = field(30.0, rare=True)
-    # Load the custom modules (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, a file that defines get_config() -> "
+        "Config, or the config.json of a run. Defaults to that of the run in "
+        "--workdir.",
+    )
+    workdir: Path | None = field(
+        None,
+        help="Directory of the run; None: runs/<name of the config>, or that of "
+        "config.json.",
+    )
+    fresh: bool = field(
+        False,
+        help="Move an old run in the workdir aside and start anew.",
+    )
+    resume_step: int | None = field(
+        None,
+        help="Return to the checkpoint of this step; newer ones are moved aside.",
+    )
+    profile: bool = field(
+        False,
+        help="Profile ten steps, after ten others: time per layer.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
+    coordinator: str | None = field(
+        None,
+        help="HOST:PORT of process 0, where processes connect; None: detect SLURM, "
+        "Open MPI and Kubernetes.",
+        rare=True,
+    )
+    num_processes: int | None = field(
+        None,
+        help="Number of processes, with --coordinator.",
+        rare=True,
+    )
+    process_id: int | None = field(
+        None,
+        help="Number of this process, from 0, with --coordinator.",
+        rare=True,
+    )
+    init_timeout: float = field(
+        300.0,
+        help="Seconds to wait for the other processes at the start.",
+        rare=True,
+    )
+    heartbeat_timeout: float = field(
+        30.0,
+        help="Seconds without a heartbeat of a process, after which the others end.",
+        rare=True,
+    )
+    trust: bool = field(
+        False,
+        help="Load the custom modules (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -1,115 +1,204 @@
 """The section `data.augment`: random changes of the training images."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
-from jaxtrain.config.metadata import field
+from jaxtrain.config.metadata import field, with_metadata
 
 PATH = "data.augment"
 # Images of a mosaic.
 MOSAIC_IMAGES = 4
+# Channels that operations on colours take; of grey images some change nothing.
+GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
-COMBINATIONS = (
-    Incompatible(
-        _option("alternating_flip"),
-        _option("horizontal_flip"),
-        "both mirror left and right",
-        "give one of both",
-    ),
-    Needs(_option("crop_scale"), _option("random_resized_crop")),
-    Incompatible(
-        _option("scale_jitter"),
-        _option("random_resized_crop"),
-        "both cut the windows of training",
-        "give one of both",
-    ),
-    Needs(
-        _option("jitter_probability"),
-        _option("brightness", "contrast", "saturation", "hue"),
-    ),
-    Needs(_option("blur_sigma"), _option("blur")),
-    Needs(_option("randaugment_magnitude"), _option("randaugment")),
-    Needs(_option("erasing_value"), _option("erasing")),
-    Needs(_option("close_mosaic"), _option("mosaic")),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig(Section):
     """Random changes of the training images, other ones in every epoch."""
 
-    # Pad by this many pixels on every side, then crop back at a random place.
-    crop_padding: int = 0
-    # Mirror left and right with probability one half.
-    horizontal_flip: bool = field(False, common=True, other_names="hflip")
-    # Side in pixels of a square, at a random place, set to the mean colour; 0: none.
-    cutout_size: int = 0
-    # A random window of the stored image, resized to image_size.
-    random_resized_crop: bool = False
-    # Smallest and largest part of the area that such a window has.
-    crop_scale: tuple[float, ...] = (0.08, 1.0)
-    # Of masks and boxes: smallest and largest factor by which the whole image, of
-    # data.sliding_size or image_size, is resized before a random window of image_size
-    # is cut out; beyond the image is border (Ghiasi et al. 2021); (): no window.
-    scale_jitter: tuple[float, ...] = ()
+    crop_padding: int = field(
+        0,
+        help="Pad by this many pixels on every side, then crop back at a random place.",
+    )
+    horizontal_flip: bool = field(
+        False,
+        help="Mirror left and right with probability one half.",
+        common=True,
+        other_names="hflip",
+    )
+    cutout_size: int = field(
+        0,
+        help="Side in pixels of a square, at a random place, set to the mean colour; "
+        "0: none.",
+    )
+    random_resized_crop: bool = field(
+        False,
+        help="A random window of the stored image, resized to image_size.",
+    )
+    crop_scale: tuple[float, ...] = field(
+        (0.08, 1.0),
+        help="Smallest and largest fraction of the image's area that a random window "
+        "has.",
+    )
+    scale_jitter: tuple[float, ...] = field(
+        (),
+        help="Of masks and boxes: smallest and largest factor by which the whole "
+        "image, of data.sliding_size or image_size, is resized before a random window "
+        "of image_size is cut out; beyond the image is border (Ghiasi et al. 2021); "
+        "(): no window.",
+    )
 
-    # Mirror left and right one half of the examples, in the next epoch the other.
-    alternating_flip: bool = False
-    # Mirror top and bottom with probability one half.
-    vertical_flip: bool = False
-    # Turn by up to this many degrees, either way.
-    rotation: float = 0.0
-    # Change the brightness by a factor of up to 1 +- this; 0: do not.
-    brightness: float = 0.0
-    # Change the contrast likewise.
-    contrast: float = 0.0
-    # Change the saturation likewise.
-    saturation: float = 0.0
-    # Move the hue by up to this part of its circle either way, 0.5 at most.
-    hue: float = 0.0
-    # Probability that any of these four is changed.
-    jitter_probability: float = 1.0
-    # Probability that the image becomes grey, with as many channels.
-    grayscale: float = 0.0
-    # Probability that the image is blurred by a Gaussian, of a tenth of its size.
-    blur: float = 0.0
-    # Smallest and largest standard deviation of the Gaussian, in pixels.
-    blur_sigma: tuple[float, ...] = (0.1, 2.0)
-    # RandAugment: so many operations in a row; 0: none.
-    randaugment: int = 0
-    # Their magnitude, 0 to 30.
-    randaugment_magnitude: int = 9
-    # TrivialAugment: one operation of any magnitude of the wide space.
-    trivialaugment: bool = field(False, common=True)
-    # AugMix: severity of its operations, 1 to 10; 0: none.
-    augmix: int = 0
-    # Probability that a rectangle of the image is painted over.
-    erasing: float = 0.0
-    # What it is painted with: the mean colour, or noise.
-    erasing_value: Literal["mean", "noise"] = "mean"
-    # SpecAugment, of sound: so many stretches of time, of up to 10 frames each, are set
-    # to the mean.
-    time_masks: int = 0
-    # SpecAugment: so many bands of frequency, of up to 8 mel bands each, are set to the
-    # mean.
-    frequency_masks: int = 0
-    # Mosaic, of boxes and masks: probability that an example becomes a part of a mosaic
-    # of four, scaled and cut (Bochkovskiy et al. 2020, arXiv:2004.10934); 0: none.
-    mosaic: float = 0.0
-    # Last epochs of the run, without mosaics.
-    close_mosaic: float = 0.0
-    # Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: none.
-    mixup: float = field(0.0, other_names="mixup")
-    # Cutmix: a rectangle comes from a partner, its part of the area likewise; 0: none.
-    # With both, half of the steps have each.
-    cutmix: float = field(0.0, other_names="cutmix")
+    alternating_flip: bool = field(
+        False,
+        help="Mirror left and right one half of the examples, in the next epoch the "
+        "other.",
+    )
+    vertical_flip: bool = field(
+        False,
+        help="Mirror top and bottom with probability one half.",
+    )
+    rotation: float = field(
+        0.0,
+        help="Largest rotation in degrees, either way.",
+    )
+    brightness: float = field(
+        0.0,
+        help="Change the brightness by a factor of up to 1 +- this; 0: do not.",
+        of_pictures=True,
+        colour_jitter=True,
+    )
+    contrast: float = field(
+        0.0,
+        help="Change the contrast likewise.",
+        for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
+    )
+    saturation: float = field(
+        0.0,
+        help="Change the saturation likewise.",
+        for_channels=COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
+    )
+    hue: float = field(
+        0.0,
+        help="Largest shift of the hue either way, as a fraction of its circle, 0.5 at "
+        "most.",
+        for_channels=COLOUR,
+        of_pictures=True,
+        colour_jitter=True,
+    )
+    jitter_probability: float = field(
+        1.0,
+        help="Probability of the colour jitter: brightness, contrast, saturation and "
+        "hue.",
+    )
+    grayscale: float = field(
+        0.0,
+        help="Probability that the image becomes grey, with as many channels.",
+        for_channels=COLOUR,
+    )
+    blur: float = field(
+        0.0,
+        help="Probability of a Gaussian blur, whose kernel has a tenth of the image's "
+        "size.",
+    )
+    blur_sigma: tuple[float, ...] = field(
+        (0.1, 2.0),
+        help="Smallest and largest standard deviation of the blur, in pixels.",
+    )
+    randaugment: int = field(
+        0,
+        help="RandAugment: number of operations in a row; 0: none.",
+        for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
+    )
+    randaugment_magnitude: int = field(
+        9,
+        help="Magnitude of RandAugment, 0 to 30.",
+    )
+    trivialaugment: bool = field(
+        False,
+        help="TrivialAugment: one operation of any magnitude of the wide space.",
+        common=True,
+        for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
+    )
+    augmix: int = field(
+        0,
+        help="AugMix: severity of its operations, 1 to 10; 0: none.",
+        for_channels=GREY_OR_COLOUR,
+        of_pictures=True,
+    )
+    erasing: float = field(
+        0.0,
+        help="Random erasing: probability that a rectangle of the image is filled.",
+    )
+    erasing_value: Literal["mean", "noise"] = field(
+        "mean",
+        help="Fill of an erased rectangle: the mean colour, or noise.",
+    )
+    time_masks: int = field(
+        0,
+        help="SpecAugment, of sound: number of time masks, of up to 10 frames each, "
+        "which are set to the mean.",
+    )
+    frequency_masks: int = field(
+        0,
+        help="SpecAugment: number of frequency masks, of up to 8 mel bands each, which "
+        "are set to the mean.",
+    )
+    mosaic: float = field(
+        0.0,
+        help="Mosaic, of boxes and masks: probability that an example becomes part of "
+        "a mosaic of four, scaled and cut (Bochkovskiy et al. 2020, "
+        "arXiv:2004.10934); 0: none.",
+        of_pictures=True,
+    )
+    close_mosaic: float = field(
+        0.0,
+        help="Epochs at the end of the run without mosaics.",
+    )
+    mixup: float = field(
+        0.0,
+        help="Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: "
+        "none.",
+        other_names="mixup",
+    )
+    cutmix: float = field(
+        0.0,
+        help="Cutmix: a rectangle comes from a partner, its part of the area "
+        "likewise; 0: none. With both, half of the steps have each.",
+        other_names="cutmix",
+    )
 
-    # Augmentations of your own, after the others: path/to/file.py:name or
-    # package.module:name.
-    own: tuple[str, ...] = ()
+    own: tuple[str, ...] = field(
+        (),
+        help="Augmentations of your own, after the others: path/to/file.py:name or "
+        "package.module:name.",
+    )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "crop_ratio": [0.75, 1.3333333333333333],
+            "augmix_width": 3,
+            "augmix_depth": None,
+            "augmix_alpha": 1.0,
+            "erasing_scale": [0.02, 0.33],
+            "erasing_ratio": [0.3, 3.3],
+            "time_mask_frames": 10,
+            "frequency_mask_bands": 8,
+            "mosaic_scale": [0.5, 1.5],
+            "mix_probability": 1.0,
+            "cutmix_probability": 0.5,
+        }
 
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
@@ -134,7 +223,7 @@ class AugmentConfig(Section):
     @property
     def colour_jitter(self) -> bool:
         """Whether any of the four is to change."""
-        return any((self.brightness, self.contrast, self.saturation, self.hue))
+        return any(getattr(self, name) for name in COLOUR_JITTER)
 
     @property
     def cuts_windows(self) -> bool:
@@ -163,3 +252,30 @@ class AugmentConfig(Section):
         limit = "" if most is None else f", at most {most}"
         ok = ok and (most is None or value[1] <= most)
         self._check(name, ok, f"two values above 0{limit}, the smaller one first")
+
+
+# Fields that data.augment.jitter_probability is of.
+COLOUR_JITTER = tuple(with_metadata(AugmentConfig, "colour_jitter"))
+COMBINATIONS = (
+    Incompatible(
+        _option("alternating_flip"),
+        _option("horizontal_flip"),
+        "both mirror left and right",
+        "give one of both",
+    ),
+    Needs(_option("crop_scale"), _option("random_resized_crop")),
+    Incompatible(
+        _option("scale_jitter"),
+        _option("random_resized_crop"),
+        "both cut the windows of training",
+        "give one of both",
+    ),
+    Needs(
+        _option("jitter_probability"),
+        _option(*COLOUR_JITTER),
+    ),
+    Needs(_option("blur_sigma"), _option("blur")),
+    Needs(_option("randaugment_magnitude"), _option("randaugment")),
+    Needs(_option("erasing_value"), _option("erasing")),
+    Needs(_option("close_mosaic"), _option("mosaic")),
+)

@@ -68,9 +68,11 @@ def report(text: str, *fields: str) -> None:
     if checked is None:
         raise UserError(text)
     found, _, refused = checked
+    problem = Problem(text, fields)
     # What follows from a value of the wrong type or range is no news.
-    if refused.isdisjoint(field.rpartition(".")[2] for field in fields):
-        found.append(Problem(text, fields))
+    names = {field.rpartition(".")[2] for field in fields}
+    if problem not in found and refused.isdisjoint(names):
+        found.append(problem)
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -181,11 +183,15 @@ class Section:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
+            named = not isinstance(value, dict) or "" not in value
+            self._check(name, named, "options with names")
             largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
                 if isinstance(number, int):
                     expected = f"a number of at most {largest}"
                     self._check(name, number <= largest, expected)
+                    expected = f"a number of at least {-MAX_COUNT}"
+                    self._check(name, number >= -MAX_COUNT, expected)
                 elif isinstance(number, float):
                     expected = f"a finite number of at most {MAX_FLOAT:g}"
                     self._check(name, abs(number) <= MAX_FLOAT, expected)
@@ -194,6 +200,11 @@ class Section:
     def combinations(cls) -> tuple[Any, ...]:
         """Return rows of `jaxtrain.config.combinations`, of a plug-in's section."""
         return ()
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        """Return the older fields: name -> default as in JSON, or `Renamed`."""
+        return {}
 
     def validate(self) -> None:
         """Report values out of range: see `report`."""
@@ -253,19 +264,24 @@ def typed_options(
       given: Options by name, as `task_options` of a config.
 
     Raises:
-      UserError: The part does not take one, or a value does not fit.
+      ProblemsError: The part does not take one, or a value does not fit.
     """
     hints = get_type_hints(kind)
-    for option in given:
-        if option not in hints:
-            raise UserError(
-                f"{field}: {name} takes {', '.join(hints) or 'no options'}, not "
-                f"{option!r}{nearest(option, hints)}"
-            )
+    texts = [
+        f"{name} takes {', '.join(hints) or 'no options'}, not {option!r}"
+        f"{nearest(option, hints)}"
+        for option in given
+        if option not in hints
+    ]
+    taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
     try:
-        return kind(**{n: _numbers_of(v, hints[n]) for n, v in given.items()})
-    except UserError as error:
-        raise UserError(f"{field}: {error}") from None
+        options = kind(**taken)
+    except ProblemsError as error:
+        texts += [problem.text for problem in error.problems]
+    else:
+        if not texts:
+            return options
+    raise ProblemsError(Problem(f"{field}: {text}", (field,)) for text in texts)
 
 
 def _numbers_of(value: Any, hint: Any) -> Any:

@@ -57,16 +57,13 @@ COMBINATIONS = (
 class ClassificationOptions(Section):
     """Options of classification, as fields of `train`."""
 
-    # Classification: probability moved from the true class to all classes evenly.
     label_smoothing: float = field(
-        0.0, common=True, other_names="smoothing label_smoothing"
+        0.0,
+        help="Classification: probability moved from the true class to all classes "
+        "evenly.",
+        common=True,
+        other_names="smoothing label_smoothing",
     )
-    # Classification: what training lowers: the cross entropy of the softmax; the mean
-    # over the classes of that of "is it this one?"; with less weight on easy examples
-    # (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. 2022); for wrong
-    # labels, plus the reverse cross entropy (symmetric, Wang et al. 2019), or against
-    # what the model predicts as well (bootstrap, Reed et al. 2015). Evaluations tell
-    # the first.
     loss: Literal[
         "cross_entropy",
         "binary_cross_entropy",
@@ -74,19 +71,36 @@ class ClassificationOptions(Section):
         "poly",
         "symmetric",
         "bootstrap",
-    ] = "cross_entropy"
-    # Classification: factor on the logarithms of the shares of the classes in training,
-    # which training adds to the logits (Menon et al. 2021), such as 1; None: nothing.
-    logit_adjustment: float | None = None
-    # Of binary_cross_entropy: targets above it, as those of mixed and smoothed examples
-    # may be, become 1 and the others 0; None: they stay as they are.
-    target_threshold: float | None = None
-    # Classification: weight of each class in the training loss, relative to the others,
-    # or balanced: one over the number of its examples; or effective_number: one over
-    # 1 - 0.999 ** that number (Cui et al. 2019); None: all alike.
+    ] = field(
+        "cross_entropy",
+        help="Classification: training loss: the cross entropy of the softmax; the "
+        "binary cross entropy, averaged over the classes; with less weight on easy "
+        "examples (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. "
+        "2022); for noisy labels, plus the reverse cross entropy (symmetric, Wang et "
+        "al. 2019), or against the predictions of the model as well (bootstrap, Reed "
+        "et al. 2015). Evaluations report the first.",
+    )
+    logit_adjustment: float | None = field(
+        None,
+        help="Classification: logit adjustment (Menon et al. 2021): factor, such as 1, "
+        "on the log priors of the classes, which training adds to the logits; None: "
+        "nothing.",
+    )
+    target_threshold: float | None = field(
+        None,
+        help="Of binary_cross_entropy: targets above it, as those of mixed and "
+        "smoothed examples may be, become 1 and the others 0; None: they stay as they "
+        "are.",
+    )
     class_weights: (
         Literal["balanced", "effective_number"] | tuple[float, ...] | None
-    ) = None
+    ) = field(
+        None,
+        help="Classification: weight of each class in the training loss, relative to "
+        "the others, or balanced: one over the number of its examples; or "
+        "effective_number: one over 1 - 0.999 ** that number (Cui et al. 2019); None: "
+        "all alike.",
+    )
 
     def validate(self) -> None:
         self._fraction("label_smoothing", "target_threshold")

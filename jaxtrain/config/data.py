@@ -1,13 +1,15 @@
 """The section `data`: source, splits, size, batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from jaxtrain.config import data_combinations
 from jaxtrain.config.augment import AugmentConfig
-from jaxtrain.config.base import Options, Section, report, row_of
+from jaxtrain.config.base import Options, report
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data_combinations import CROP_MODE, CROP_PCT, INTERPOLATION
+from jaxtrain.config.data_source import SourceFields
 from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.sound import SoundConfig
 
@@ -16,200 +18,170 @@ CropMode = Literal["center", "squash", "border"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig(Section):
+class DataConfig(SourceFields):
     """Data: the images, their splits, size and batches."""
 
-    # Where the images come from: a kind and what it takes, such as folder:photos or
-    # tfds:mnist; or one of your own: path/to/file.py:name or package.module:name.
-    source: Annotated[str, row_of("jaxtrain.data:SOURCES", exact=False)] = field(
-        default="digits",
-        shared="unless same data",
-        may_change_on_resume="same data",
+    sampling: Literal["shuffle", "balanced"] = field(
+        "shuffle",
+        help="Sampling of an epoch: every example once (shuffle), or as many of each "
+        "class, those of small classes several times (balanced).",
+    )
+    repeats: int = field(
+        1,
+        help="Repeated augmentation: copies of an example in a batch, each augmented "
+        "differently (Hoffer et al. 2020); an epoch then has so many times fewer "
+        "examples.",
+    )
+    batch_size: int = field(
+        128,
+        help="Examples in a global batch: of all devices and processes, of one "
+        "optimizer step.",
         common=True,
-        other_names="data dataset data_dir",
-        free_in_evaluation=True,
+        other_names="bs batch batch_size",
+        any_source=True,
     )
-    # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-    data_dir: str | None = field(
-        default=None,
-        shared="never",
-        may_change_on_resume=True,
-        of_source=True,
-        forms="tfds:NAME",
-        free_in_evaluation=True,
-    )
-    # A file that lists the images to keep, of a folder:, masks: or csv: source: their
-    # places below its folder, one a line.
-    include: str | None = field(
-        default=None,
-        shared="unless same data",
-        may_change_on_resume="same data",
-        of_source=True,
-        forms="folder:DIR masks:DIR csv:FILE audio:DIR_OR_FILE.csv",
-        free_in_evaluation=True,
-    )
-    # Whether images of a folder:, masks:, csv:, coco: or yolo: source may lie outside
-    # of its folder: through links, and by absolute paths or `..` in a table.
-    allow_outside: bool = field(
-        False,
-        may_change_on_resume="same data",
-        of_source=True,
-        forms="folder:DIR masks:DIR csv:FILE coco:FILE yolo:DIR audio:DIR_OR_FILE.csv",
-    )
-    # Folder of the images of a coco: source; None: looked for beside its file.
-    images_dir: str | None = field(
-        default=None,
-        shared="unless same data",
-        of_source=True,
-        forms="coco:FILE",
-        free_in_evaluation=True,
-    )
-    # Pixels that boxes or masks were drawn on, where EXIF data turn an image: those in
-    # the file (stored), or the turned ones (upright); None: upright, with a remark.
-    boxes_drawn_on: Literal["stored", "upright"] | None = field(
-        None,
-        of_source=True,
-        forms="coco:FILE yolo:DIR masks:DIR csv:FILE hf:NAME_OR_DIR",
-        free_in_evaluation=True,
-    )
-    # Boxes of an image, of a coco: or yolo: source, at most; one with more is an error.
-    max_boxes: int = field(
-        500, of_source="kind", forms="coco:FILE yolo:DIR", free_in_evaluation=True
-    )
-    # Columns of the targets, a number each, in place of one class an image: by their
-    # names in a csv:, hf: or audio: source; names for those of `label` of an arrays:
-    # source.
-    targets: tuple[str, ...] = field(
-        (),
-        may_change_on_resume="same data",
-        of_source="kind",
-        forms="csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
-        free_in_evaluation=True,
-    )
-    # What separates labels in the column `label` of a table, csv: or audio:, where an
-    # example may have several, such as ";": columns of 0 and 1.
-    label_separator: str | None = field(
-        None,
-        may_change_on_resume="same data",
-        of_source="kind",
-        forms="csv:FILE audio:DIR_OR_FILE.csv",
-        free_in_evaluation=True,
-    )
-    # File of the classes of masks, of a masks:, csv: or hf: source, a line each: name,
-    # or name,R,G,B; None: classes.txt or classes.csv beside the images.
-    classes: str | None = field(
-        default=None,
-        shared="unless same data",
-        forms="masks:DIR csv:FILE hf:NAME_OR_DIR",
-        free_in_evaluation=True,
-    )
-    # Training split, in TFDS syntax, such as train[:90%] or train+test[:100].
-    train_split: str = field("train", of_source=True, free_in_evaluation=True)
-    # Validation split; None: the set's own, else a held-out fraction of the training
-    # split.
-    validation_split: str | None = field(None, of_source=True, free_in_evaluation=True)
-    # Test split, used once, at the end.
-    test_split: str = field("test", of_source=True, free_in_evaluation=True)
-    # Stratified fraction of the training split, the same for every seed, that is the
-    # test split where there is none of the name `test`; None: 0.1.
-    test_fraction: float | None = field(None, of_source=True, free_in_evaluation=True)
-    # Seeded, stratified fraction of the training split held out for validation when
-    # there is no validation split; 0: no validation.
-    validation_fraction: float = field(0.1, common=True, free_in_evaluation=True)
-    # What is held out of the training split: examples of all classes; or whole classes,
-    # to judge embeddings by classes that were not trained on: a set's own splits named
-    # test and validation are then left aside.
-    hold_out: Literal["examples", "classes"] = field(
-        "examples", of_source=True, free_in_evaluation=True
-    )
-    # Let splits share examples, such as to see that a model can learn a few by heart.
-    allow_overlap: bool = field(
-        False, may_change_on_resume=True, of_source=True, free_in_evaluation=True
-    )
-    # How an epoch is drawn: every example once (shuffle), or as many of each class,
-    # those of small classes several times (balanced).
-    sampling: Literal["shuffle", "balanced"] = "shuffle"
-    # Times that an example is in a batch, each time augmented otherwise (Hoffer et al.
-    # 2020); an epoch then has so many times fewer examples.
-    repeats: int = 1
-    # Examples in a global batch: of all devices and processes, of one optimizer step.
-    batch_size: int = field(128, common=True, other_names="bs batch batch_size")
-    # Examples in a global batch of an evaluation; None: as batch_size.
     eval_batch_size: int | None = field(
-        None, may_change_on_resume=True, free_in_evaluation=True
+        None,
+        help="Examples in a global batch of an evaluation; None: as batch_size.",
+        may_change_on_resume=True,
+        free_in_evaluation=True,
+        any_source=True,
     )
-    # Height and width in pixels that images are resized to; None: as stored.
     image_size: int | None = field(
-        None, common=True, other_names="img_size image_size imgsz"
+        None,
+        help="Height and width in pixels that images are resized to; None: as stored.",
+        common=True,
+        other_names="img_size image_size imgsz",
     )
-    # Height and width of the training images, where they are smaller than those that
-    # the model is evaluated and used on (Touvron et al. 2019, arXiv:1906.06423).
-    train_image_size: int | None = None
-    # Height and width of the training images over the run, each for an equal part of
-    # its epochs, the last of them train_image_size or image_size; (): always that.
-    progressive_sizes: tuple[int, ...] = ()
-    # Of masks: height and width at which evaluations and predictions see whole images,
-    # in windows of image_size that overlap, whose probabilities are averaged; None:
-    # they see images of image_size.
-    sliding_size: int | None = None
-    # Of the shorter side, what is kept of images that are made smaller, but for the
-    # random windows of training; None: as of the pretrained weights, else 0.875.
-    crop_pct: float | None = field(None, from_weights="resizing")
-    # How images of other shapes become square: by the centre (center), stretched as a
-    # whole (squash), or as a whole between grey borders (border); None: as of the
-    # pretrained weights, else center.
-    crop_mode: CropMode | None = field(None, from_weights="resizing")
-    # How images are resized: bilinear or bicubic, both antialiased; None: as of the
-    # pretrained weights, else bilinear.
-    interpolation: Interpolation | None = field(None, from_weights="resizing")
-    # 1: grey, 3: colour; None: as stored.
-    channels: int | None = None
-    # Value of images of 16 bits a channel that is white, such as 4095 of those with 12
-    # bits of data; None: 65535.
-    white_level: int | None = None
-    # An image file of more pixels is unreadable: it could fill the memory.
-    max_pixels: int = field(2**26, free_in_evaluation=True)
-    # Part of a split's images, rounded up, that may be unreadable: in training others
-    # of their classes take their places, evaluations leave them out. Of a coco: list
-    # also the part of its images, and of its boxes, that may be left out as damaged.
-    max_bad_fraction: float = field(0.02, free_in_evaluation=True)
-    # Mean of each channel, in 0..1, subtracted; None: that of the pretrained weights,
-    # else computed from the training split.
-    mean: tuple[float, ...] | None = field(None, from_weights="statistics")
-    # Standard deviation of each channel, in 0..1, divided by; None: likewise.
-    std: tuple[float, ...] | None = field(None, from_weights="statistics")
-    # Clips of an audio: source, and their spectrograms.
-    sound: SoundConfig = field(default_factory=SoundConfig)
-    # Random changes of the training images, other ones in every epoch.
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-    # Keep the images on the device (device), stream them (stream), or decide by size.
+    train_image_size: int | None = field(
+        None,
+        help="Height and width of the training images, where they are smaller than "
+        "those that the model is evaluated and used on (Touvron et al. 2019, "
+        "arXiv:1906.06423).",
+        reset_in_evaluation=True,
+    )
+    progressive_sizes: tuple[int, ...] = field(
+        (),
+        help="Height and width of the training images over the run, each for an equal "
+        "part of its epochs, the last of them train_image_size or image_size; (): "
+        "always that.",
+        reset_in_evaluation=True,
+    )
+    sliding_size: int | None = field(
+        None,
+        help="Of masks: height and width at which evaluations and predictions see "
+        "whole images, in windows of image_size that overlap, whose probabilities are "
+        "averaged; None: they see images of image_size.",
+        reset_in_evaluation=True,
+        unusual="it has no classes of pixels for windows of an image",
+    )
+    crop_pct: float | None = field(
+        None,
+        help="Fraction of the shorter side that the crop of a resized image keeps, "
+        "except for the random windows of training; None: that of the pretrained "
+        "weights, else 0.875.",
+        from_weights="resizing",
+        any_source=True,
+    )
+    crop_mode: CropMode | None = field(
+        None,
+        help="Fit of images of other shapes into a square: a central crop (center), "
+        "stretched (squash), or complete between grey borders (border); None: that of "
+        "the pretrained weights, else center.",
+        from_weights="resizing",
+        any_source=True,
+    )
+    interpolation: Interpolation | None = field(
+        None,
+        help="Interpolation of resized images: bilinear or bicubic, both antialiased; "
+        "None: that of the pretrained weights, else bilinear.",
+        from_weights="resizing",
+        any_source=True,
+    )
+    channels: int | None = field(
+        None,
+        help="1: grey, 3: colour; None: as stored.",
+    )
+    white_level: int | None = field(
+        None,
+        help="Value of images of 16 bits a channel that is white, such as 4095 of "
+        "those with 12 bits of data; None: 65535.",
+        any_source=True,
+    )
+    max_pixels: int = field(
+        2**26,
+        help="An image file of more pixels is unreadable: it could fill the memory.",
+        free_in_evaluation=True,
+        any_source=True,
+    )
+    max_bad_fraction: float = field(
+        0.02,
+        help="Largest fraction of a split's images, rounded up, that may be "
+        "unreadable: in training others of their classes take their places, "
+        "evaluations leave them out. Of a coco: list also the fraction of its images, "
+        "and of its boxes, that may be left out as damaged.",
+        free_in_evaluation=True,
+        any_source=True,
+    )
+    mean: tuple[float, ...] | None = field(
+        None,
+        help="Mean of each channel, in 0..1, subtracted; None: that of the pretrained "
+        "weights, else computed from the training split.",
+        from_weights="statistics",
+    )
+    std: tuple[float, ...] | None = field(
+        None,
+        help="Standard deviation of each channel, in 0..1, divided by; None: likewise.",
+        from_weights="statistics",
+    )
+    sound: SoundConfig = field(
+        default_factory=SoundConfig,
+        help="Clips of an audio: source, and their spectrograms.",
+    )
+    augment: AugmentConfig = field(
+        default_factory=AugmentConfig,
+        help="Random changes of the training images, other ones in every epoch.",
+        reset_in_evaluation=True,
+    )
     cache: Literal["auto", "device", "stream"] = field(
-        "auto", may_change_on_resume=True
+        "auto",
+        help="Place of the images: on the device (device), streamed (stream), or by "
+        "their size (auto).",
+        may_change_on_resume=True,
     )
-    # Processes that decode streamed images; 0: threads of this process; None: 0 unless
-    # there are many files and more than four cores.
     workers: int | None = field(
         default=None,
+        help="Processes that decode streamed images; 0: threads of this process; "
+        "None: 0 unless there are many files and more than four cores.",
         shared="never",
         may_change_on_resume=True,
         other_names="workers num_workers",
         free_in_evaluation=True,
     )
 
-    # Of a source of your own: what its function takes.
     options: Options = field(
-        default_factory=dict, of_source=True, free_in_evaluation=True
+        default_factory=dict,
+        help="Of a source of your own: what its function takes.",
+        of_source=True,
+        free_in_evaluation=True,
     )
 
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "echo": 1,
+            "sliding_overlap": 0.25,
+        }
+
     def validate(self) -> None:
+        super().validate()
         self._positive("batch_size", "eval_batch_size", "image_size", "max_pixels")
-        self._positive("repeats", "train_image_size", "max_boxes")
+        self._positive("repeats", "train_image_size")
         white = self.white_level
         self._check("white_level", white is None or 0 < white < 2**16, "1 to 65535")
         self._check_training_sizes()
         self._check_sliding()
-        self._fraction("validation_fraction", "max_bad_fraction")
-        self._all(["test_fraction"], lambda part: 0 < part < 1, "above 0, below 1")
+        self._fraction("max_bad_fraction")
         self._check("channels", self.channels in (None, 1, 3), "1 or 3")
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
@@ -221,8 +193,6 @@ class DataConfig(Section):
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
         self._share("crop_pct")
-        self._check("targets", len({*self.targets}) == len(self.targets), "each once")
-        self._check("label_separator", self.label_separator != "", "a text")
         check(self, COMBINATIONS, "data")
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from jaxtrain.config.augment import AugmentConfig
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -10,6 +11,7 @@ from jaxtrain.config.combinations import (
     choice,
     option,
 )
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.sound import SoundConfig
 
 # How images are made smaller, unless the config or pretrained weights say.
@@ -77,11 +79,7 @@ COMBINATIONS = (
     ),
     Incompatible(
         AUDIO,
-        option(
-            "data.augment",
-            *("brightness", "contrast", "saturation", "hue", "randaugment"),
-            *("trivialaugment", "augmix", "mosaic"),
-        ),
+        option("data.augment", *with_metadata(AugmentConfig, "of_pictures")),
         "it is made for pictures, and not for spectrograms",
         "leave it out",
     ),

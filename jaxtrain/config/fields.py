@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from jaxtrain import own
 from jaxtrain.config.metadata import leaves, with_metadata
+from jaxtrain.config.removed import without_removed
 from jaxtrain.config.root import Config
+from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
-from jaxtrain.json_files.read import parse_object, with_digest
+from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID
-from jaxtrain.json_files.run_id import RunId, read_of_run
+from jaxtrain.json_files.run_id import RunId
 
 T = TypeVar("T")
 
@@ -67,14 +69,22 @@ def from_json(text: str, where: str = "config") -> Config:
     Raises:
       UserError: the text is damaged, is not JSON, or is no config of this version.
     """
-    values = parse_object(text, where)
-    values.pop(RUN_ID, None)
-    return typed.convert(values, Config, where)
+    return _convert(parse_object(text, where), where)
 
 
 def read_config(path: Path) -> Config | None:
     """Read a file that holds what `to_json` wrote; None: there is no file."""
-    return read_of_run(path, Config, None)
+    values = read_object(path)
+    return None if values is None else _convert(values, str(path), f": {RESTORE}")
+
+
+def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
+    values.pop(RUN_ID, None)
+    values = without_removed(values, Config, where)
+    try:
+        return typed.convert(values, Config, where)
+    except UserError as error:
+        raise UserError(f"{error}{advice}") from None
 
 
 def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
@@ -93,6 +103,11 @@ def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
 def allow_own(config: Config) -> None:
     """Let the parts of a config that the user gave be loaded in this process."""
     own.allow(name for _, name in own_references(config))
+
+
+def code_of_model() -> tuple[str, ...]:
+    """Return the paths of the fields that may name code of a trained model."""
+    return tuple(with_metadata(Config, "code_of_model"))
 
 
 def check_own(config: Config, *prefixes: str) -> None:

@@ -1,14 +1,12 @@
 """The help of commands that take a recipe: what people set, a section, or everything.
 
 `--help` shows what people set, a line each; `--help SECTION` all fields of a section of
-the config; `--help-all` every field. The meanings are the comments above the fields.
+the config; `--help-all` every field.
 """
 
 import dataclasses
-import inspect
 import itertools
 import re
-import textwrap
 from collections.abc import Iterable
 from typing import Annotated, Any, NoReturn, get_type_hints
 
@@ -65,21 +63,11 @@ def point_to_help(default: Any, prog: str) -> str:
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return the comment above each field of a dataclass, on one line."""
-    found, comment = {}, list[str]()
-    kinds = [kind for kind in section.__mro__ if kind.__module__ != "builtins"]
-    if Config in kinds:  # Of plug-ins' sections: in no file.
-        kinds.remove(Config)
-    sources = (textwrap.dedent(inspect.getsource(kind)) for kind in reversed(kinds))
-    for line in "\n".join(sources).splitlines():
-        field = re.match(r"    (\w+)\s*:", line)
-        if line.startswith("    # "):
-            comment.append(line.strip("# "))
-        elif field:
-            found[field[1]], comment = " ".join(comment), []
-        else:
-            comment = []
-    return found
+    """Return the meaning of each field of a dataclass, "" where it has none."""
+    return {
+        field.name: field.metadata.get("help", "")
+        for field in dataclasses.fields(section)
+    }
 
 
 def rows_with_options(field: str) -> dict[str, type[Section]]:

@@ -19,19 +19,35 @@ COMBINATIONS = (
 class LoggingConfig(Section):
     """Records of a run, and where they are written."""
 
-    # Steps between lines of metrics.
-    every_steps: int = field(50, common=True, other_names="log_interval")
-    # Write TensorBoard event files.
-    tensorboard: bool = True
-    # Write report.html when the run has reached its end.
-    report: bool = True
-    # Weights & Biases project to log to; None disables it. Needs the extra `wandb`.
-    wandb_project: str | None = field(None, other_names="wandb")
-    # Metric writers of your own: path/to/file.py:name or package.module:name.
-    writers: tuple[str, ...] = ()
+    every_steps: int = field(
+        50,
+        help="Steps between lines of metrics.",
+        common=True,
+        other_names="log_interval",
+    )
+    tensorboard: bool = field(
+        True,
+        help="Write TensorBoard event files.",
+    )
+    report: bool = field(
+        True,
+        help="Write report.html when the run has reached its end.",
+    )
+    wandb_project: str | None = field(
+        None,
+        help="Weights & Biases project to log to; None disables it. Needs the extra "
+        "`wandb`.",
+        other_names="wandb",
+    )
+    writers: tuple[str, ...] = field(
+        (),
+        help="Metric writers of your own: path/to/file.py:name or package.module:name.",
+    )
 
-    # Options of these writers, by name; each writer gets all of them.
-    options: Options = field(default_factory=dict)
+    options: Options = field(
+        default_factory=dict,
+        help="Options of these writers, by name; each writer gets all of them.",
+    )
 
     def validate(self) -> None:
         self._positive("every_steps")

@@ -1,4 +1,4 @@
-"""What is known of a field beside its type, default and meaning: its metadata."""
+"""Metadata of fields: their meanings, and all else beside type and default."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ def field(
       default: Default value, a constant.
       default_factory: Function that makes it, where it is no constant.
       **known: Metadata of the field, or of all fields of the section that it holds:
+        `help`: meaning with unit, as the help shows it.
         `may_change_on_resume`: whether a run may go on with another value; "same data"
         if it does with the same data. `shared`: "never" if each process of a run may
         set its own; "unless same data" if it says where the data lie. `common`: whether
@@ -26,8 +27,9 @@ def field(
         `other_names`: names that other tools have for it. `one_of`: group of fields of
         which one may be set. `part_option`: whether it is an option of the part that
         the field `name` names; "keyword" if it is passed by its own name. `rows`: table
-        whose rows declare the options that it takes. Others are told where they are
-        used.
+        whose rows declare the options that it takes. `code_of_model`: whether it may
+        name code of a trained model. `unusual`: reason why most tasks refuse it. Other
+        keys are described where they are read.
     """
     return dataclasses.field(
         default=default, default_factory=default_factory, metadata=known

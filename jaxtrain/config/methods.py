@@ -3,16 +3,22 @@
 from dataclasses import dataclass
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamOptions(Section):
     """Options of sam."""
 
-    # Length of the step to the sharpest weights nearby; None: 0.05, adaptive 0.5.
-    rho: float | None = None
-    # Whether each weight moves by its own size (ASAM, Kwon et al. 2021).
-    adaptive: bool = False
+    rho: float | None = field(
+        None,
+        help="Length of the step to the sharpest weights nearby; None: 0.05, adaptive "
+        "0.5.",
+    )
+    adaptive: bool = field(
+        False,
+        help="Whether each weight moves by its own size (ASAM, Kwon et al. 2021).",
+    )
 
     def validate(self) -> None:
         self._positive("rho")

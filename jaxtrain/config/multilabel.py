@@ -4,19 +4,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelOptions(Section):
     """Options of multilabel."""
 
-    # What training lowers, the mean over the labels of an image: the binary cross
-    # entropy, or the asymmetric loss (Ridnik et al. 2021, arXiv:2009.14119);
-    # evaluations tell the first.
-    loss: Literal["binary_cross_entropy", "asymmetric"] = "binary_cross_entropy"
-    # Factor on the loss of each label where it is there, or balanced: training images
-    # without it over those with it; None: 1.
-    positive_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    loss: Literal["binary_cross_entropy", "asymmetric"] = field(
+        "binary_cross_entropy",
+        help="What training lowers, the mean over the labels of an image: the binary "
+        "cross entropy, or the asymmetric loss (Ridnik et al. 2021, "
+        "arXiv:2009.14119); evaluations tell the first.",
+    )
+    positive_weights: Literal["balanced"] | tuple[float, ...] | None = field(
+        None,
+        help="Factor on the loss of each label where it is there, or balanced: "
+        "training images without it over those with it; None: 1.",
+    )
 
     def validate(self) -> None:
         weights = self.positive_weights

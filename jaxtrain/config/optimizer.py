@@ -1,7 +1,8 @@
 """The section `optimizer`: the method and the schedule of its learning rate."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
 from jaxtrain.config.combinations import (
@@ -14,6 +15,7 @@ from jaxtrain.config.combinations import (
     own_part,
 )
 from jaxtrain.config.metadata import field, with_metadata
+from jaxtrain.config.removed import Renamed
 
 # The optimizer that searches for the length of each step.
 LINE_SEARCH = "lbfgs"
@@ -34,93 +36,185 @@ ONE_AVERAGE = "a run evaluates one average of its weights"
 class OptimizerConfig(Section):
     """The method that changes the weights, and its learning rate over the run."""
 
-    # The method, or one of your own: path/to/file.py:name or package.module:name.
     name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = field(
-        "sgd", common=True, other_names="opt optim"
+        "sgd",
+        help="The method, or one of your own: path/to/file.py:name or "
+        "package.module:name.",
+        common=True,
+        other_names="opt optim",
     )
-    # Peak learning rate, for the global batch; lbfgs searches its own; of prodigy and
-    # dadapt_adamw a factor on the rate that they estimate, as a rule 1.
     learning_rate: float | None = field(
-        None, common=True, other_names="lr learning_rate lr0"
+        None,
+        help="Peak learning rate, for the global batch; lbfgs searches its own; of "
+        "prodigy and dadapt_adamw a factor on the rate that they estimate, as a rule "
+        "1.",
+        common=True,
+        other_names="lr learning_rate lr0",
     )
-    # Weight decay; biases and norm parameters are left out.
-    weight_decay: float = field(0.0, common=True, other_names="wd weight_decay")
-    # Factor on the learning rate from each piece of the model to the one before it: the
-    # head has the whole, the stem the least. Or factors of layers and parameters by
-    # patterns of their paths, such as conv1 0.1 */bias 2, of which the last that
-    # matches counts. None: 1.
-    layer_decay: float | dict[str, float] | None = None
-    # Largest global norm of the gradients; None: not clipped.
-    clip_norm: float | None = field(None, other_names="clip_grad gradient_clip_val")
-    # Largest norm of the gradient of each output of a layer, as a part of the norm of
-    # its weights (adaptive gradient clipping, Brock et al. 2021); None: not clipped.
-    clip_ratio: float | None = None
-    # Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, the part of
-    # the average in the weights at which gradients are computed.
-    momentum: float | None = field(None, part_option=True, other_names="momentum")
-    # Nesterov momentum, of the same, and of adam and adamw.
-    nesterov: bool | None = field(None, part_option=True)
-    # Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, adopt,
-    # prodigy, dadapt_adamw); of schedule_free_adamw as momentum of schedule_free_sgd.
-    b1: float | None = field(None, part_option=True)
-    # Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, adopt,
-    # schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the differences of
-    # gradients.
-    b2: float | None = field(None, part_option=True)
-    # Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, ademamix,
-    # adopt, schedule_free_adamw, prodigy, dadapt_adamw).
-    eps: float | None = field(None, part_option=True)
-    # Steps after which the slow weights of Lookahead (Zhang et al. 2019) move, and the
-    # weights begin anew from there; the slow ones move half of the way to the weights,
-    # and are evaluated. None: no slow weights.
-    lookahead_steps: int | None = None
-    # How the learning rate goes on after the warm-up.
+    weight_decay: float = field(
+        0.0,
+        help="Weight decay; biases and norm parameters are left out.",
+        common=True,
+        other_names="wd weight_decay",
+    )
+    layer_decay: float | dict[str, float] | None = field(
+        None,
+        help="Layer-wise learning-rate decay: factor from each piece of the model to "
+        "the one before it, the head at the full rate. Or factors by patterns of paths "
+        "of layers and parameters, such as conv1 0.1 */bias 2; the last match counts. "
+        "None: 1.",
+    )
+    clip_norm: float | None = field(
+        None,
+        help="Largest global norm of the gradients; None: not clipped.",
+        other_names="clip_grad gradient_clip_val",
+    )
+    clip_ratio: float | None = field(
+        None,
+        help="Adaptive gradient clipping (Brock et al. 2021): largest norm of the "
+        "gradient of each output of a layer, as a fraction of the norm of its "
+        "weights; None: not clipped.",
+    )
+    momentum: float | None = field(
+        None,
+        help="Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, "
+        "the part of the average in the weights at which gradients are computed.",
+        part_option=True,
+        other_names="momentum",
+    )
+    nesterov: bool | None = field(
+        None,
+        help="Nesterov momentum, of the same, and of adam and adamw.",
+        part_option=True,
+    )
+    b1: float | None = field(
+        None,
+        help="Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, "
+        "adopt, prodigy, dadapt_adamw); of schedule_free_adamw as momentum of "
+        "schedule_free_sgd.",
+        part_option=True,
+    )
+    b2: float | None = field(
+        None,
+        help="Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, "
+        "adopt, schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the "
+        "differences of gradients.",
+        part_option=True,
+    )
+    eps: float | None = field(
+        None,
+        help="Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, "
+        "ademamix, adopt, schedule_free_adamw, prodigy, dadapt_adamw).",
+        part_option=True,
+    )
+    lookahead_steps: int | None = field(
+        None,
+        help="Lookahead (Zhang et al. 2019): steps between updates of the slow "
+        "weights, which move half of the way to the fast weights and are evaluated; "
+        "the fast weights restart from them. None: no slow weights.",
+    )
     schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = field(
         "constant",
+        help="Learning-rate schedule after the warm-up.",
         common=True,
         other_names="sched scheduler lr_scheduler",
         set_by_fine_tune=True,
     )
-    # Warm-up (linear), in epochs.
     warmup_epochs: float | None = field(
         None,
+        help="Warm-up (linear), in epochs.",
         common=True,
         other_names="warmup warmup_epochs",
         one_of="warm-up",
         set_by_fine_tune=True,
     )
-    # Warm-up in steps.
-    warmup_steps: int | None = field(None, one_of="warm-up", set_by_fine_tune=True)
-    # Warm-up as a fraction of the whole run, whatever its length.
-    warmup_fraction: float | None = field(None, one_of="warm-up", set_by_fine_tune=True)
-    # First learning rate of the warm-up as a fraction of the peak; default: 0.
-    warmup_factor: float | None = None
-    # Last learning rate as a fraction of the peak (all schedules but constant and
-    # step); of cosine_restarts, that of each cycle.
-    end_factor: float | None = field(None, set_by_fine_tune=True)
-    # Where the step schedule drops, as fractions of the whole run.
-    milestones: tuple[float, ...] | None = field(None, set_by_fine_tune=True)
-    # Fraction of the whole run from one drop to the next, in place of milestones.
-    step_every: float | None = field(None, set_by_fine_tune=True)
-    # Factor of each drop of the step schedule.
-    step_factor: float | None = field(None, set_by_fine_tune=True)
-    # Cycles of cosine_restarts, equally long, each of which begins at the peak.
-    cycles: int | None = field(None, set_by_fine_tune=True)
-    # Exponent of the polynomial schedule.
-    power: float | None = field(None, set_by_fine_tune=True)
-    # Fraction of the whole run, at its end, in which warmup_stable_decay decays.
-    decay_fraction: float | None = field(None, set_by_fine_tune=True)
-    # Factor on the rate each time that the plateau schedule reduces it; default: 0.1.
-    plateau_factor: float | None = field(None, set_by_fine_tune=True)
-    # Evaluations without improvement of the validation loss after which it does so;
-    # default: 10.
-    plateau_patience: int | None = field(None, set_by_fine_tune=True)
+    warmup_steps: int | None = field(
+        None,
+        help="Warm-up in steps.",
+        one_of="warm-up",
+        set_by_fine_tune=True,
+    )
+    warmup_fraction: float | None = field(
+        None,
+        help="Warm-up as a fraction of the whole run, whatever its length.",
+        one_of="warm-up",
+        set_by_fine_tune=True,
+    )
+    warmup_factor: float | None = field(
+        None,
+        help="First learning rate of the warm-up as a fraction of the peak; default: "
+        "0.",
+    )
+    end_factor: float | None = field(
+        None,
+        help="Last learning rate as a fraction of the peak (all schedules but "
+        "constant and step); of cosine_restarts, that of each cycle.",
+        set_by_fine_tune=True,
+    )
+    milestones: tuple[float, ...] | None = field(
+        None,
+        help="Where the step schedule drops, as fractions of the whole run.",
+        set_by_fine_tune=True,
+    )
+    step_every: float | None = field(
+        None,
+        help="Fraction of the whole run from one drop to the next, in place of "
+        "milestones.",
+        set_by_fine_tune=True,
+    )
+    step_factor: float | None = field(
+        None,
+        help="Factor of each drop of the rate, of the step and the plateau schedule; "
+        "default: 0.1.",
+        other_names="plateau_factor",
+        set_by_fine_tune=True,
+    )
+    cycles: int | None = field(
+        None,
+        help="Cycles of cosine_restarts, equally long, each of which begins at the "
+        "peak.",
+        set_by_fine_tune=True,
+    )
+    power: float | None = field(
+        None,
+        help="Exponent of the polynomial schedule; default: 2.",
+        set_by_fine_tune=True,
+    )
+    decay_fraction: float | None = field(
+        None,
+        help="Fraction of the whole run, at its end, in which warmup_stable_decay "
+        "decays.",
+        set_by_fine_tune=True,
+    )
+    plateau_patience: int | None = field(
+        None,
+        help="Evaluations without improvement of the validation loss after which the "
+        "plateau schedule reduces the rate; default: 10.",
+        set_by_fine_tune=True,
+    )
 
-    # Of an optimizer of your own, or of a plug-in: what its function takes.
-    options: Options = field(default_factory=dict, part_option=True)
+    options: Options = field(
+        default_factory=dict,
+        help="Of an optimizer of your own, or of a plug-in: what its function takes.",
+        part_option=True,
+    )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "plateau_factor": Renamed("step_factor"),
+            "rate_factors": {},
+            "member_rates": [],
+            "member_decays": [],
+            "centralize": False,
+            **dict.fromkeys(("b3", "lookahead_rate", "warmup_examples")),
+            **dict.fromkeys(("cycle_growth", "plateau_metric")),
+        }
 
     def validate(self) -> None:
-        self._positive("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor")
+        self._positive(
+            *("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor", "power")
+        )
         self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
         self._not_negative("weight_decay", "end_factor")
         self._share("step_every", "decay_fraction")
@@ -135,10 +229,8 @@ class OptimizerConfig(Section):
             self._share("layer_decay")
         self._not_negative("warmup_epochs", "warmup_steps")
         self._fraction("momentum", "b1", "b2", "warmup_factor")
-        self._positive("power")
         self._within(2, MAX_COUNT, "lookahead_steps")
         self._positive("plateau_patience")
-        self._all(["plateau_factor"], lambda x: 0 < x < 1, "0 < value < 1")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")
         self._all(["warmup_fraction"], lambda x: 0 <= x <= 1, "0 <= value <= 1")

@@ -7,6 +7,7 @@ from jaxtrain.config.base import default_of
 from jaxtrain.config.fields import get, replace
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import OptimizerConfig
+from jaxtrain.config.removed import Renamed, removed_fields
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
@@ -115,8 +116,11 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
-    """Refuse an option that is called otherwise here, with the name that it has."""
+    """Refuse an option that is called otherwise here, or that is gone."""
+    removed = dict(removed_fields(Config))
     for name, value in given.items():
+        if name in removed and not isinstance(removed[name], Renamed):
+            raise UserError(f"{_option(name)}: this option is gone: leave it out")
         # Of optimizer.lr, too, the last part is what was meant.
         field, _, last = name.rpartition(".")
         meant = SHORTHANDS.get(last)

@@ -1,11 +1,12 @@
 """The section `parallel`: the mesh of devices and how processes keep in touch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
-from jaxtrain.config.metadata import field
+from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -14,7 +15,6 @@ from jaxtrain.config.optimizer import (
     SCHEDULE_FREE,
 )
 
-MESH_AXES = ("data", "fsdp", "model", "spatial", "spatial_width")
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
@@ -66,38 +66,84 @@ COMBINATIONS = (
 class ParallelConfig(Section):
     """Shares of the devices and processes in the work."""
 
-    # What the devices share: data_parallel (the batch), fsdp (the batch and the whole
-    # state), zero1 (the batch and the optimizer's state), tensor (channels), spatial
-    # (the rows of the images) or 2d (fsdp over groups of 2 that share channels).
-    preset: Preset = field("data_parallel", may_change_on_resume=True)
-    # Devices that share a batch and hold a whole copy of the state each. This and the
-    # next four are the mesh: -1: all that the others leave; None: as the preset says.
-    data: int | None = field(None, may_change_on_resume=True)
-    # Devices that share a batch and the state.
-    fsdp: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the channels of convolutions and the classes.
-    model: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the rows of an image.
-    spatial: int | None = field(None, may_change_on_resume=True)
-    # Devices that share the columns of an image.
-    spatial_width: int | None = field(None, may_change_on_resume=True)
-    # CPU devices that share a batch; auto: one a core, of which each has enough to do.
-    # Without GPUs.
-    cpu_devices: int | Literal["auto"] = field("auto", may_change_on_resume=True)
-    # Stages that hold the layers in turn, each on its part of the devices; the
-    # micro-batches that pass through them are train.accumulate_steps.
-    pipeline_stages: int = field(1, may_change_on_resume=True)
-    # Examples whose batch-norm statistics are computed together, or global: all of a
-    # (micro-)batch, for which the devices exchange them in every layer.
-    batch_norm: Literal["global"] | int = "global"
-    # Of several devices that share a batch: what their gradients are sent and summed
-    # in. None: the dtype of the parameters, and at least float32.
-    reduce_dtype: Literal["float32", "bfloat16"] | None = None
-    # Named set of XLA flags for several GPUs: overlap hides collectives behind
-    # computation. Without effect on CPU.
-    xla_flags: Literal["default", "overlap"] = field(
-        "default", may_change_on_resume=True
+    preset: Preset = field(
+        "data_parallel",
+        help="What the devices share: data_parallel (the batch), fsdp (the batch and "
+        "the whole state), zero1 (the batch and the optimizer's state), tensor "
+        "(channels), spatial (the rows of the images) or 2d (fsdp over groups of 2 "
+        "that share channels).",
+        may_change_on_resume=True,
     )
+    data: int | None = field(
+        None,
+        help="Devices that share a batch and hold a full replica of the state each. "
+        "This and the next four are the mesh: -1: all that the others leave; None: as "
+        "the preset says.",
+        may_change_on_resume=True,
+        mesh_axis=True,
+    )
+    fsdp: int | None = field(
+        None,
+        help="Devices that share a batch and the state.",
+        may_change_on_resume=True,
+        mesh_axis=True,
+    )
+    model: int | None = field(
+        None,
+        help="Devices that share the channels of convolutions and the classes.",
+        may_change_on_resume=True,
+        mesh_axis=True,
+    )
+    spatial: int | None = field(
+        None,
+        help="Devices that share the rows of an image.",
+        may_change_on_resume=True,
+        mesh_axis=True,
+    )
+    spatial_width: int | None = field(
+        None,
+        help="Devices that share the columns of an image.",
+        may_change_on_resume=True,
+        mesh_axis=True,
+    )
+    cpu_devices: int | Literal["auto"] = field(
+        "auto",
+        help="CPU devices that share a batch; auto: one a core, of which each has "
+        "enough to do. Without GPUs.",
+        may_change_on_resume=True,
+        fixed_in_trials="JAX reads it once in a process",
+    )
+    pipeline_stages: int = field(
+        1,
+        help="Stages that hold the layers in turn, each on its part of the devices; "
+        "the micro-batches that pass through them are train.accumulate_steps.",
+        may_change_on_resume=True,
+    )
+    batch_norm: Literal["global"] | int = field(
+        "global",
+        help="Examples whose batch-norm statistics are computed together, or global: "
+        "all of a (micro-)batch, for which the devices exchange them in every layer.",
+    )
+    reduce_dtype: Literal["float32", "bfloat16"] | None = field(
+        None,
+        help="Dtype of the all-reduce of gradients over devices that share a batch; "
+        "None: the dtype of the parameters, and at least float32.",
+    )
+    xla_flags: Literal["default", "overlap"] = field(
+        "default",
+        help="Named set of XLA flags for several GPUs: overlap hides collectives "
+        "behind computation. Without effect on CPU.",
+        may_change_on_resume=True,
+        fixed_in_trials="JAX reads it once in a process",
+    )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "heartbeat_seconds": 30.0,
+            "shutdown_seconds": 300.0,
+            "members": None,
+        }
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")
@@ -119,3 +165,6 @@ class ParallelConfig(Section):
             self.batch_norm == "global" or self.batch_norm > 0,
             "global or a number of examples above 0",
         )
+
+
+MESH_AXES = tuple(with_metadata(ParallelConfig, "mesh_axis"))

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtrain.config.base import Section
-from jaxtrain.errors import UserError
+from jaxtrain.config.base import Section, report
+from jaxtrain.config.metadata import field
 
 # Options that belong to one loss, and what they are there if they are left out.
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
@@ -21,27 +21,43 @@ MAX_LEVELS = 100
 class RegressionOptions(Section):
     """Options of regression: `task_options`."""
 
-    # What training lowers, of the numbers in deviations of their column.
-    loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = "mse"
-    # Of gaussian: the part of the numbers that the interval is to hold; None: 0.9.
-    level: float | None = None
-    # Of quantiles: which, rising, the median in their middle; None: 0.05, 0.5, 0.95.
-    quantiles: tuple[float, ...] | None = None
-    # Of ordinal: the values that numbers have, rising; None: those of the training
-    # split.
-    levels: tuple[float, ...] | None = None
-    # Mean of each column, subtracted from its numbers; None: of the training split.
-    mean: tuple[float, ...] | None = None
-    # Deviation of each column, divided by then; None: of the training split.
-    std: tuple[float, ...] | None = None
+    loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = field(
+        "mse",
+        help="What training lowers, of the numbers in deviations of their column.",
+    )
+    level: float | None = field(
+        None,
+        help="Of gaussian: the part of the numbers that the interval is to hold; "
+        "None: 0.9.",
+    )
+    quantiles: tuple[float, ...] | None = field(
+        None,
+        help="Of quantiles: which, rising, the median in their middle; None: 0.05, "
+        "0.5, 0.95.",
+    )
+    levels: tuple[float, ...] | None = field(
+        None,
+        help="Of ordinal: the values that numbers have, rising; None: those of the "
+        "training split.",
+    )
+    mean: tuple[float, ...] | None = field(
+        None,
+        help="Mean of each column, subtracted from its numbers; None: of the training "
+        "split.",
+    )
+    std: tuple[float, ...] | None = field(
+        None,
+        help="Deviation of each column, divided by then; None: of the training split.",
+    )
 
     def validate(self) -> None:
         for name, (loss, _) in OF_ONE_LOSS.items():
             value = getattr(self, name)
             if value is not None and self.loss != loss:
-                raise UserError(
+                report(
                     f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    f"it out, or set loss to {loss}"
+                    f"it out, or set loss to {loss}",
+                    name,
                 )
         between = "a value between 0 and 1"
         self._all(("level",), lambda value: 0 < value < 1, between)
@@ -57,8 +73,10 @@ class RegressionOptions(Section):
         )
         self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
         if (self.mean is None) != (self.std is None):
-            raise UserError(
-                f"mean = {self.mean} and std = {self.std}: give both, or neither"
+            report(
+                f"mean = {self.mean} and std = {self.std}: give both, or neither",
+                "mean",
+                "std",
             )
 
     def of_loss(self, name: str) -> Any:

@@ -11,7 +11,7 @@ from jaxtrain.config import (
     model,
     optimizer,
     parallel,
-    train,
+    train_combinations,
 )
 from jaxtrain.config.base import Options, Section, report, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
@@ -34,19 +34,35 @@ SECTIONS: Table[type[Section]] = Table("sections", {})
 class CoreConfig(Section):
     """A whole run, without the sections of plug-ins."""
 
-    # Root of all randomness: initial weights, data order, augmentation, dropout.
-    seed: int = field(0, common=True)
-    # Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.
-    precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
-        field("fp32", common=True, other_names="amp")
+    seed: int = field(
+        0,
+        help="Root of all randomness: initial weights, data order, augmentation, "
+        "dropout.",
+        common=True,
     )
-    # What is learnt.
-    task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = "classification"
-    # Options of the task, by name; those of classification are fields of train.
-    task_options: Options = field(default_factory=dict, rows="jaxtrain.tasks:TASKS")
+    precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
+        field(
+            "fp32",
+            help="Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.",
+            common=True,
+            other_names="amp",
+        )
+    )
+    task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = field(
+        "classification",
+        help="Task that the model is trained for.",
+        code_of_model=True,
+        fixed_in_trials="one metric ranks all trials",
+    )
+    task_options: Options = field(
+        default_factory=dict,
+        help="Options of the task, by name; those of classification are fields of "
+        "train.",
+        rows="jaxtrain.tasks:TASKS",
+    )
 
     data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelConfig = field(default_factory=ModelConfig, code_of_model=True)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
@@ -118,7 +134,7 @@ for _path, _group in with_metadata(CoreConfig, "one_of").items():
 # What options exclude each other, or need each other, as each section declares it.
 COMBINATIONS = (
     *parallel.COMBINATIONS,
-    *train.COMBINATIONS,
+    *train_combinations.COMBINATIONS,
     *optimizer.COMBINATIONS,
     *model.COMBINATIONS,
     *data.COMBINATIONS,

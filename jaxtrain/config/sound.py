@@ -3,25 +3,38 @@
 from dataclasses import dataclass
 
 from jaxtrain.config.base import Section, report
+from jaxtrain.config.metadata import field
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoundConfig(Section):
     """Clips of one length and rate, and their spectrograms: of an audio: source."""
 
-    # Samples a second that all clips are resampled to.
-    sample_rate: int = 16_000
-    # Length of a clip: longer ones are cut, shorter ones padded with silence.
-    seconds: float = 1.0
-    # Cut longer clips at a random place in training, and not in the middle; they are
-    # then streamed.
-    random_crop: bool = False
-    # Samples of a frame of the spectrogram, under a Hann window.
-    window: int = 512
-    # Samples from the beginning of a frame to that of the next.
-    hop: int = 160
-    # Bands of the mel scale (Slaney's), up to half the sample rate.
-    mels: int = 64
+    sample_rate: int = field(
+        16_000,
+        help="Samples a second that all clips are resampled to.",
+    )
+    seconds: float = field(
+        1.0,
+        help="Length of a clip: longer ones are cut, shorter ones padded with silence.",
+    )
+    random_crop: bool = field(
+        False,
+        help="Cut longer clips at a random place in training, and not in the middle; "
+        "they are then streamed.",
+    )
+    window: int = field(
+        512,
+        help="Samples of a frame of the spectrogram, under a Hann window.",
+    )
+    hop: int = field(
+        160,
+        help="Samples from the beginning of a frame to that of the next.",
+    )
+    mels: int = field(
+        64,
+        help="Bands of the mel scale (Slaney's), up to half the sample rate.",
+    )
 
     def validate(self) -> None:
         self._within(1000, 384_000, "sample_rate")

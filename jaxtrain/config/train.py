@@ -1,207 +1,186 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from jaxtrain.config import classification
 from jaxtrain.config.base import Options, report, row_of
 from jaxtrain.config.classification import ClassificationOptions
-from jaxtrain.config.combinations import Incompatible, Needs, check, option
-from jaxtrain.config.metadata import field, with_metadata
-from jaxtrain.config.optimizer import (
-    DISTANCE,
-    LBFGS,
-    LOOKAHEAD,
-    ONE_AVERAGE,
-    OWN_OPTIMIZER,
-    SCHEDULE_FREE,
-    OptimizerConfig,
-)
-from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
+from jaxtrain.config.combinations import check
+from jaxtrain.config.metadata import field
+from jaxtrain.config.train_combinations import COMBINATIONS
 
 Remat = Literal["none", "block", "conv_outputs", "full"]
-
-METHOD = option("train", "method")
-SWA = option("train", "swa_start_epochs")
-FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
-COMBINATIONS = (
-    Incompatible(
-        METHOD,
-        STAGES,
-        "a method needs passes of the whole model, of which each stage has a part",
-        "set parallel.pipeline_stages to 1",
-    ),
-    Incompatible(
-        METHOD,
-        LBFGS,
-        "the line search of lbfgs asks for the loss that the plain method lowers",
-        "use another optimizer.name",
-    ),
-    Needs(option("train", "method_options"), METHOD, "leave them out"),
-    *classification.COMBINATIONS,
-    Needs(
-        option("train", "freeze_epochs"),
-        option("train", "freeze", "fine_tune"),
-        "name the layers, such as backbone",
-    ),
-    Incompatible(
-        LBFGS,
-        FROZEN_AT_FIRST,
-        "its memory of past gradients and steps is that of all layers",
-        "leave train.freeze_epochs out, or use another optimizer.name",
-    ),
-    Incompatible(
-        DISTANCE,
-        FROZEN_AT_FIRST,
-        "it estimates one rate for all layers, from how far all have moved with it",
-        "leave train.freeze_epochs out, or use another optimizer.name",
-    ),
-    Incompatible(
-        SCHEDULE_FREE,
-        FROZEN_AT_FIRST,
-        "its average would keep for long what these layers begin with",
-        "leave train.freeze_epochs out, or use another optimizer.name",
-    ),
-    Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of both"),
-    Incompatible(
-        SCHEDULE_FREE,
-        option("train", "ema_decay", "swa_start_epochs"),
-        ONE_AVERAGE,
-        "leave it out",
-    ),
-    Incompatible(
-        LOOKAHEAD,
-        option("train", "ema_decay", "swa_start_epochs"),
-        ONE_AVERAGE,
-        "give one of both",
-    ),
-    Incompatible(SWA, STAGES, NEW_STATISTICS, "use train.ema_decay"),
-    Incompatible(
-        LBFGS,
-        option("train", "swa_factor"),
-        "its line search finds the length of every step",
-        "leave it out",
-    ),
-    Needs(option("train", "swa_factor"), SWA),
-    Incompatible(
-        OWN_OPTIMIZER,
-        FROZEN_AT_FIRST,
-        "an optimizer of your own may need the gradients of all layers together",
-        "leave train.freeze_epochs out, or use one of the table",
-    ),
-    Incompatible(
-        option("optimizer", *with_metadata(OptimizerConfig, "set_by_fine_tune")),
-        option("train", "fine_tune"),
-        "fine_tune has a schedule of its own, two cycles",
-        "leave it out, or give train.freeze, train.freeze_epochs and "
-        "optimizer.layer_decay in place of train.fine_tune",
-    ),
-    Incompatible(
-        option("train", "profile_steps"),
-        STAGES,
-        "the programs of the stages have instructions of the same names, which a trace "
-        "does not tell apart",
-        "profile with parallel.pipeline_stages 1",
-    ),
-    Incompatible(
-        option("train", "tta"),
-        STAGES,
-        "a view needs passes of the whole model, of which each stage has a part",
-        "leave train.tta out and give --tta to evaluate",
-    ),
-    Needs(
-        option("train", "spike_window"),
-        option("train", "spike_sigma"),
-        "set that too, to 10 for example",
-    ),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(ClassificationOptions):
     """The run: its length, its steps, its evaluations, and when it stops."""
 
-    # Length in epochs; one of epochs and steps.
     epochs: float | None = field(
         None,
+        help="Length in epochs; one of epochs and steps.",
         may_change_on_resume=True,
         common=True,
         other_names="epoch epochs num_epochs max_epochs",
         one_of="length",
     )
-    # Length in optimizer steps.
     steps: int | None = field(
-        None, may_change_on_resume=True, other_names="steps max_steps", one_of="length"
+        None,
+        help="Length in optimizer steps.",
+        may_change_on_resume=True,
+        other_names="steps max_steps",
+        one_of="length",
     )
-    # Stop once this many steps are done, as if interrupted; the schedule is unchanged.
-    # (With steps_per_call, at the end of the call.)
-    stop_after_steps: int | None = field(None, may_change_on_resume=True)
-    # Steps compiled into one call: fewer dispatches, for small models on a GPU.
-    steps_per_call: int = field(1, may_change_on_resume=True)
-    # Micro-batches whose gradients are averaged into one step.
+    stop_after_steps: int | None = field(
+        None,
+        help="Stop once this many steps are done, as if interrupted; the schedule is "
+        "unchanged. (With steps_per_call, at the end of the call.)",
+        may_change_on_resume=True,
+        fixed_in_trials="a trial is trained to its end",
+    )
+    steps_per_call: int = field(
+        1,
+        help="Steps compiled into one call: fewer dispatches, for small models on a "
+        "GPU.",
+        may_change_on_resume=True,
+    )
     accumulate_steps: int = field(
-        1, other_names="accumulate_grad_batches grad_accum_steps"
+        1,
+        help="Micro-batches whose gradients are averaged into one step.",
+        other_names="accumulate_grad_batches grad_accum_steps",
     )
-    # What the backward pass computes again, to store less: nothing; each block of the
-    # model, of which only the input is stored; all but convolutions and dense layers;
-    # or all that it can (full): sections of blocks.
-    remat: Remat = field("none", may_change_on_resume=True)
-    # Non-finite steps in a row after which the run stops.
-    max_bad_steps: int = field(10, may_change_on_resume=True)
-    # Seconds without a finished step, or batch of an evaluation, after which the run
-    # ends with exit code 75 (start again); None: it waits for ever.
-    step_timeout_seconds: float | None = field(None, may_change_on_resume=True)
-    # Profile the steps after the first number up to the second: a trace, and a table of
-    # the time of each layer; None: no step. (With steps_per_call, whole calls.)
-    profile_steps: tuple[int, int] | None = field(None, may_change_on_resume=True)
-    # Standard deviations above the mean of the last losses that make a loss a spike,
-    # whose step changes nothing but the counts; None: spikes are not looked for.
-    spike_sigma: float | None = None
-    # Steps over which that mean and deviation are taken.
-    spike_window: int = 100
-    # How a step gets its gradients; or a method of your own.
-    method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = "plain"
-    # Options of the method, by name.
+    remat: Remat = field(
+        "none",
+        help="Rematerialisation in the backward pass, to save memory: none; of each "
+        "block of the model, of which only the input is stored (block); of all but "
+        "convolutions and dense layers (conv_outputs); or of sections of blocks "
+        "(full).",
+        may_change_on_resume=True,
+    )
+    max_bad_steps: int = field(
+        10,
+        help="Non-finite steps in a row after which the run stops.",
+        may_change_on_resume=True,
+    )
+    step_timeout_seconds: float | None = field(
+        None,
+        help="Seconds without a finished step, or batch of an evaluation, after which "
+        "the run ends with exit code 75 (start again); None: it waits for ever.",
+        may_change_on_resume=True,
+    )
+    profile_steps: tuple[int, int] | None = field(
+        None,
+        help="Profile the steps after the first number up to the second: a trace, and "
+        "a table of the time of each layer; None: no step. (With steps_per_call, "
+        "whole calls.)",
+        may_change_on_resume=True,
+        fixed_in_trials="profile a run of its own",
+    )
+    spike_sigma: float | None = field(
+        None,
+        help="Loss spikes: standard deviations above the mean of the last losses from "
+        "which on a step is skipped; None: no step is.",
+    )
+    spike_window: int = field(
+        100,
+        help="Steps over which the mean and the deviation of losses are taken.",
+    )
+    method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = field(
+        "plain",
+        help="Training method: how a step computes its gradients; or one of your own.",
+    )
     method_options: Options = field(
-        default_factory=dict, rows="jaxtrain.training.methods:METHODS"
+        default_factory=dict,
+        help="Options of the method, by name.",
+        rows="jaxtrain.training.methods:METHODS",
     )
-    # Layers that are not trained: patterns of their paths, such as stage1_block*, or
-    # backbone, all but the last. Their batch norms use the running statistics.
-    freeze: tuple[str, ...] = field((), other_names="freeze")
-    # Epochs after which these are trained, too; None: never.
-    freeze_epochs: float | None = None
-    # Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by default, or
-    # half of a run of 1 or less), all layers for the rest of the epochs, the first ones
-    # at a hundredth of the rate.
-    fine_tune: bool = field(False, common=True)
-    # Decay of the moving average of the weights, which is then what is evaluated.
-    ema_decay: float | None = field(None, other_names="ema model_ema_decay")
-    # Epochs after which the weights are averaged once an epoch, with equal weights
-    # (SWA, Izmailov et al. 2018), and the mean is evaluated; None: no mean.
-    swa_start_epochs: float | None = None
-    # Learning rate from then on as a fraction of the peak; None: that of the schedule.
-    swa_factor: float | None = None
-    # Average the probabilities of an image and its mirror image (flip) in evaluations,
-    # and in those of `evaluate`; None: of the image alone.
-    tta: Literal["flip"] | None = None
-    # Epochs between evaluations on the validation split; default: 1.
+    freeze: tuple[str, ...] = field(
+        (),
+        help="Frozen layers: patterns of their paths, such as stage1_block*, or "
+        "backbone, all but the last. Their batch norms use the running statistics.",
+        other_names="freeze",
+    )
+    freeze_epochs: float | None = field(
+        None,
+        help="Epochs after which the frozen layers are trained, too; None: never.",
+    )
+    fine_tune: bool = field(
+        False,
+        help="Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by "
+        "default, or half of a run of 1 or less), all layers for the rest of the "
+        "epochs, the first ones at a hundredth of the rate.",
+        common=True,
+    )
+    ema_decay: float | None = field(
+        None,
+        help="Decay of the exponential moving average (EMA) of the weights, which is "
+        "evaluated in their place.",
+        other_names="ema model_ema_decay",
+    )
+    swa_start_epochs: float | None = field(
+        None,
+        help="Stochastic weight averaging (SWA, Izmailov et al. 2018): epochs after "
+        "which the weights are averaged once an epoch, with equal weights, and the "
+        "mean is evaluated; None: no mean.",
+    )
+    swa_factor: float | None = field(
+        None,
+        help="Learning rate from then on as a fraction of the peak; None: that of the "
+        "schedule.",
+    )
+    tta: Literal["flip"] | None = field(
+        None,
+        help="Test-time augmentation: average the probabilities of an image and its "
+        "mirror image (flip) in evaluations, and in those of `evaluate`; None: of the "
+        "image alone.",
+        unusual="it has no classes whose probabilities could be averaged",
+    )
     eval_every_epochs: float | None = field(
-        None, may_change_on_resume=True, one_of="evaluations"
+        None,
+        help="Epochs between evaluations on the validation split; default: 1.",
+        may_change_on_resume=True,
+        one_of="evaluations",
     )
-    # Steps between evaluations on the validation split.
     eval_every_steps: int | None = field(
-        None, may_change_on_resume=True, one_of="evaluations"
+        None,
+        help="Steps between evaluations on the validation split.",
+        may_change_on_resume=True,
+        one_of="evaluations",
     )
-    # Stop after this many evaluations without improvement of early_stop_metric.
     early_stop_patience: int | None = field(
-        None, may_change_on_resume=True, common=True, other_names="patience"
+        None,
+        help="Stop after this many evaluations without improvement of "
+        "early_stop_metric.",
+        may_change_on_resume=True,
+        common=True,
+        other_names="patience",
     )
-    # Validation metric that early stopping watches.
-    early_stop_metric: str = field("loss", may_change_on_resume=True)
+    early_stop_metric: str = field(
+        "loss",
+        help="Validation metric that early stopping watches.",
+        may_change_on_resume=True,
+    )
 
-    # Metrics of your own, told of evaluations beside those of the task:
-    # path/to/file.py:name or package.module:name.
-    metrics: tuple[str, ...] = field((), may_change_on_resume=True)
+    metrics: tuple[str, ...] = field(
+        (),
+        help="Metrics of your own, told of evaluations beside those of the task: "
+        "path/to/file.py:name or package.module:name.",
+        may_change_on_resume=True,
+        code_of_model=True,
+    )
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "ensemble": 1,
+            "ensemble_seeds": "apart",
+            "ensemble_data": "shared",
+            "on_spike": "warn",
+            **dict.fromkeys(("focal_gamma", "poly_epsilon", "reverse_weight")),
+            **dict.fromkeys(("bootstrap_beta", "examples", "swa_cycle_epochs")),
+            **dict.fromkeys(("swa_end_factor", "fix_ranges")),
+        }
 
     def validate(self) -> None:
         super().validate()

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from jaxtrain import config as config_lib
+from jaxtrain.config.removed import Renamed, removed_fields
 from jaxtrain.errors import UserError, hint
 
 
@@ -98,5 +99,9 @@ def _suggest_field(error: BaseException) -> str:
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""
+    for path, new in removed_fields(config_lib.Config):
+        if path.rpartition(".")[2] == match[1]:
+            renamed = isinstance(new, Renamed)
+            return f"; write {new.name}" if renamed else f"; {path} is gone"
     known = sorted({name for path in config_lib.paths() for name in path.split(".")})
     return "; " + hint(match[1], known)

@@ -32,15 +32,24 @@ def num_image_parts(mesh: Mesh) -> int:
 
 
 def check_divisible(
-    name: str, value: int, divisor: int, reason: str
+    name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Yield a problem with the nearest sizes that fit, unless `divisor` divides it."""
+    """Yield a problem with the nearest sizes that fit, unless `divisor` divides it.
+
+    Args:
+      name: Name of the size, for the message.
+      value: Size to be sharded.
+      divisor: Required divisor of the size.
+      reason: Source of the divisor, as a clause.
+      *fields: Paths of the config fields that determine the size.
+    """
     if value % divisor:
         below = max(1, value // divisor) * divisor
         fits = sorted({below, -(-value // divisor) * divisor})
         yield Problem(
             f"{name} = {value} is not divisible by {divisor}, {reason}: "
-            f"{' or '.join(map(str, fits))} would fit"
+            f"{' or '.join(map(str, fits))} would fit",
+            fields,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,6 +11,7 @@ from jaxtrain import own
 from jaxtrain.config.base import Section, typed_options
 from jaxtrain.config.classification import ClassificationOptions
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.registry import check_call, find_row
 from jaxtrain.tasks import TASKS
 from jaxtrain.tasks.base import Task, defines
@@ -50,19 +51,32 @@ def build_task(
         )
     _check_outputs(task, name)
     _check_changes(task, name)
-    taken = {*RESERVED, *task.metrics()}
-    own_metrics = {}
-    for text in config.train.metrics:
-        metric = _own_metric(text)
-        if _name(text) in taken:
-            raise UserError(
-                f"train.metrics = {text!r}: {_name(text)} is something else in the "
-                "records already; give it another name"
-            )
-        taken.add(_name(text))
-        own_metrics[_name(text)] = metric
-    task.own_metrics = own_metrics
+    task.own_metrics = _own_metrics(config.train.metrics, task)
     return task
+
+
+def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
+    """Return custom metrics by name.
+
+    Raises:
+      UserError: All problems of them.
+    """
+    problems, found = ProblemList(), dict[str, Metric]()
+    taken = {*RESERVED, *task.metrics()}
+    for text in references:
+        metric = problems.build(_own_metric, text)
+        if _name(text) in taken:
+            problem = Problem(
+                f"train.metrics = {text!r}: {_name(text)} is something else in the "
+                "records already; give it another name",
+                ("train.metrics",),
+            )
+            problems.add([problem])
+        taken.add(_name(text))
+        if metric is not None:
+            found[_name(text)] = metric
+    problems.stop()
+    return found
 
 
 def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
@@ -72,25 +86,32 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
       UserError: An undeclared option, or one given in the wrong place.
     """
     given, options = config.train.classification_options, config.task_options
-    fields = tuple(vars(ClassificationOptions()))
-    if kind is None or not issubclass(kind, ClassificationOptions):
-        for name, value in given.items():
-            raise UserError(
-                f"train.{name} = {value!r} has no effect on {config.task}: it is for "
-                "classification, and task_options has the options of other tasks"
-            )
-        return options if kind is None else _typed(kind, options, config.task)
-    for name in options:
-        if name in fields:
-            raise UserError(
+    fields, problems = vars(ClassificationOptions()), ProblemList()
+    classifies = kind is not None and issubclass(kind, ClassificationOptions)
+    if classifies:
+        misplaced = [
+            Problem(
                 f"task_options: {name} of {config.task} is a field of the section "
-                f"train: set train.{name}"
+                f"train: set train.{name}",
+                ("task_options",),
             )
-    return _typed(kind, {**given, **options}, config.task)
-
-
-def _typed(kind: type[Section], given: Mapping[str, Any], task: str) -> dict[str, Any]:
-    return vars(typed_options(kind, given, task))
+            for name in options
+            if name in fields
+        ]
+        options = {**options, **given}
+    else:
+        misplaced = [
+            Problem(
+                f"train.{name} = {value!r} has no effect on {config.task}: it is for "
+                "classification, and task_options has the options of other tasks",
+                (f"train.{name}",),
+            )
+            for name, value in given.items()
+        ]
+    problems.add(misplaced)
+    typed = problems.build(typed_options, kind, options, config.task)
+    problems.stop()
+    return dict(options) if typed is None else vars(typed)
 
 
 def _check_outputs(task: Task, name: str) -> None:

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from jaxtrain.config import Config
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.data import sources
 from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel
@@ -18,7 +19,7 @@ def find_validation(configs: Sequence[Config]) -> bool:
     if sources.load(first.data, first.seed).validation is None:
         return False
     held_out = first.data.validation_split is None
-    same = ("source", "train_split", "validation_split", "validation_fraction")
+    same = with_metadata(DataConfig, "of_validation")
     return all(
         (not held_out or other.seed == first.seed)
         and all(getattr(other.data, n) == getattr(first.data, n) for n in same)

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxtrain import config as config_lib
 from jaxtrain.config.base import default_of
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import DISTANCE_NAMES, LINE_SEARCH, SCHEDULE_FREE_NAMES
 from jaxtrain.data.target_changes import Mixing, Mosaic, Pasting
 from jaxtrain.errors import counted
@@ -28,21 +29,14 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
 
 
-# Config field that most tasks do not support -> reason.
-UNUSUAL = {
-    "data.hold_out": "it cannot tell classes that it was not trained on",
-    "data.sliding_size": "it has no classes of pixels for windows of an image",
-    "train.tta": "it has no classes whose probabilities could be averaged",
-}
-
-
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
     """Refuse profiled steps outside the run."""
     steps, total = config.train.profile_steps, timetable.total_steps
     if steps is not None and steps[1] > total:
         yield Problem(
             f"train.profile_steps = {steps}: the run has {counted(total, 'step')}; "
-            "profile earlier ones, or make it longer"
+            "profile earlier ones, or make it longer",
+            ("train.profile_steps",),
         )
 
 
@@ -51,7 +45,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
-            f"{config.data.batch_size}"
+            f"{config.data.batch_size}",
+            ("data.repeats", "data.batch_size"),
         )
     num_shards = data_sharding.num_batch_shards(mesh)
     reason = "the devices that share a batch (parallel.data x parallel.fsdp)"
@@ -59,11 +54,11 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.train.accumulate_steps > 1:
         name += " / train.accumulate_steps"
     yield from data_sharding.check_divisible(
-        name, config.micro_batch_size, num_shards, reason
+        name, config.micro_batch_size, num_shards, reason, "data.batch_size"
     )
     name = "data.eval_batch_size" if config.data.eval_batch_size else "data.batch_size"
     yield from data_sharding.check_divisible(
-        name, eval_batch_size(config.data), num_shards, reason
+        name, eval_batch_size(config.data), num_shards, reason, name
     )
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
@@ -71,7 +66,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
             f"parallel.batch_norm = {config.parallel.batch_norm} makes "
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
             f"{num_shards} devices cannot share without splitting one: {largest} or a "
-            f"divisor of it would fit, or global"
+            f"divisor of it would fit, or global",
+            ("parallel.batch_norm",),
         )
 
 
@@ -84,7 +80,9 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
         yield Problem(
             f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
             f"the parts of an image in what the layers compute in, {compute.name}; "
-            "leave parallel.reduce_dtype out, or have the devices share the batch alone"
+            "leave parallel.reduce_dtype out, or have the devices share the batch "
+            "alone",
+            ("parallel.reduce_dtype",),
         )
 
 
@@ -108,7 +106,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"data.augment.mosaic: task = {config.task!r} does not say what the target "
             "of a mosaic of four images is; leave it out, or name Mosaic among the "
-            "target_changes of the task (docs/tasks.md)"
+            "target_changes of the task (docs/tasks.md)",
+            ("data.augment.mosaic",),
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
     change = Mixing if augment.mixup else Pasting
@@ -116,7 +115,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
             "target of two mixed examples is; leave it out, or name Mixing among the "
-            "target_changes of the task (docs/tasks.md)"
+            "target_changes of the task (docs/tasks.md)",
+            tuple(fields),
         )
     group = augment.group
     divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)
@@ -125,12 +125,15 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         "data.repeats x parallel.data x parallel.fsdp"
     )
     size = config.data.batch_size
-    yield from data_sharding.check_divisible("data.batch_size", size, divisor, reason)
+    yield from data_sharding.check_divisible(
+        "data.batch_size", size, divisor, reason, "data.batch_size"
+    )
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse fields that the task does not support."""
-    unusual = {p: why for p, why in UNUSUAL.items() if p not in task.supports}
+    unusual = with_metadata(config_lib.Config, "unusual")
+    unusual = {p: why for p, why in unusual.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
         section, _, name = path.rpartition(".")
         part = config_lib.get(config, section)
@@ -138,7 +141,8 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
         if value != default_of(part, name):
             yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
-                "out" + hints_on(path, before=", or ")
+                "out" + hints_on(path, before=", or "),
+                (path,),
             )
 
 
@@ -149,7 +153,8 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
         if not required.holds(value):
             yield Problem(
                 f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
-                f"{required.fix}"
+                f"{required.fix}",
+                (path,),
             )
 
 
@@ -162,7 +167,8 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         yield Problem(
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
             f"and the run has {steps}: lengthen it, "
-            "or set train.freeze alone to freeze layers throughout"
+            "or set train.freeze alone to freeze layers throughout",
+            ("train.freeze_epochs",),
         )
 
 
@@ -173,7 +179,8 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
         yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "
-            "steps: leave model.quantize out"
+            "steps: leave model.quantize out",
+            ("model.quantize",),
         )
 
 
@@ -188,7 +195,8 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
                 "example with others of its batch, and a micro-batch has only some "
-                f"of them: set {path} to 1, and data.batch_size to what fits"
+                f"of them: set {path} to 1, and data.batch_size to what fits",
+                (path,),
             )
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtrain import tasks
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import counted
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.build import build_task
@@ -51,14 +51,15 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
         if values is not None and len(values) != channels:
             yield Problem(
                 f"data.{name} = {values} has {counted(len(values), 'value')}, the "
-                f"images have {counted(channels, 'channel')}"
+                f"images have {counted(channels, 'channel')}",
+                (f"data.{name}",),
             )
 
 
-def check_augment(config: Config, splits: Splits, task: Task) -> None:
+def check_augment(config: Config, splits: Splits, task: Task) -> list[Problem]:
     """Check that the augmentations support the images."""
     del task
-    check_augmentations(config.data.augment, splits.input_shape)
+    return check_augmentations(config.data.augment, splits.input_shape)
 
 
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
@@ -73,13 +74,15 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     if resized and not splits.train.is_placed and moves_targets(task):
         yield Problem(
             f"data.image_size = {data.image_size} resizes the images, which the "
-            "targets of this task would have to follow: prepare the data in that size"
+            "targets of this task would have to follow: prepare the data in that size",
+            ("data.image_size",),
         )
     if data.augment.augmix and moves_targets(task):
         yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
             "image that move apart: the targets of this task cannot follow all; leave "
-            "it out"
+            "it out",
+            ("data.augment.augmix",),
         )
     problems = ProblemList()
     named = (
@@ -118,7 +121,8 @@ def check_several_classes(
     if not several:
         yield Problem(
             f"data.source = {config.data.source!r}: {fewer}: {fix}, or another "
-            "data.train_split"
+            "data.train_split",
+            ("data.source",),
         )
 
 
@@ -137,7 +141,7 @@ def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]
 
 
 # Kind of a problem -> check.
-CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterator[Problem] | None]] = {
+CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
     "targets": check_targets,
@@ -171,11 +175,11 @@ def judge(
         if suitable is None:
             return None, []
         config = config_lib.replace(config, "task", suitable)
-    try:
-        task = task_of_data(config, splits)
-    except UserError as error:
-        return config.task, [(TASK, str(error))]
-    found: list[tuple[str, str]] = []
+    of_task = ProblemList()
+    task = of_task.build(task_of_data, config, splits)
+    found = [(TASK, problem.text) for problem in of_task.found]
+    if task is None:
+        return config.task, found
     for kind, check in CHECKS.items():
         if with_recipe or kind not in OF_RECIPE:
             problems = ProblemList()

@@ -67,7 +67,8 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {config_lib.get(config, path)!r} needs a model of pieces "
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
-                "Flax module: leave it out"
+                "Flax module: leave it out",
+                (path, "model.name"),
             )
 
 
@@ -83,14 +84,15 @@ def check_image_shape(
         reason = f"parallel.{axis} = {devices} times the model's stride of {stride}"
         hint, divisor = "; see data.image_size", devices * stride
         yield from data_sharding.check_divisible(
-            f"image {side}", size, divisor, reason + hint
+            f"image {side}", size, divisor, reason + hint, f"parallel.{axis}"
         )
         least = divisor * model.min_share
         if size < least and not size % divisor:
             yield Problem(
                 f"image {side} = {size} is too small for parallel.{axis} = {devices}: "
                 f"each device needs {model.min_share} rows or columns of the last "
-                f"layer, {least} pixels in all{hint}"
+                f"layer, {least} pixels in all{hint}",
+                (f"parallel.{axis}",),
             )
 
 
@@ -112,7 +114,8 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
                 f"parallel.model = {devices} does not split the {layer.out_features} "
                 f"channels of {'/'.join(map(str, path))}, a convolution of groups, and "
                 "XLA then computes its gradient wrongly; "
-                + ("set another" if split else "set parallel.model = 1")
+                + ("set another" if split else "set parallel.model = 1"),
+                ("parallel.model",),
             )
             return
 
@@ -151,7 +154,8 @@ def check_training_sizes(
         if size < model.min_size:
             yield Problem(
                 f"data.{name} = {getattr(config, name)}: the model takes images from "
-                f"{model.min_size}x{model.min_size} pixels up"
+                f"{model.min_size}x{model.min_size} pixels up",
+                (f"data.{name}",),
             )
             continue
         shape = (size, size, images.shape[-1])
@@ -163,5 +167,6 @@ def check_training_sizes(
             yield Problem(
                 f"data.{name} = {getattr(config, name)}: the model takes images of "
                 f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
-                "model.name, or leave it out"
+                "model.name, or leave it out",
+                (f"data.{name}",),
             )

@@ -37,15 +37,16 @@ def make_timetable(
     examples in each epoch.
 
     Raises:
-      UserError: The batch is larger than the training split, the step count overflows,
-        `steps_per_call` is longer than every period, or a required validation split
-        is missing.
+      UserError: All problems: the batch is larger than the training split, the step
+        count overflows, `steps_per_call` is longer than every period, or a required
+        validation split is missing.
     """
     data, train, save = config.data, config.train, config.checkpoint
     problems = ProblemList()
     problems.add(check_split_sizes(config, num_examples, has_validation=has_validation))
-    problems.stop()
     per_epoch = num_examples // data.batch_size
+    if per_epoch == 0:
+        problems.stop()
 
     def steps(epochs: float | None, steps: int | None) -> int | None:
         if steps is not None:
@@ -70,19 +71,28 @@ def make_timetable(
         log_every_steps=config.logging.every_steps,
         stop_after_steps=min(total, train.stop_after_steps or total),
         unfreeze_step=_unfreeze_step(config, per_epoch, total),
-        image_sizes=_image_sizes(data.training_sizes, total, per_epoch),
-        close_mosaic_step=_close_step(data.augment.close_mosaic, total, per_epoch),
-        swa=_swa(config, per_epoch, total),
+        image_sizes=problems.build(_image_sizes, data.training_sizes, total, per_epoch)
+        or (),
+        close_mosaic_step=problems.build(
+            _close_step, data.augment.close_mosaic, total, per_epoch
+        ),
+        swa=problems.build(_swa, config, per_epoch, total),
     )
-    if total > MAX_COUNT:
-        length = _set_one(config, LENGTH)
-        raise UserError(
-            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
-            f"steps: shorten it to at most {MAX_COUNT} steps"
-        )
+    problems.add(_check_length(config, total))
+    problems.stop()
     timetable = replace(timetable, fix_step=_fix_step(config, timetable))
     _check_steps_per_call(config, timetable)
     return timetable
+
+
+def _check_length(config: Config, total: int) -> Iterator[Problem]:
+    if total > MAX_COUNT:
+        length = _set_one(config, LENGTH)
+        yield Problem(
+            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
+            f"steps: shorten it to at most {MAX_COUNT} steps",
+            (length,),
+        )
 
 
 def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
@@ -187,12 +197,14 @@ def _check_batch_size(config: Config, num_examples: int) -> Iterator[Problem]:
     if size > num_examples:
         yield Problem(
             f"data.batch_size = {size} is larger than the training split, which has "
-            f"{num_examples} examples: use at most {num_examples}"
+            f"{num_examples} examples: use at most {num_examples}",
+            ("data.batch_size",),
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
         yield Problem(
             "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
-            f"{num_examples}, the size of the training split"
+            f"{num_examples}, the size of the training split",
+            ("optimizer.name",),
         )
 
 
@@ -201,17 +213,20 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
     if train.early_stop_patience:
         yield Problem(
             f"train.early_stop_patience = {train.early_stop_patience} watches a "
-            "validation metric: set data.validation_fraction or data.validation_split"
+            "validation metric: set data.validation_fraction or data.validation_split",
+            ("train.early_stop_patience",),
         )
     if config.optimizer.schedule == "plateau":
         yield Problem(
             "optimizer.schedule = 'plateau' watches a validation metric: set "
-            "data.validation_fraction or data.validation_split"
+            "data.validation_fraction or data.validation_split",
+            ("optimizer.schedule",),
         )
     if any(_is_set(config, path) for path in config_lib.ONE_OF[EVALUATIONS]):
         yield Problem(
             "train.eval_every_epochs and train.eval_every_steps have no effect without "
-            "a validation split: set data.validation_fraction or data.validation_split"
+            "a validation split: set data.validation_fraction or data.validation_split",
+            config_lib.ONE_OF[EVALUATIONS],
         )
 
 

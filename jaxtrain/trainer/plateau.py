@@ -10,7 +10,7 @@ from jaxtrain.config import OptimizerConfig
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.callback import Callback, Evaluation
 from jaxtrain.trainer.run_state import RunState
-from jaxtrain.training.schedules import PLATEAU_FACTOR, PLATEAU_PATIENCE
+from jaxtrain.training.schedules import PLATEAU_PATIENCE, STEP_FACTOR
 
 NAME = "plateau"
 
@@ -51,8 +51,8 @@ def after_evaluation(
       goal: Name of the monitored metric.
       value: Value of that metric, of any type.
     """
-    factor, patience = config.plateau_factor, config.plateau_patience
-    factor = PLATEAU_FACTOR if factor is None else factor
+    factor, patience = config.step_factor, config.plateau_patience
+    factor = STEP_FACTOR if factor is None else factor
     patience = PLATEAU_PATIENCE if patience is None else patience
     found = {"factor": 1.0, "best": None, "waited": 0, **before}
     if goal.improves(value, found["best"]):

@@ -24,8 +24,8 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Default milestones of the step schedule.
 MILESTONES = (0.5, 0.75)
-# Defaults of the plateau schedule, as in PyTorch's ReduceLROnPlateau.
-PLATEAU_FACTOR = 0.1
+# Default factor of the step and plateau schedules, as in PyTorch's ReduceLROnPlateau.
+STEP_FACTOR = 0.1
 PLATEAU_PATIENCE = 10
 # Final learning rate of a cycle of fastai's `fine_tune`, as a fraction of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
@@ -127,11 +127,11 @@ def _plateau(
     peak: float,
     steps: int,
     total: int,
-    plateau_factor: float = PLATEAU_FACTOR,
+    step_factor: float = STEP_FACTOR,
     plateau_patience: int = PLATEAU_PATIENCE,
 ) -> Rate:
     """Stay at the peak: evaluations reduce the rate (`jaxtrain.trainer.plateau`)."""
-    del plateau_factor, plateau_patience
+    del step_factor, plateau_patience
     return _constant(peak, steps, total)
 
 
@@ -201,7 +201,7 @@ def _step(
     total: int,
     milestones: tuple[float, ...] | None = None,
     step_every: float | None = None,
-    step_factor: float = 0.1,
+    step_factor: float = STEP_FACTOR,
 ) -> Rate:
     """Multiply by `step_factor` at each milestone, a fraction of the run.
 
@@ -282,4 +282,4 @@ WARMUP_STABLE_DECAY = _after_warm_up(
 STEP = _after_warm_up(_step, "milestones", "step_every", "step_factor")
 EXPONENTIAL = _after_warm_up(_exponential, "end_factor")
 ONE_CYCLE = Row(_one_cycle, ("end_factor",))
-PLATEAU = _after_warm_up(_plateau, "plateau_factor", "plateau_patience")
+PLATEAU = _after_warm_up(_plateau, "step_factor", "plateau_patience")

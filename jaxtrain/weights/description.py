@@ -12,6 +12,7 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.config.base import Options
+from jaxtrain.config.removed import without_removed
 from jaxtrain.data import INPUTS
 from jaxtrain.data.fit import CROP_MODES, Fit
 from jaxtrain.data.images import FILTERS
@@ -199,7 +200,11 @@ class Description:
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:
             raise UserError(f"{where}: output_spec: expected shapes of sizes above 0")
-        about = typed.convert({**values, "output_spec": spec}, cls, where)
+        model = values["model"]
+        if isinstance(model, dict):
+            model = without_removed(model, ModelConfig, where, "model")
+        values = {**values, "output_spec": spec, "model": model}
+        about = typed.convert(values, cls, where)
         about._check(where)
         return dataclasses.replace(about, input=about._input(others, where))
 

@@ -14,6 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config.help import meanings, rows_with_options
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
@@ -129,12 +130,22 @@ def test_lists_and_none():
 
 
 def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
-    result = cli("--config", DIGITS, "--help-all")
+    result = cli("--config", DIGITS, "--help-all", COLUMNS="100")  # One column.
     assert result.code == 0
     text = " ".join(result.stdout.replace("\u2502", " ").split())
     for path in paths():
         assert f"--{path.replace('_', '-')}" in text, path
-    assert "Examples in a global batch" in text and "(default: 64)" in text
+        above, _, name = path.rpartition(".")
+        section = type(get(Config(), above)) if above else Config
+        meaning = meanings(section)[name]
+        assert meaning and "".join(meaning.split()) in "".join(text.split()), path
+    assert "(default: 64)" in text
+
+
+@each_row("field", ["task_options", "train.method_options"])
+def test_options_by_name_have_meanings(field: str):
+    for row, options in rows_with_options(field).items():
+        assert all(meanings(options).values()), row
 
 
 FRAME = "\u256d\u256e\u2502\u2500- "
@@ -376,6 +387,11 @@ def test_the_names_of_other_tools_are_not_ours():
     assert not set(SHORTHANDS) & known
 
 
+def test_an_option_that_is_gone_is_told():
+    with pytest.raises(UserError, match=r"prune\.scope: this option is gone"):
+        check_shorthands({"prune.scope": "layer"}, set(paths()))
+
+
 CONFIG_FILES = [
     ("x = 1\n", ["does not define get_config()"]),
     ("def get_config():\n    return {}\n", ["returned dict", "Config"]),
@@ -385,6 +401,16 @@ CONFIG_FILES = [
         "from jaxtrain.config import *\ndef get_config():\n"
         "    return Config(optimizer=OptimizerConfig(lerning_rate=1.0))\n",
         [":3", "lerning_rate", "'learning_rate'"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(plateau_factor=0.5))\n",
+        [":3", "plateau_factor", "write step_factor"],
+    ),
+    (
+        "from jaxtrain.config import *\ndef get_config():\n"
+        "    return Config(optimizer=OptimizerConfig(cycle_growth=0.5))\n",
+        [":3", "optimizer.cycle_growth is gone"],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"

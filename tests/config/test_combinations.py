@@ -60,7 +60,6 @@ VALUES: dict[str, Any] = {
     "optimizer.schedule": "cosine",
     "prune.layers": ["stage*"],
     "prune.pattern": "2:4",
-    "prune.scope": "layer",
     "train.class_weights": "balanced",
     "train.freeze": ["stem*"],
     "train.method": "my.py:Method",

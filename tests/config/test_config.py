@@ -1,5 +1,7 @@
 """The schema: what it refuses, how it is read back, what a resumed run may change."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,44 @@ def test_config_survives_json():
         train=TrainConfig(steps=7),
     )
     assert config_lib.from_json(config_lib.to_json(config)) == config
+
+
+def saved(path: str, value: Any) -> str:
+    """Return the config of an older version, with a field that is gone."""
+    values = json.loads(config_lib.to_json(Config()))
+    del values["sha256"]
+    *above, name = path.split(".")
+    section = values
+    for key in above:
+        section = section[key]
+    section[name] = value
+    return json.dumps(values)
+
+
+@each_row(
+    ("path", "default"),
+    [
+        ("parallel.heartbeat_seconds", 30.0),
+        ("data.augment.erasing_scale", [0.02, 0.33]),
+        ("optimizer.cycle_growth", None),
+        ("prune.scope", "global"),
+    ],
+)
+def test_a_removed_field_with_its_default_is_ignored(path: str, default: Any):
+    assert config_lib.from_json(saved(path, default)) == Config()
+
+
+def test_a_removed_field_with_another_value_is_told(tmp_path: Path):
+    path = tmp_path / "config.json"
+    path.write_text(saved("prune.scope", "layer"))
+    with pytest.raises(UserError, match=r"prune\.scope = 'layer': .*with 'global'"):
+        config_lib.read_config(path)
+
+
+@each_row(("value", "expected"), [(0.5, 0.5), (None, None)])
+def test_a_renamed_field_gives_its_value_to_the_new_one(value: Any, expected: Any):
+    config = config_lib.from_json(saved("optimizer.plateau_factor", value))
+    assert config.optimizer.step_factor == expected
 
 
 @each_row("text", ["{", '{"data": {"sauce": "digits"}}', "[1]"])

@@ -134,6 +134,12 @@ def test_any_values_of_several_fields_hold_or_are_refused(data: st.DataObject):
     check({path: data.draw(sensible(path)) for path in paths})
 
 
+@each_row("options", [{"a": -(2**63)}, {"a": -(2**31)}, {"": 1}])
+def test_options_that_cannot_be_read_back_are_refused(options: dict[str, Any]):
+    with pytest.raises(UserError, match=r"^task_options = .*: expected"):
+        Config(task_options=options)
+
+
 def one_of(group: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(group), NUMBERS, max_size=1)
 

@@ -4,13 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain import cli
-from jaxtrain.config import Config, OptimizerConfig
+from jaxtrain import cli, own
+from jaxtrain.commands import train
+from jaxtrain.config import (
+    AugmentConfig,
+    Config,
+    DataConfig,
+    OptimizerConfig,
+    TrainConfig,
+)
 from jaxtrain.config.base import unchecked
 from jaxtrain.config.checking import check_names, checked
 from jaxtrain.config.recipe import WrongValuesError
+from jaxtrain.data.augment import check_augmentations
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.problems import Problem, ProblemList, ProblemsError
+from jaxtrain.tasks.build import build_task
+from jaxtrain.trainer.periods import make_timetable
 
 
 def refuse(text: str) -> None:
@@ -71,6 +81,12 @@ def test_a_section_names_all_its_wrong_values():
         assert text in told
 
 
+def test_a_problem_is_told_once():
+    with pytest.raises(UserError) as error:
+        TrainConfig(epochs=1, loss="focal", label_smoothing=0.1)
+    assert str(error.value).startswith("train.label_smoothing = 0.1 with train.loss")
+
+
 def test_the_command_line_names_those_of_all_sections():
     words = "--data.batch-size -1 --optimizer.clip-norm 0 --train.epochs 2"
     words += " --train.steps 3 --data.crop-pct 0.5"
@@ -110,6 +126,49 @@ def test_names_are_looked_up_together():
     assert texts[1].startswith("optimizer.name = 'adm' (perhaps you meant adam or ")
 
 
+def test_options_of_a_task_are_looked_up_together():
+    config = Config(
+        task="regression",
+        task_options={"los": "l1", "level": 0.5, "std": 0.0},
+        train=TrainConfig(epochs=1, loss="focal", logit_adjustment=1.0),
+    )
+    with pytest.raises(ProblemsError) as error:
+        build_task(config, (8, 8, 1), {})
+    told = [problem.text for problem in error.value.problems]
+    assert len(told) == 5
+    for text in ("train.loss = ", "train.logit_adjustment = ", "not 'los'", "level = "):
+        assert any(text in problem for problem in told)
+
+
+def test_a_timetable_tells_all_that_does_not_fit():
+    augment = AugmentConfig(mosaic=0.5, close_mosaic=9)
+    config = Config(
+        data=DataConfig(image_size=8, progressive_sizes=(4, 6, 8), augment=augment),
+        train=TrainConfig(epochs=2, swa_start_epochs=3, eval_every_epochs=1),
+    )
+    with pytest.raises(ProblemsError) as error:
+        make_timetable(config, 256, has_validation=False)
+    told = [problem.text.partition(" ")[0] for problem in error.value.problems]
+    assert told == [
+        "train.eval_every_epochs",
+        "data.progressive_sizes",
+        "data.augment.close_mosaic",
+        "train.swa_start_epochs",
+    ]
+
+
+def test_augmentations_are_checked_together():
+    names = ("x.py:a", "y.py:b")
+    augment = AugmentConfig(hue=0.1, contrast=0.5, saturation=0.1, own=names)
+    with own.allowing_nothing():
+        own.allow(names)
+        found = check_augmentations(augment, (8, 8, 1))
+    told = [problem.text for problem in found]
+    assert len(told) == 4
+    for text, part in zip(told, ("saturation", "hue", *names), strict=True):
+        assert part in text
+
+
 # Options of the command line, and what tells of them.
 SIX = {
     "--optimizer.clip-norm -1": "optimizer.clip_norm = -1.0: expected a value above 0",
@@ -120,6 +179,20 @@ SIX = {
     "--data.batch-size 5000": "data.batch_size = 5000 is larger than the training",
     "--data.max-boxes 3": "data.max_boxes = 3 has no effect with data.source = ",
 }
+
+
+def test_consequences_of_replaced_values_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    of_start = [
+        Problem("of the epochs of the recipe", ("train.epochs",)),
+        Problem("of the seed, whatever train.epochs = 0 is", ("seed",)),
+    ]
+    monkeypatch.setattr(train, "problems", lambda arguments: of_start)
+    assert cli.main(["--config", "digits", "--train.epochs", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "2 problems" in told and "of the seed" in told
+    assert "of the epochs" not in told
 
 
 @pytest.mark.slow

@@ -103,8 +103,7 @@ FEATURES: dict[str, str | tuple[str, str]] = {
         name: feature(f'name="{name}", learning_rate=0.01, clip_ratio=0.02')
         for name in ("adan", "ademamix", "adopt")
     },
-    "pruned globally": pruned(f'{GRADUAL}, layers=("conv*",)'),
-    "pruned by layers": pruned(f'{GRADUAL}, scope="layer", layers=("conv*", "head")'),
+    "pruned": pruned(f'{GRADUAL}, layers=("conv*", "head")'),
     "pruned by a pattern": pruned(
         'pattern="2:4", start_epochs=0.6, layers=("conv*", "head")'
     ),

@@ -39,8 +39,8 @@ CASES = {
         ("lookahead", "fsdp"),
         ("adan", "fsdp"),
         ("adopt", "stages"),
-        ("pruned globally", "processes"),
-        ("pruned by layers", "fsdp"),
+        ("pruned", "processes"),
+        ("pruned", "fsdp"),
         ("pruned by a pattern", "2d"),
         ("frozen at first", "stages"),
         ("frozen", "2d"),
@@ -60,7 +60,7 @@ CASES = {
         ("dadapt_adamw", "2d"),
         ("plateau", "processes"),
         ("ademamix", "zero1"),
-        ("pruned globally", "zero1"),
+        ("pruned", "zero1"),
         ("arcface", "fsdp"),
         ("labels", "2d"),
         ("trades", "fsdp"),
@@ -70,7 +70,7 @@ CASES = {
     ],
 }
 STOPPED = {
-    "slow": ["plateau", "pruned by layers", "int8"],
+    "slow": ["plateau", "pruned", "int8"],
     "exhaustive": ["swa", "schedule_free_sgd", "lookahead", "pruned by a pattern"],
 }
 

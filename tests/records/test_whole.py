@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import jaxtrain
 from jaxtrain import atomic_file
 from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
@@ -23,6 +22,7 @@ from jaxtrain.records import atomic_output as whole_lib
 from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
+from jaxtrain.tools.evaluation import evaluated_model
 from jaxtrain.tools.evaluation import result as evaluation
 
 RESULT: dict[str, Any] = {
@@ -147,7 +147,7 @@ def test_an_evaluation_is_shown_before_it_is_written(
     (run / "config.json").write_text(to_json(Config(), RunId.new(run)))
     task = Classification((8, 8, 1), {"num_classes": 2})
     model = SimpleNamespace(task=task)
-    monkeypatch.setattr(jaxtrain, "load_model", lambda *args: model)
+    monkeypatch.setattr(evaluated_model, "load_model", lambda *args: model)
     monkeypatch.setattr(evaluation, "evaluate", lambda *args: RESULT)
     words = ["evaluate", "--workdir", str(run)]
     assert main(words) == 0

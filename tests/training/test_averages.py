@@ -219,7 +219,7 @@ def test_narrow_weights_have_an_average_that_is_wide():
 def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
     sign, memory, found = -1 if higher else 1, {}, []
     config = OptimizerConfig(
-        schedule="plateau", learning_rate=1.0, plateau_factor=0.5, plateau_patience=2
+        schedule="plateau", learning_rate=1.0, step_factor=0.5, plateau_patience=2
     )
     goal = Goal("loss", higher)
     follow = partial(plateau.after_evaluation, config)

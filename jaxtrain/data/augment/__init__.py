@@ -18,11 +18,13 @@ import numpy as np
 
 from jaxtrain import own
 from jaxtrain.config import AugmentConfig
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.data.augment.apply import map_examples
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.target_changes import Follow, keep_target
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
+from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.registry import call_own
 
 
@@ -84,10 +86,6 @@ BATCH_CHANGES = {
     "mosaic": "mosaic:mosaics",
     "mixes_pairs": "mix:mix_pairs",
 }
-
-# Fields that depend on the meaning of channels; those without effect on grey images.
-NOT_GREY = ("saturation", "hue", "grayscale")
-COLOURED = ("contrast", *NOT_GREY, "randaugment", "trivialaugment", "augmix")
 
 # Fold-in constant of the first custom augmentation, far beyond the table's.
 FIRST_OWN = 1000
@@ -183,26 +181,28 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
 
 def check_augmentations(
     config: AugmentConfig, image_shape: tuple[int, int, int]
-) -> None:
-    """Trace the custom augmentations with the shape of an image (H, W, C).
+) -> list[Problem]:
+    """Check that images (H, W, C) have the colours that augmentations require.
 
-    Raises:
-      UserError: A custom function is missing or changes shape or dtype, or an
-        augmentation requires colours that the images lack.
+    Custom augmentations are traced with the image shape: each must exist, and keep
+    shape and dtype.
     """
-    channels = image_shape[-1]
-    for field in COLOURED:
-        value = getattr(config, field)
-        if value and (channels not in (1, 3) or (channels == 1 and field in NOT_GREY)):
-            raise UserError(
-                f"data.augment.{field} = {value!r} is for images of "
-                f"{'3' if field in NOT_GREY else '1 or 3'} channels; these have "
-                f"{channels}: leave it out, or set data.channels"
+    channels, problems = image_shape[-1], ProblemList()
+    for field, taken in with_metadata(AugmentConfig, "for_channels").items():
+        value, path = getattr(config, field), f"data.augment.{field}"
+        if value and channels not in taken:
+            problem = Problem(
+                f"{path} = {value!r} is for images of {' or '.join(map(str, taken))} "
+                f"channels; these have {channels}: leave it out, or set data.channels",
+                (path,),
             )
-    if config.own:
-        image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
-        colour = jax.ShapeDtypeStruct((channels,), np.float32)
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-        batch = {"image": image, "target": {}}
-        only = AugmentConfig(own=config.own)
-        jax.eval_shape(lambda b, k, c: augment(b, k, only, c), batch, keys, colour)
+            problems.add([problem])
+    image = jax.ShapeDtypeStruct((1, *image_shape), np.uint8)
+    colour = jax.ShapeDtypeStruct((channels,), np.float32)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    batch = {"image": image, "target": {}}
+    for name in config.own:
+        function = partial(augment, config=AugmentConfig(own=(name,)))
+        trace = partial(jax.eval_shape, lambda b, k, c, f=function: f(b, k, fill=c))
+        problems.build(trace, batch, keys, colour)
+    return problems.found

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 
 # Half a level of 8-bit grey, for pixels in 0..1.
 HALF_LEVEL = 0.5 / 255
@@ -13,14 +14,23 @@ HALF_LEVEL = 0.5 / 255
 class AttackOptions(Section):
     """The attack of a training method: PGD, and how the model sees its images."""
 
-    # Largest change of the images, of pixels in 0..1, such as 8 / 255 = 0.031.
-    epsilon: float = 0.031
-    # Norm that it is measured by: of the largest value, or of all values.
-    norm: Literal["linf", "l2"] = "linf"
-    # Number of steps.
-    steps: int = 1
-    # Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.
-    step_size: float | None = None
+    epsilon: float = field(
+        0.031,
+        help="Largest change of the images, of pixels in 0..1, such as 8 / 255 = "
+        "0.031.",
+    )
+    norm: Literal["linf", "l2"] = field(
+        "linf",
+        help="Norm that it is measured by: of the largest value, or of all values.",
+    )
+    steps: int = field(
+        1,
+        help="Number of steps.",
+    )
+    step_size: float | None = field(
+        None,
+        help="Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.",
+    )
 
     def validate(self) -> None:
         # A smaller change rounds to the same image.
@@ -33,22 +43,31 @@ class AttackOptions(Section):
 class AdversarialOptions(AttackOptions):
     """What adversarial can be told."""
 
-    # Steps of the attack; 1: FGSM from a random start (Wong et al. 2020), more: PGD
-    # (Madry et al. 2018).
-    steps: int = 1
-    # Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps for more.
-    step_size: float | None = None
+    steps: int = field(
+        1,
+        help="Steps of the attack; 1: FGSM from a random start (Wong et al. 2020), "
+        "more: PGD (Madry et al. 2018).",
+    )
+    step_size: float | None = field(
+        None,
+        help="Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps "
+        "for more.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TradesOptions(AttackOptions):
     """What trades can be told; the defaults are those of its authors on CIFAR-10."""
 
-    # Factor on the divergence of the outputs of attacked images from those of clean
-    # ones: how much accuracy is given for robustness.
-    beta: float = 6.0
-    # Number of steps.
-    steps: int = 10
+    beta: float = field(
+        6.0,
+        help="Factor on the divergence of the outputs of attacked images from those "
+        "of clean ones: how much accuracy is given for robustness.",
+    )
+    steps: int = field(
+        10,
+        help="Number of steps.",
+    )
 
     def validate(self) -> None:
         super().validate()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from jaxtrain.config.fields import check_own
+from jaxtrain.config.fields import check_own, code_of_model
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -22,23 +23,39 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out soup --greedy"
 class AverageArguments:
     """Average the weights of finished runs of one recipe (model soups)."""
 
-    # Folders of runs, of models, or files of weights; the first is of a run, whose
-    # images judge the models.
-    models: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    # New folder for the model, as export --format safetensors writes it.
-    out: Path
-    # Leave out the models with which the validation split gets worse, from the best on.
-    greedy: bool = False
-    # Training images that statistics of batch norms are computed of anew; 0: the means
-    # of those of the models.
-    images: int = 10_000
-    # Weights of runs: best, by their validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Load the parts of your own (code) that the folders name: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    models: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
+        (),
+        help="Folders of runs, of models, or files of weights; the first is of a run, "
+        "whose images judge the models.",
+    )
+    out: Path = field(
+        help="New folder for the model, as export --format safetensors writes it.",
+    )
+    greedy: bool = field(
+        False,
+        help="Leave out the models with which the validation split gets worse, from "
+        "the best on.",
+    )
+    images: int = field(
+        10_000,
+        help="Training images that statistics of batch norms are computed of anew; 0: "
+        "the means of those of the models.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of runs: best, by their validation; latest; or the number of a "
+        "step.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folders name: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 def run(arguments: AverageArguments, signals: StopSignals) -> None:
@@ -67,7 +84,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
     if arguments.trust:
         for place in places:
             trust(place)
-    check_own(config, "model", "task", "train.metrics", "data.source")
+    check_own(config, *code_of_model(), "data.source")
     devices.start(arguments.platform)
     models = [
         load_model(place, arguments.checkpoint if is_run(place) else "best")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -22,30 +23,52 @@ EXAMPLE = "--workdir runs/digits --flops 0.5 --out smaller"
 class CompactArguments:
     """Take whole channels out of a trained model: a smaller dense one to train on."""
 
-    # Folder of a run; with --criterion scale, of a model, too.
-    workdir: Path
-    # FLOPs of the smaller model, as a part of those of the model.
-    flops: float
-    # New folder for the model, as export --format safetensors writes it.
-    out: Path
-    # What a channel matters by: taylor, how the loss of training images changes without
-    # it; scale, its factor in batch norms.
-    criterion: Literal["taylor", "scale"] = "taylor"
-    # With taylor: training images that the loss is of.
-    images: int = 2048
-    # Part of the channels of each group that stays at least.
-    keep: float = 0.1
-    # Number that the channels of each group become a multiple of.
-    multiple: int = 8
-    # Weights of a run: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Show what each group of channels is left with, and layers that stay whole.
-    verbose: bool = False
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Folder of a run; with --criterion scale, of a model, too.",
+    )
+    flops: float = field(
+        help="FLOPs of the smaller model, as a part of those of the model.",
+    )
+    out: Path = field(
+        help="New folder for the model, as export --format safetensors writes it.",
+    )
+    criterion: Literal["taylor", "scale"] = field(
+        "taylor",
+        help="What a channel matters by: taylor, how the loss of training images "
+        "changes without it; scale, its factor in batch norms.",
+    )
+    images: int = field(
+        2048,
+        help="With taylor: training images that the loss is of.",
+    )
+    keep: float = field(
+        0.1,
+        help="Part of the channels of each group that stays at least.",
+    )
+    multiple: int = field(
+        8,
+        help="Number that the channels of each group become a multiple of.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of a run: best, by its validation; latest; or the number of a "
+        "step.",
+    )
+    verbose: bool = field(
+        False,
+        help="Show what each group of channels is left with, and layers that stay "
+        "whole.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 def run(arguments: CompactArguments, signals: StopSignals) -> None:
@@ -92,7 +115,7 @@ def _check(arguments: CompactArguments) -> None:
 def _importance(
     arguments: CompactArguments, model: "TrainedModel", channels: "ChannelMap"
 ) -> "Importance":
-    from jaxtrain.config import check_own
+    from jaxtrain.config import check_own, code_of_model
     from jaxtrain.config.recipe import is_run, read_run
     from jaxtrain.plugins.compact.importance import by_scale, by_taylor
     from jaxtrain.tools.evaluation.subject import open_subject
@@ -106,7 +129,7 @@ def _importance(
             "--criterion scale"
         )
     config = read_run(arguments.workdir)
-    check_own(config, "model", "task", "train.metrics", "data.source")
+    check_own(config, *code_of_model(), "data.source")
     subject, source = open_subject(model, config, config.data, "train")
     size = config.data.batch_size
     return by_taylor(model, channels, subject, source, size, arguments.images)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.parts import PredictionPart
 
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 class BoxArguments:
     """Options of `predict` on boxes."""
 
-    # Of a model of boxes: file, .json, for all boxes, as COCO's results.
-    coco: Path | None = None
-    # With --coco: file, .json, of a list as COCO's that has these images, and so their
-    # ids; None: those of the run's data, or numbers.
-    coco_images: Path | None = None
+    coco: Path | None = field(
+        None,
+        help="Of a model of boxes: file, .json, for all boxes, as COCO's results.",
+    )
+    coco_images: Path | None = field(
+        None,
+        help="With --coco: file, .json, of a list as COCO's that has these images, "
+        "and so their ids; None: those of the run's data, or numbers.",
+    )
 
 
 class Boxes(PredictionPart):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.metadata import field
 
 # The paper's largest distance to a side of a box that a level learns, in its strides.
 REACH = 8.0
@@ -13,18 +14,29 @@ REACH = 8.0
 class DetectionOptions(Section):
     """What detection can be told."""
 
-    # Pixels of the image between two places where boxes are looked for, of each level,
-    # rising; image height and width are multiples of the last.
-    strides: tuple[int, ...] = (8, 16, 32)
-    # Least score of what is found.
-    score_threshold: float = 0.05
-    # Intersection over union from which on the better one of two boxes of a class is
-    # all that is found.
-    nms_threshold: float = 0.6
-    # Boxes that are found in an image, at most.
-    keep: int = 100
-    # What other files call the classes, as `category_id`; None: as the data say.
-    category_ids: tuple[int, ...] | None = None
+    strides: tuple[int, ...] = field(
+        (8, 16, 32),
+        help="Pixels of the image between two places where boxes are looked for, of "
+        "each level, rising; image height and width are multiples of the last.",
+    )
+    score_threshold: float = field(
+        0.05,
+        help="Least score of what is found.",
+    )
+    nms_threshold: float = field(
+        0.6,
+        help="Intersection over union from which on the better one of two boxes of a "
+        "class is all that is found.",
+    )
+    keep: int = field(
+        100,
+        help="Boxes that are found in an image, at most.",
+    )
+    category_ids: tuple[int, ...] | None = field(
+        None,
+        help="What other files call the classes, as `category_id`; None: as the data "
+        "say.",
+    )
 
     def validate(self) -> None:
         rising = all(a < b for a, b in pairwise((0, *self.strides)))

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxtrain.config import Config, check_own, differences, replace
+from jaxtrain.config import Config, check_own, code_of_model, differences, replace
 from jaxtrain.config.recipe import is_saved
 from jaxtrain.console import printable
 from jaxtrain.errors import UserError
@@ -34,8 +34,7 @@ def run(arguments: "DataArguments") -> None:
     if arguments.workdir is not None:
         from jaxtrain.tools.evaluation.predictions import predict_splits
 
-        parts = ("model", "data.source", "data.augment", "task", "train.metrics")
-        check_own(config, *parts)
+        check_own(config, *code_of_model(), "data.source", "data.augment")
         predicted = predict_splits(config, arguments.workdir)
     out = arguments.out or OUT
     diagnosis = check(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 
 from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
 from jaxtrain.processes.signals import StopSignals
@@ -46,47 +47,87 @@ ACTIONS = {
 class DataArguments:
     """Look a data set over, preview what a model sees of it, prepare or pack it."""
 
-    # Look all images over, and write data_report.json and data_report.html.
-    check: bool = False
-    # Draw training images before and after augmentation.
-    preview: bool = False
-    # Prepare this set, such as tfds:mnist, for training without TensorFlow.
-    prepare: str | None = None
-    # Pack the splits of this data.source, to be trained on as packed:DIR.
-    pack: str | None = None
-    # Read all files of this packed folder, and compare them with their digests.
-    verify: Path | None = None
+    check: bool = field(
+        False,
+        help="Look all images over, and write data_report.json and data_report.html.",
+    )
+    preview: bool = field(
+        False,
+        help="Draw training images before and after augmentation.",
+    )
+    prepare: str | None = field(
+        None,
+        help="Prepare this set, such as tfds:mnist, for training without TensorFlow.",
+    )
+    pack: str | None = field(
+        None,
+        help="Pack the splits of this data.source, to be trained on as packed:DIR.",
+    )
+    verify: Path | None = field(
+        None,
+        help="Read all files of this packed folder, and compare them with their "
+        "digests.",
+    )
 
-    # With --check or --preview: the recipe whose data are meant.
-    config: Path | None = None
-    # With --check: the data, as data.source takes them; there is no recipe then.
-    source: str | None = None
-    # With --check: a trained run, whose predictions tell which labels may be wrong.
-    workdir: Path | None = None
-    # Where to write: --check the folder of its reports (None: data_report), --preview
-    # the picture (None: preview.png), --pack the folder to train on.
-    out: Path | None = None
-    # With --check: a file for the names of the good images, as data.include takes it.
-    write_clean: Path | None = None
-    # With --prepare: folder with files that TFDS cannot, or need not, download.
-    manual_dir: Path | None = None
-    # With --prepare, --pack or --source: where TFDS data sets lie; None:
-    # $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-    data_dir: Path | None = None
-    # With --pack: pixels of the shorter side of larger images, of raw ones of both
-    # sides; None: as stored.
-    size: int | None = None
-    # With --pack: image files (jpeg), or arrays of one size (raw); None: jpeg.
-    format: Literal["jpeg", "raw"] | None = None
-    # With --pack: part of a split's images that may be unreadable, and are left out;
-    # None: 0.02.
-    max_bad_fraction: float | None = None
-    # With --pack: a file that lists the images to keep, as data.include.
-    include: Path | None = None
-    # With --check or --preview: load the parts of your own (code) that the folder of
-    # --workdir, or of model.pretrained, names: their files are shown, and compared with
-    # the recorded digests.
-    trust: bool = False
+    config: Path | None = field(
+        None,
+        help="With --check or --preview: the recipe whose data are meant.",
+    )
+    source: str | None = field(
+        None,
+        help="With --check: the data, as data.source takes them; there is no recipe "
+        "then.",
+    )
+    workdir: Path | None = field(
+        None,
+        help="With --check: a trained run, whose predictions tell which labels may be "
+        "wrong.",
+    )
+    out: Path | None = field(
+        None,
+        help="Where to write: --check the folder of its reports (None: data_report), "
+        "--preview the picture (None: preview.png), --pack the folder to train on.",
+    )
+    write_clean: Path | None = field(
+        None,
+        help="With --check: a file for the names of the good images, as data.include "
+        "takes it.",
+    )
+    manual_dir: Path | None = field(
+        None,
+        help="With --prepare: folder with files that TFDS cannot, or need not, "
+        "download.",
+    )
+    data_dir: Path | None = field(
+        None,
+        help="With --prepare, --pack or --source: where TFDS data sets lie; None: "
+        "$TFDS_DATA_DIR, else ~/tensorflow_datasets.",
+    )
+    size: int | None = field(
+        None,
+        help="With --pack: pixels of the shorter side of larger images, of raw ones "
+        "of both sides; None: as stored.",
+    )
+    format: Literal["jpeg", "raw"] | None = field(
+        None,
+        help="With --pack: image files (jpeg), or arrays of one size (raw); None: "
+        "jpeg.",
+    )
+    max_bad_fraction: float | None = field(
+        None,
+        help="With --pack: part of a split's images that may be unreadable, and are "
+        "left out; None: 0.02.",
+    )
+    include: Path | None = field(
+        None,
+        help="With --pack: a file that lists the images to keep, as data.include.",
+    )
+    trust: bool = field(
+        False,
+        help="With --check or --preview: load the parts of your own (code) that the "
+        "folder of --workdir, or of model.pretrained, names: their files are shown, "
+        "and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
     @staticmethod

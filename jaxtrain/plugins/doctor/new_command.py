@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxtrain.config import DataConfig, own_references
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.invocation import program
 from jaxtrain.processes.signals import StopSignals
@@ -26,27 +27,47 @@ NUM_NAMED = 8
 class NewArguments:
     """Write a recipe for your own images or sounds, after a look at them."""
 
-    # The images or sounds: a folder with one folder for each class, or as data.source
-    # takes them, such as csv:list.csv.
-    data: str
-    # The recipe to write, such as configs/photos.py.
-    out: Path
-    # Weights to fine-tune, as model.pretrained takes them; None: train from scratch.
-    pretrained: str | None = None
-    # Load the parts of your own (code) that the folder of --pretrained names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
-    # Whether images may lie outside of the folder, as data.allow_outside.
-    allow_outside: bool = False
-    # Columns of labels, 1 or 0 each, or of numbers to predict, as data.targets: of a
-    # csv:, hf: or audio: source.
-    targets: tuple[str, ...] = ()
-    # What separates the labels of an example, as data.label_separator: of a table.
-    label_separator: str | None = None
-    # File of the classes of masks, as data.classes: of a masks:, csv: or hf: source.
-    classes: str | None = None
-    # Where TFDS data sets lie; None: $TFDS_DATA_DIR, else ~/tensorflow_datasets.
-    data_dir: str | None = None
+    data: str = field(
+        help="The images or sounds: a folder with one folder for each class, or as "
+        "data.source takes them, such as csv:list.csv.",
+    )
+    out: Path = field(
+        help="The recipe to write, such as configs/photos.py.",
+    )
+    pretrained: str | None = field(
+        None,
+        help="Weights to fine-tune, as model.pretrained takes them; None: train from "
+        "scratch.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder of --pretrained "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
+    allow_outside: bool = field(
+        False,
+        help="Whether images may lie outside of the folder, as data.allow_outside.",
+    )
+    targets: tuple[str, ...] = field(
+        (),
+        help="Columns of labels, 1 or 0 each, or of numbers to predict, as "
+        "data.targets: of a csv:, hf: or audio: source.",
+    )
+    label_separator: str | None = field(
+        None,
+        help="What separates the labels of an example, as data.label_separator: of a "
+        "table.",
+    )
+    classes: str | None = field(
+        None,
+        help="File of the classes of masks, as data.classes: of a masks:, csv: or hf: "
+        "source.",
+    )
+    data_dir: str | None = field(
+        None,
+        help="Where TFDS data sets lie; None: $TFDS_DATA_DIR, else "
+        "~/tensorflow_datasets.",
+    )
 
 
 def run(arguments: NewArguments, signals: StopSignals) -> None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
-from jaxtrain.errors import UserError
+from jaxtrain.config.base import Section, report
+from jaxtrain.config.metadata import field
 
 # Defaults of ArcFace, as in the paper.
 MARGIN, SCALE = 0.5, 64.0
@@ -14,27 +14,38 @@ MARGIN, SCALE = 0.5, 64.0
 class EmbeddingOptions(Section):
     """What embedding can be told."""
 
-    # What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), which learns
-    # a centre for each class, or contrastive (Khosla et al. 2020, arXiv:2004.11362),
-    # which compares the examples of a batch.
-    loss: Literal["arcface", "contrastive"] = "arcface"
-    # Numbers of an embedding.
-    size: int = 128
-    # Of arcface: angle, in radians, added between an example and its own centre; None:
-    # 0.5.
-    margin: float | None = None
-    # Of arcface: factor on the cosines, which makes logits of them; None: 64.
-    scale: float | None = None
-    # Divisor of cosines in the contrastive loss, that of evaluations, too.
-    temperature: float = 0.1
+    loss: Literal["arcface", "contrastive"] = field(
+        "arcface",
+        help="What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), "
+        "which learns a centre for each class, or contrastive (Khosla et al. 2020, "
+        "arXiv:2004.11362), which compares the examples of a batch.",
+    )
+    size: int = field(
+        128,
+        help="Numbers of an embedding.",
+    )
+    margin: float | None = field(
+        None,
+        help="Of arcface: angle, in radians, added between an example and its own "
+        "centre; None: 0.5.",
+    )
+    scale: float | None = field(
+        None,
+        help="Of arcface: factor on the cosines, which makes logits of them; None: 64.",
+    )
+    temperature: float = field(
+        0.1,
+        help="Divisor of cosines in the contrastive loss, that of evaluations, too.",
+    )
 
     def validate(self) -> None:
         for name in ("margin", "scale"):
             value = getattr(self, name)
             if value is not None and self.loss != "arcface":
-                raise UserError(
+                report(
                     f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    "it out, or set loss to arcface"
+                    "it out, or set loss to arcface",
+                    name,
                 )
         self._check("size", 2 <= self.size <= 2**16, "2 to 65536")
         self._all(("margin",), lambda x: 0 <= x < 1.5, "0 or more, below 1.5 radians")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
@@ -19,26 +20,43 @@ RESULT = "find_batch.json"
 class FindBatchArguments:
     """Find the largest batch, or the fastest micro-batch, that fits the memory."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
-    config: Path
-    # What is changed: data.batch_size, for the largest batch, or with the same batch
-    # train.accumulate_steps, for the fastest micro-batch.
-    vary: Literal["batch_size", "accumulate_steps"] = "batch_size"
-    # here: run a few steps on this machine; cpu, cpux8: on its CPU; a GPU that need not
-    # be here, as h100 or h100x8 (those of the command plan): compile the step for it.
-    target: str = "here"
-    # Nodes of so many GPUs.
-    nodes: int = 1
-    # Memory that a device has for the step, such as 16GiB or 200MB; None: what JAX
-    # takes of the GPU's, or 90 % of what is available of the host's.
-    memory: str | None = None
-    # The largest batch to try; None: the whole training split.
-    largest: int | None = None
-    # Folder of find_batch.json; None: runs/<name of the config>.
-    out: Path | None = None
-    # Load the parts of your own (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config.",
+    )
+    vary: Literal["batch_size", "accumulate_steps"] = field(
+        "batch_size",
+        help="What is changed: data.batch_size, for the largest batch, or with the "
+        "same batch train.accumulate_steps, for the fastest micro-batch.",
+    )
+    target: str = field(
+        "here",
+        help="here: run a few steps on this machine; cpu, cpux8: on its CPU; a GPU "
+        "that need not be here, as h100 or h100x8 (those of the command plan): "
+        "compile the step for it.",
+    )
+    nodes: int = field(
+        1,
+        help="Nodes of so many GPUs.",
+    )
+    memory: str | None = field(
+        None,
+        help="Memory that a device has for the step, such as 16GiB or 200MB; None: "
+        "what JAX takes of the GPU's, or 90 % of what is available of the host's.",
+    )
+    largest: int | None = field(
+        None,
+        help="The largest batch to try; None: the whole training split.",
+    )
+    out: Path | None = field(
+        None,
+        help="Folder of find_batch.json; None: runs/<name of the config>.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

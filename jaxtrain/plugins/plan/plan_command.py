@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from jaxtrain.config import Config, Preset
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.processes import collector
@@ -21,26 +22,45 @@ RESULT = "plan.json"
 class PlanArguments:
     """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
-    config: Path
-    # v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their number in a
-    # node, as in h100x8; here: what this machine has; cpu, cpux8: simulated devices.
-    target: str
-    # Nodes of so many GPUs.
-    nodes: int = 1
-    # A batch in place of data.batch_size, or max: the largest that fits.
-    batch: Literal["max"] | int | None = None
-    # Values of parallel.preset to set beside each other, as data_parallel,fsdp,tensor.
-    compare: str | None = None
-    # Price of a GPU and an hour: the cost of the run at the bound.
-    price: float | None = None
-    # Run a few steps, too, where this machine has the target.
-    check: bool = False
-    # Folder of plan.json; None: runs/<name of the config>.
-    out: Path | None = None
-    # Load the parts of your own (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config.",
+    )
+    target: str = field(
+        help="v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their "
+        "number in a node, as in h100x8; here: what this machine has; cpu, cpux8: "
+        "simulated devices.",
+    )
+    nodes: int = field(
+        1,
+        help="Nodes of so many GPUs.",
+    )
+    batch: Literal["max"] | int | None = field(
+        None,
+        help="A batch in place of data.batch_size, or max: the largest that fits.",
+    )
+    compare: str | None = field(
+        None,
+        help="Values of parallel.preset to set beside each other, as "
+        "data_parallel,fsdp,tensor.",
+    )
+    price: float | None = field(
+        None,
+        help="Price of a GPU and an hour: the cost of the run at the bound.",
+    )
+    check: bool = field(
+        False,
+        help="Run a few steps, too, where this machine has the target.",
+    )
+    out: Path | None = field(
+        None,
+        help="Folder of plan.json; None: runs/<name of the config>.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

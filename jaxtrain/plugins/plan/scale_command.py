@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config, Preset, replace
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.processes.signals import StopSignals
 
@@ -18,27 +19,46 @@ RESULT, PLOT = "scaling.json", "scaling.png"
 class ScaleArguments:
     """Measure how the training step scales with the number of devices."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
-    config: Path
-    # Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on the CPU,
-    # whose compiler's memory and collectives are not those of a GPU: see --target.
-    devices: str
-    # weak: data.batch_size is that of one device; strong: that of all.
-    mode: Literal["weak", "strong"] = "weak"
-    # Replaces parallel.preset; None: as the config says.
-    preset: Preset | None = None
-    # Compile the step and do not run it: bytes and collectives, no times.
-    compile_only: bool = False
-    # A GPU to compile for, with --compile-only; it need not be here: v100, a100,
-    # a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells more of one).
-    target: str | None = None
-    # Folder of scaling.json and scaling.png; None: runs/<name of the config>.
-    out: Path | None = None
-    # What to run on; auto: GPUs if there are any, else simulated devices.
-    platform: Literal["auto", "cpu", "gpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config.",
+    )
+    devices: str = field(
+        help="Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on "
+        "the CPU, whose compiler's memory and collectives are not those of a GPU: see "
+        "--target.",
+    )
+    mode: Literal["weak", "strong"] = field(
+        "weak",
+        help="weak: data.batch_size is that of one device; strong: that of all.",
+    )
+    preset: Preset | None = field(
+        None,
+        help="Replaces parallel.preset; None: as the config says.",
+    )
+    compile_only: bool = field(
+        False,
+        help="Compile the step and do not run it: bytes and collectives, no times.",
+    )
+    target: str | None = field(
+        None,
+        help="A GPU to compile for, with --compile-only; it need not be here: v100, "
+        "a100, a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells "
+        "more of one).",
+    )
+    out: Path | None = field(
+        None,
+        help="Folder of scaling.json and scaling.png; None: runs/<name of the config>.",
+    )
+    platform: Literal["auto", "cpu", "gpu"] = field(
+        "auto",
+        help="What to run on; auto: GPUs if there are any, else simulated devices.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

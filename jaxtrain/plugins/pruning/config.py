@@ -1,11 +1,13 @@
 """Config section `prune`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
+from jaxtrain.config.metadata import field
 from jaxtrain.config.optimizer import LBFGS
 from jaxtrain.config.parallel import STAGES
 
@@ -21,7 +23,7 @@ COMBINATIONS = (
         "give one of both",
     ),
     Needs(
-        option("prune", "scope", "end_epochs"),
+        option("prune", "end_epochs"),
         option("prune", "sparsity"),
     ),
     Needs(option("prune", "layers", "start_epochs"), PRUNES),
@@ -45,28 +47,44 @@ COMBINATIONS = (
 class PruneConfig(Section):
     """Magnitude pruning: sets the smallest weights of kernels to 0, permanently."""
 
-    # Part of the weights of the pruned layers that are 0 in the end; None: no weights
-    # are pruned, unless by a pattern.
-    sparsity: float | None = None
-    # N:M, such as 2:4: of each M input channels in a row, of an output, the N largest
-    # weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse tensor cores take.
-    pattern: str | None = None
-    # Whether the weights of all pruned layers are ranked together (global), or those of
-    # each by themselves (layer), which then all have the same sparsity.
-    scope: Literal["global", "layer"] = "global"
-    # Layers to prune: patterns of their paths, such as stage*, or backbone; (): all but
-    # the first, those of the last piece, and depthwise convolutions.
-    layers: tuple[str, ...] = ()
-    # Epochs after which pruning begins; default: a quarter of the run, and 0 of one
-    # with model.pretrained, but never before frozen layers are trained.
-    start_epochs: float | None = None
-    # Epochs after which the sparsity is reached, by a cubic curve (Zhu and Gupta 2017);
-    # default: three quarters of the run.
-    end_epochs: float | None = None
+    sparsity: float | None = field(
+        None,
+        help="Part of the weights of the pruned layers that are 0 in the end; None: "
+        "no weights are pruned, unless by a pattern.",
+    )
+    pattern: str | None = field(
+        None,
+        help="N:M, such as 2:4: of each M input channels in a row, of an output, the "
+        "N largest weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse "
+        "tensor cores take.",
+    )
+    layers: tuple[str, ...] = field(
+        (),
+        help="Layers to prune: patterns of their paths, such as stage*, or backbone; "
+        "(): all but the first, those of the last piece, and depthwise convolutions.",
+    )
+    start_epochs: float | None = field(
+        None,
+        help="Epochs after which pruning begins; default: a quarter of the run, and 0 "
+        "of one with model.pretrained, but never before frozen layers are trained.",
+    )
+    end_epochs: float | None = field(
+        None,
+        help="Epochs after which the sparsity is reached, by a cubic curve (Zhu and "
+        "Gupta 2017); default: three quarters of the run.",
+    )
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
         return COMBINATIONS
+
+    @classmethod
+    def removed(cls) -> Mapping[str, Any]:
+        return {
+            "scope": "global",
+            "every_epochs": None,
+            "initial_sparsity": None,
+        }
 
     def validate(self) -> None:
         self._all(["sparsity"], lambda x: 0 < x < 1, "0 < value < 1")

@@ -40,62 +40,54 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
     return ((place < keep) & (groups > 0)).reshape(ranks.shape)
 
 
-def smallest(
-    ranks: Sequence[jax.Array], wanted: jax.Array, *, together: bool
-) -> list[jax.Array]:
-    """Mark the smallest elements; ties go to the first.
+def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
+    """Mark the smallest elements over several arrays; ties go to the first.
 
     A bisection counts elements, once per bit: exact, and devices with shards of the
     arrays exchange only counts, while a sort would gather all elements.
 
     Args:
       ranks: Unsigned integers of one dtype.
-      wanted: Number of elements per array, int32 (arrays,); with `together`, the total
-        number in each entry.
-      together: Whether the elements of all arrays are ranked together.
+      number: Number of elements over all arrays, int32 ().
     """
 
     def count(chosen: Sequence[jax.Array]) -> jax.Array:
-        each = jnp.stack([jnp.sum(x, dtype=jnp.int32) for x in chosen])
-        return jnp.full_like(each, jnp.sum(each)) if together else each
+        return sum((jnp.sum(x, dtype=jnp.int32) for x in chosen), jnp.int32(0))
 
     def last_below(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
-        """Largest limits with fewer than `number` values below them."""
+        """Largest limit with fewer than `number` values below it."""
         dtype = values[0].dtype
         num_bits = 8 * dtype.itemsize
 
-        def add_bit(i: jax.Array, limits: jax.Array) -> jax.Array:
+        def add_bit(i: jax.Array, limit: jax.Array) -> jax.Array:
             bit = jnp.left_shift(dtype.type(1), (num_bits - 1 - i).astype(dtype))
-            higher = limits | bit
-            below = [
-                (x < higher[j]) & some
-                for j, (x, some) in enumerate(zip(values, among, strict=True))
-            ]
-            return jnp.where(count(below) < number, higher, limits)
+            higher = limit | bit
+            below = [(x < higher) & y for x, y in zip(values, among, strict=True)]
+            return jnp.where(count(below) < number, higher, limit)
 
-        return jax.lax.fori_loop(0, num_bits, add_bit, jnp.zeros(len(values), dtype))
+        return jax.lax.fori_loop(0, num_bits, add_bit, jnp.zeros((), dtype))
 
     everywhere = [jnp.ones((), bool)] * len(ranks)
-    limits = last_below(ranks, everywhere, wanted)
-    below = [x < limits[i] for i, x in enumerate(ranks)]
-    equal = [x == limits[i] for i, x in enumerate(ranks)]
-    rest = wanted - count(below)
-    positions = _positions([x.shape for x in ranks], together=together)
+    limit = last_below(ranks, everywhere, number)
+    below = [x < limit for x in ranks]
+    equal = [x == limit for x in ranks]
+    rest = number - count(below)
+    positions = _positions([x.shape for x in ranks])
     last = last_below(positions, equal, rest)
     return [
-        below[i] | (equal[i] & (positions[i] <= last[i]) & (rest[i] > 0))
-        for i in range(len(ranks))
+        lower | (same & (position <= last) & (rest > 0))
+        for lower, same, position in zip(below, equal, positions, strict=True)
     ]
 
 
-def _positions(shapes: Sequence[tuple[int, ...]], *, together: bool) -> list[jax.Array]:
-    """Index of each element, uint32, within its array or over all arrays."""
+def _positions(shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
+    """Index of each element, uint32, over all arrays."""
     found, first = [], 0
     for shape in shapes:
         size = 1
-        number: Any = jnp.full(shape, first if together else 0, jnp.uint32)
+        number: Any = jnp.full(shape, first, jnp.uint32)
         for dim in reversed(range(len(shape))):
             number += jax.lax.broadcasted_iota(jnp.uint32, shape, dim) * size
             size *= shape[dim]

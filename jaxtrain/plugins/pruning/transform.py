@@ -43,7 +43,6 @@ class Pruning(StepTransform):
       end: Last step of pruning.
       every: Steps between prunings.
       sparsity: Final sparsity.
-      together: Whether the weights of all kernels are ranked together.
       group: N and M of an N:M pattern; None for unstructured pruning.
       kernel_order: Memory order of kernel dims, as in `Layout`.
     """
@@ -53,7 +52,6 @@ class Pruning(StepTransform):
     end: int
     every: int
     sparsity: float = 0.0
-    together: bool = True
     group: tuple[int, int] | None = None
     kernel_order: tuple[int, ...] | None = None
 
@@ -130,10 +128,9 @@ class Pruning(StepTransform):
             keep, size = self.group
             told = f"{size - keep} of {size} input channels {of}, after"
             return {"pruned": f"{told} {counted(self.start, 'step')}"}
-        ranked = "all together" if self.together else "each by itself"
         return {
-            "pruned": f"{self.sparsity:.4g} {of}, {ranked}, from step {self.start:,} "
-            f"to {self.end:,}, every {self.every:,}"
+            "pruned": f"{self.sparsity:.4g} {of}, from step {self.start:,} to "
+            f"{self.end:,}, every {self.every:,}"
         }
 
     def summarize(self, state: TrainState) -> dict[str, Any]:
@@ -150,11 +147,9 @@ class Pruning(StepTransform):
         ranked = [ranks(x, mask) for x, mask in zip(weights, masks, strict=True)]
         if self.group is not None:
             return [largest(rank, *self.group) for rank in ranked]
-        sizes = jnp.array([x.size for x in weights])
-        if self.together:
-            sizes = jnp.full(len(weights), sum(x.size for x in weights))
-        wanted = jnp.round(self.sparsity_at(step) * sizes).astype(jnp.int32)
-        pruned = smallest(ranked, wanted, together=self.together)
+        size = sum(x.size for x in weights)
+        number = jnp.round(self.sparsity_at(step) * size).astype(jnp.int32)
+        pruned = smallest(ranked, number)
         return [mask & ~gone for mask, gone in zip(masks, pruned, strict=True)]
 
     def _flat(self, tree: Any) -> Any:
@@ -245,7 +240,6 @@ def make_pruning(facts: RunFacts) -> Pruning | None:
         end=end,
         every=every,
         sparsity=config.sparsity or 0.0,
-        together=config.scope == "global",
         group=config.group,
         kernel_order=facts.kernel_order,
     )

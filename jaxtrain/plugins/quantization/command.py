@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
@@ -19,31 +20,51 @@ EXAMPLE = "--workdir runs/digits --out digits_int8"
 class QuantizeArguments:
     """Round a trained model to 8 bits: a model to export, or to train on."""
 
-    # Folder of a run; with --images, of a model, too.
-    workdir: Path
-    # New folder for the model, as export --format safetensors writes it.
-    out: Path
-    # How ranges of activations are chosen: mse, so that rounding errs least;
-    # percentile, without one value in 10,000 at each end; minmax, of all values.
-    calibration: Literal["mse", "percentile", "minmax"] = "mse"
-    # Number of images that ranges and means are of.
-    num_images: int = 1024
-    # Most that the metric of the task may become worse by, as a part of its value, on
-    # as many images of the validation split, else of the test split; without labels,
-    # the share of the classes told that may change.
-    max_drop: float = 0.05
-    # Folder of such images, or of a run whose training images they are; None: those of
-    # the run.
-    images: Path | None = None
-    # Weights of a run: best, by its validation; latest; or the number of a step.
-    checkpoint: str = "best"
-    # Show all ranges.
-    verbose: bool = False
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Folder of a run; with --images, of a model, too.",
+    )
+    out: Path = field(
+        help="New folder for the model, as export --format safetensors writes it.",
+    )
+    calibration: Literal["mse", "percentile", "minmax"] = field(
+        "mse",
+        help="How ranges of activations are chosen: mse, so that rounding errs least; "
+        "percentile, without one value in 10,000 at each end; minmax, of all values.",
+    )
+    num_images: int = field(
+        1024,
+        help="Number of images that ranges and means are of.",
+    )
+    max_drop: float = field(
+        0.05,
+        help="Most that the metric of the task may become worse by, as a part of its "
+        "value, on as many images of the validation split, else of the test split; "
+        "without labels, the share of the classes told that may change.",
+    )
+    images: Path | None = field(
+        None,
+        help="Folder of such images, or of a run whose training images they are; "
+        "None: those of the run.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Weights of a run: best, by its validation; latest; or the number of a "
+        "step.",
+    )
+    verbose: bool = field(
+        False,
+        help="Show all ranges.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 def run(arguments: QuantizeArguments, signals: StopSignals) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxtrain.config import check_own
+from jaxtrain.config import check_own, code_of_model
 from jaxtrain.config.recipe import CONFIG, is_run, read_run
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.export.images import spread
@@ -98,7 +98,7 @@ def _on_labels(
 ) -> RoundingLoss | None:
     """Main metric of the task on labelled images; None without labels or a metric."""
     config = read_run(run)
-    check_own(config, "model", "task", "train.metrics", "data.source")
+    check_own(config, *code_of_model(), "data.source")
     for split in ("validation", "test"):
         try:
             subject, source = open_subject(model, config, config.data, split)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -18,18 +19,28 @@ EXAMPLE = "--workdir runs/digits"
 class ReportArguments:
     """Write a page on a run: results, curves, mistakes, config; or compare runs."""
 
-    # Folder of the run, finished or not; or of a sweep, whose trials are compared.
-    workdir: Path
-    # The page to write; None: report.html in the folder, or comparison.html.
-    out: Path | None = None
-    # Lay these runs beside it, on one page.
-    compare: tuple[Path, ...] = ()
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What predicts examples; auto: what JAX finds, but never the CPU of a machine with
-    # a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Folder of the run, finished or not; or of a sweep, whose trials are "
+        "compared.",
+    )
+    out: Path | None = field(
+        None,
+        help="The page to write; None: report.html in the folder, or comparison.html.",
+    )
+    compare: tuple[Path, ...] = field(
+        (),
+        help="Lay these runs beside it, on one page.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What predicts examples; auto: what JAX finds, but never the CPU of a "
+        "machine with a GPU.",
+    )
 
 
 def run(arguments: ReportArguments, signals: StopSignals) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.tools.evaluation.parts import (
     Evaluated,
@@ -26,15 +27,24 @@ APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 class AttackArguments:
     """Options of `evaluate` on attacks."""
 
-    # Change the images so that the model errs: in one step, or in several, or by the
-    # two attacks of Auto-PGD; of several the worst counts.
-    attack: tuple[AttackName, ...] = ()
-    # With --attack: the largest change, in units of pixels in 0..1, such as 8/255.
-    epsilon: str | None = None
-    # With --attack: that it is measured by; None: linf.
-    norm: Literal["linf", "l2"] | None = None
-    # With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.
-    steps: int | None = None
+    attack: tuple[AttackName, ...] = field(
+        (),
+        help="Change the images so that the model errs: in one step, or in several, "
+        "or by the two attacks of Auto-PGD; of several the worst counts.",
+    )
+    epsilon: str | None = field(
+        None,
+        help="With --attack: the largest change, in units of pixels in 0..1, such as "
+        "8/255.",
+    )
+    norm: Literal["linf", "l2"] | None = field(
+        None,
+        help="With --attack: that it is measured by; None: linf.",
+    )
+    steps: int | None = field(
+        None,
+        help="With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.",
+    )
 
 
 class Attacked(EvaluationPart):

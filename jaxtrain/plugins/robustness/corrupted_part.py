@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_pictures
 
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 class CorruptionArguments:
     """Options of `evaluate` on corruptions."""
 
-    # Go over the split under 15 corruptions at 5 severities, too.
-    corruptions: bool = False
-    # With --corruptions: the evaluation.json whose errors to divide by.
-    baseline: Path | None = None
+    corruptions: bool = field(
+        False,
+        help="Go over the split under 15 corruptions at 5 severities, too.",
+    )
+    baseline: Path | None = field(
+        None,
+        help="With --corruptions: the evaluation.json whose errors to divide by.",
+    )
 
 
 class Corrupted(EvaluationPart):

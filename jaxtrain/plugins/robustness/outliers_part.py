@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_classes
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 class OutlierArguments:
     """Options of `evaluate` on images of something else."""
 
-    # A data.source of something else, which the model should be less sure of.
-    ood: str | None = None
+    ood: str | None = field(
+        None,
+        help="A data.source of something else, which the model should be less sure of.",
+    )
 
 
 class Outliers(EvaluationPart):

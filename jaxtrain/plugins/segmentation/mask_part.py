@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.parts import PredictionPart
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 class MaskArguments:
     """Options of `predict` on classes of pixels."""
 
-    # New folder for the classes of the pixels of each image: a mask, .png with a
-    # palette, and .overlay.png, both of the image's size.
-    masks: Path | None = None
+    masks: Path | None = field(
+        None,
+        help="New folder for the classes of the pixels of each image: a mask, .png "
+        "with a palette, and .overlay.png, both of the image's size.",
+    )
 
 
 class PredictedMasks(PredictionPart):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
+from jaxtrain.config.base import Section, report
+from jaxtrain.config.metadata import field
 from jaxtrain.data.pixel_classes import MAX_VALUE
-from jaxtrain.errors import UserError
 
 # Losses that class_weights go with.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
@@ -15,23 +15,31 @@ WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 class SegmentationOptions(Section):
     """What segmentation can be told: `task_options`."""
 
-    # What training lowers, of the pixels of an image; evaluations tell the cross
-    # entropy.
     loss: Literal["cross_entropy", "focal", "dice", "cross_entropy_dice", "lovasz"] = (
-        "cross_entropy"
+        field(
+            "cross_entropy",
+            help="What training lowers, of the pixels of an image; evaluations tell "
+            "the cross entropy.",
+        )
     )
-    # Class that counts neither in the loss nor in the metrics; 255, which pixels from
-    # outside of an image have, never does.
-    ignore_value: int = MAX_VALUE
-    # Weight of the pixels of each class in the cross entropy, or in focal; or balanced:
-    # one over the pixels that the masks of the training split have of it; None: 1.
-    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    ignore_value: int = field(
+        MAX_VALUE,
+        help="Class that counts neither in the loss nor in the metrics; 255, which "
+        "pixels from outside of an image have, never does.",
+    )
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = field(
+        None,
+        help="Weight of the pixels of each class in the cross entropy, or in focal; "
+        "or balanced: one over the pixels that the masks of the training split have "
+        "of it; None: 1.",
+    )
 
     def validate(self) -> None:
         if self.class_weights is not None and self.loss not in WEIGHTED:
-            raise UserError(
+            report(
                 f"class_weights = {self.class_weights!r} has no effect on loss = "
-                f"{self.loss!r}: leave it out, or set loss to {' or '.join(WEIGHTED)}"
+                f"{self.loss!r}: leave it out, or set loss to {' or '.join(WEIGHTED)}",
+                "class_weights",
             )
         in_range = 0 <= self.ignore_value <= MAX_VALUE
         self._check("ignore_value", in_range, f"a number from 0 to {MAX_VALUE}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxtrain import extras
+from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
@@ -20,35 +21,64 @@ NEEDED = ("starlette", "uvicorn", "python_multipart")
 class ServeArguments:
     """Answer requests with the predictions of a trained model."""
 
-    # Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.
-    workdir: Path
-    # Of a run: best, latest or a step.
-    checkpoint: str = "best"
-    # Address that is listened at; 0.0.0.0: all that this machine has.
-    host: str = "127.0.0.1"
-    # Port; 0: a free one.
-    port: int = 8000
-    # Images that are computed together, at most.
-    max_batch: int = 32
-    # Milliseconds that an image waits for others to go along with it.
-    max_wait_ms: float = 2.0
-    # Images that may wait; beyond them a request is answered with 503.
-    max_waiting: int = 512
-    # Connections that one address may have open; None: half of --max-waiting.
-    max_per_client: int | None = None
-    # Bytes of a request, at most.
-    max_bytes: int = 2**24
-    # An image of more pixels is refused.
-    max_pixels: int = 2**26
-    # Seconds that a request may take.
-    timeout: float = 30.0
-    # Divide the logits by the temperature that evaluate --calibrate has fitted.
-    calibrated: bool = False
-    # Load the parts of your own (code) that the folder names: their files are shown,
-    # and compared with the recorded digests.
-    trust: bool = False
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    workdir: Path = field(
+        help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
+    )
+    checkpoint: str = field(
+        "best",
+        help="Of a run: best, latest or a step.",
+    )
+    host: str = field(
+        "127.0.0.1",
+        help="Address that is listened at; 0.0.0.0: all that this machine has.",
+    )
+    port: int = field(
+        8000,
+        help="Port; 0: a free one.",
+    )
+    max_batch: int = field(
+        32,
+        help="Images that are computed together, at most.",
+    )
+    max_wait_ms: float = field(
+        2.0,
+        help="Milliseconds that an image waits for others to go along with it.",
+    )
+    max_waiting: int = field(
+        512,
+        help="Images that may wait; beyond them a request is answered with 503.",
+    )
+    max_per_client: int | None = field(
+        None,
+        help="Connections that one address may have open; None: half of --max-waiting.",
+    )
+    max_bytes: int = field(
+        2**24,
+        help="Bytes of a request, at most.",
+    )
+    max_pixels: int = field(
+        2**26,
+        help="An image of more pixels is refused.",
+    )
+    timeout: float = field(
+        30.0,
+        help="Seconds that a request may take.",
+    )
+    calibrated: bool = field(
+        False,
+        help="Divide the logits by the temperature that evaluate --calibrate has "
+        "fitted.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that the folder names: their files "
+        "are shown, and compared with the recorded digests.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
 
 
 def run(arguments: ServeArguments, signals: StopSignals) -> None:

@@ -1,6 +1,6 @@
 """`main.py sweep`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +9,7 @@ import tyro
 from jaxtrain import extras
 from jaxtrain.config import MAX_COUNT, Config
 from jaxtrain.config.base import Options
+from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
@@ -21,28 +22,50 @@ EXAMPLE = "--config configs/digits.py --space space.py --trials 20"
 class SweepArguments:
     """Search hyperparameters: train trials, prune the worse ones, compare them."""
 
-    # The recipe: a name, such as digits, or a file that defines get_config() -> Config.
-    config: Path
-    # A Python file that defines space(trial) -> {"section.field": value}, where trial
-    # is one of Optuna.
-    space: Path
-    # Folder of the sweep and its trials; None: runs/<name of the config>-sweep.
-    workdir: Path | None = None
-    # Trials in all, with those that are there.
-    trials: int = 20
-    # What draws the values: a class of optuna.samplers.
-    sampler: str = "TPESampler"
-    # Its arguments, by name.
-    sampler_options: Options = field(default_factory=dict)
-    # What ends bad trials early: a class of optuna.pruners; NopPruner: nothing does.
-    pruner: str = "MedianPruner"
-    # Its arguments, by name; steps are evaluations.
-    pruner_options: Options = field(default_factory=dict)
-    # What to run on; auto: what JAX finds, but never the CPU of a machine with a GPU.
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
-    # Load the parts of your own (code) that model.pretrained or the method names: their
-    # files are shown, and compared with the recorded digests.
-    trust: bool = False
+    config: Path = field(
+        help="The recipe: a name, such as digits, or a file that defines get_config() "
+        "-> Config.",
+    )
+    space: Path = field(
+        help='A Python file that defines space(trial) -> {"section.field": value}, '
+        "where trial is one of Optuna.",
+    )
+    workdir: Path | None = field(
+        None,
+        help="Folder of the sweep and its trials; None: runs/<name of the "
+        "config>-sweep.",
+    )
+    trials: int = field(
+        20,
+        help="Trials in all, with those that are there.",
+    )
+    sampler: str = field(
+        "TPESampler",
+        help="What draws the values: a class of optuna.samplers.",
+    )
+    sampler_options: Options = field(
+        default_factory=dict,
+        help="Its arguments, by name.",
+    )
+    pruner: str = field(
+        "MedianPruner",
+        help="What ends bad trials early: a class of optuna.pruners; NopPruner: "
+        "nothing does.",
+    )
+    pruner_options: Options = field(
+        default_factory=dict,
+        help="Its arguments, by name; steps are evaluations.",
+    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
+        "auto",
+        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        "with a GPU.",
+    )
+    trust: bool = field(
+        False,
+        help="Load the parts of your own (code) that model.pretrained or the method "
+        "names: their files are shown, and compared with the recorded digests.",
+    )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import ONE_OF, Config, from_json, get, paths
+from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
@@ -16,14 +17,7 @@ Overrides = dict[str, Any]
 
 FUNCTION = "space"
 # Fields that trials must not change -> reason.
-FIXED = {
-    "checkpoint.best_metric": "it ranks all trials",
-    "task": "one metric ranks all trials",
-    "train.stop_after_steps": "a trial is trained to its end",
-    "train.profile_steps": "profile a run of its own",
-    "parallel.xla_flags": "JAX reads it once in a process",
-    "parallel.cpu_devices": "JAX reads it once in a process",
-}
+FIXED = with_metadata(Config, "fixed_in_trials")
 
 
 class SearchSpace:

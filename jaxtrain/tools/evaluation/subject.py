@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxtrain.config import AugmentConfig, Config, DataConfig
+from jaxtrain.config import Config, DataConfig
+from jaxtrain.config.base import default_of
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.data import opening, sources
 from jaxtrain.data.fit import FIT, Fit
@@ -23,14 +24,13 @@ from jaxtrain.training.views import CROPS
 # Fields of `data` in which an evaluation may differ from the run.
 FREE = with_metadata(DataConfig, "free_in_evaluation")
 # Fields that select the held-out images of the run's own data set.
-HELD_OUT = ("test_fraction", "validation_fraction", "hold_out")
+HELD_OUT = with_metadata(DataConfig, "held_out")
 ALL = "all"
 # Fields of training augmentation; sliding windows are cut by the model.
 AS_EVALUATED: dict[str, Any] = {
-    "augment": AugmentConfig(),
-    "train_image_size": None,
-    "progressive_sizes": (),
-    "sliding_size": None,
+    field.name: default_of(DataConfig(), field.name)
+    for field in dataclasses.fields(DataConfig)
+    if "reset_in_evaluation" in field.metadata
 }
 
 
@@ -210,8 +210,7 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
     Raises:
       UserError: The data set cannot be opened, or has images of another shape.
     """
-    same = ("crop_pct", "interpolation", "crop_mode", "batch_size", "eval_batch_size")
-    same += ("max_bad_fraction", "max_pixels", "white_level")
+    same = with_metadata(DataConfig, "any_source")
     data = DataConfig(
         source=name,
         data_dir=own.data_dir if name.startswith("tfds:") else None,

@@ -66,23 +66,18 @@ def masks_of(one: Pruning, dtype: str = "float32") -> dict[str, np.ndarray]:
     return {p: np.asarray(x) for p, x in trees.by_path(made["masks"]).items()}
 
 
-@each_row(("dtype", "sparsity"), [("float32", 0.001), ("bfloat16", 0.9)])
+@each_row(
+    ("dtype", "sparsity"), [("float32", 0.001), ("bfloat16", 0.9), ("float64", 0.7)]
+)
 def test_the_smallest_weights_of_all_layers_are_pruned(dtype: str, sparsity: float):
     """As NumPy sorts them, to the last weight, though many are equal."""
-    found = masks_of(pruning(sparsity=sparsity), dtype)
-    flat = np.concatenate([x.ravel() for x in WEIGHTS.values()])
-    flat = np.asarray(jnp.asarray(flat, dtype), np.float64)
+    with float64(enable=dtype == "float64"):
+        found = masks_of(pruning(sparsity=sparsity), dtype)
+        flat = np.concatenate([x.ravel() for x in WEIGHTS.values()])
+        flat = np.asarray(jnp.asarray(flat, dtype), np.float64)
     expected = ~first_of(flat, round(sparsity * flat.size))
     ours = np.concatenate([found[path].ravel() for path in SHAPES])
     np.testing.assert_array_equal(ours, expected)
-
-
-def test_the_smallest_weights_of_each_layer_are_pruned_in_float64():
-    with float64(enable=True):
-        found = masks_of(pruning(sparsity=0.7, together=False), "float64")
-    for path, weights in WEIGHTS.items():
-        expected = ~first_of(weights, round(0.7 * weights.size))
-        np.testing.assert_array_equal(found[path], expected)
 
 
 @each_row(("keep", "of"), [(2, 4), (1, 2), (3, 8)])

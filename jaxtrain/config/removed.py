@@ -1,0 +1,57 @@
+"""Fields of older versions in the saved config of a run: see `Section.removed`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, get_type_hints
+
+from jaxtrain.errors import UserError
+
+
+class Renamed(NamedTuple):
+    """The field that takes the value of an older one."""
+
+    name: str
+
+
+def without_removed(
+    values: Mapping[str, Any], section: Any, where: str, path: str = ""
+) -> dict[str, Any]:
+    """Return the saved values of a section without fields that it no longer has.
+
+    Args:
+      values: Values as in JSON, by field.
+      section: Class of the section.
+      where: File that they were read from, for messages.
+      path: Path of the section in its config; "" for a whole config.
+
+    Raises:
+      UserError: A field that was removed has another value than its default.
+    """
+    removed, hints = section.removed(), get_type_hints(section)
+    found = dict[str, Any]()
+    for name, value in values.items():
+        full = f"{path}.{name}" if path else name
+        if name in hints or name not in removed:
+            inner = hints.get(name)
+            if hasattr(inner, "removed") and isinstance(value, Mapping):
+                value = without_removed(value, inner, where, full)
+            found.setdefault(name, value)
+        elif isinstance(default := removed[name], Renamed):
+            if value is not None:
+                found[default.name] = value
+        elif value != default:
+            raise UserError(
+                f"{where}: {full} = {value!r}: this version of jaxtrain has no such "
+                f"field and computes as with {default!r}, its default: use the version "
+                "that wrote it"
+            )
+    return found
+
+
+def removed_fields(section: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of removed fields of a section and of those inside: see there."""
+    before = f"{path}." if path else ""
+    for name, default in section.removed().items():
+        yield before + name, default
+    for name, inner in get_type_hints(section).items():
+        if hasattr(inner, "removed"):
+            yield from removed_fields(inner, before + name)

@@ -1,0 +1,43 @@
+"""The model that an evaluation opens, with its config and that of the images."""
+
+from pathlib import Path
+
+from jaxtrain import own
+from jaxtrain.config import Config, DataConfig, check_own, code_of_model
+from jaxtrain.inference.load import load_model
+from jaxtrain.inference.model import TrainedModel
+from jaxtrain.parallel import devices
+from jaxtrain.tools.evaluation.subject import config_of
+from jaxtrain.weights.trust import trust as trust_folder
+
+
+def open_model(
+    workdir: Path,
+    checkpoint: str | int,
+    config: Config | None,
+    data: DataConfig,
+    *,
+    trust: bool = False,
+    platform: devices.Platform = "auto",
+) -> tuple[TrainedModel, Config, DataConfig]:
+    """Open a model to evaluate, with its config and that of the images.
+
+    Args:
+      workdir: Folder of a run, or a model as `load_model` takes it.
+      checkpoint: Weights of a run.
+      config: Config of the run; None for a model without one.
+      data: Config of the images.
+      trust: Whether to run the code that the folder names.
+      platform: Platform of the devices, as `devices.start` takes it.
+
+    Raises:
+      UserError: Code is not trusted, or the model cannot be opened.
+    """
+    if trust:
+        trust_folder(workdir)
+    if config is not None:
+        check_own(config, *code_of_model())
+    own.check_allowed("data.source", data.source)
+    devices.start(platform)
+    model = load_model(workdir, checkpoint)
+    return (model, *(config_of(model, data) if config is None else (config, data)))
