@@ -147,6 +147,12 @@ def default_of(section: Any, name: str) -> Any:
     return field.default if make is MISSING else make()
 
 
+class Renamed(NamedTuple):
+    """The field that takes the value of an older one."""
+
+    name: str
+
+
 class Section:
     """Checks type and size of every field, then calls `validate`."""
 

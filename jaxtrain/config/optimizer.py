@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from jaxtrain.config.base import MAX_COUNT, Options, Section, row_of
+from jaxtrain.config.base import MAX_COUNT, Options, Renamed, Section, row_of
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -15,7 +15,6 @@ from jaxtrain.config.combinations import (
     own_part,
 )
 from jaxtrain.config.metadata import field, with_metadata
-from jaxtrain.config.removed import Renamed
 
 # The optimizer that searches for the length of each step.
 LINE_SEARCH = "lbfgs"

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Collection
 
-from jaxtrain.config.base import default_of
+from jaxtrain.config.base import Renamed, default_of
 from jaxtrain.config.fields import get, replace
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import OptimizerConfig
-from jaxtrain.config.removed import Renamed, removed_fields
+from jaxtrain.config.removed import removed_fields
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError

@@ -1,15 +1,10 @@
 """Fields of older versions in the saved config of a run: see `Section.removed`."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
+from jaxtrain.config.base import Renamed
 from jaxtrain.errors import UserError
-
-
-class Renamed(NamedTuple):
-    """The field that takes the value of an older one."""
-
-    name: str
 
 
 def without_removed(

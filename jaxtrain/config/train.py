@@ -79,12 +79,9 @@ class TrainConfig(ClassificationOptions):
     )
     spike_sigma: float | None = field(
         None,
-        help="Loss spikes: standard deviations above the mean of the last losses from "
-        "which on a step is skipped; None: no step is.",
-    )
-    spike_window: int = field(
-        100,
-        help="Steps over which the mean and the deviation of losses are taken.",
+        help="Loss spikes: standard deviations above the mean loss of the last tenth "
+        "of the run (at most 100 steps) from which on a step is skipped; None: no step "
+        "is.",
     )
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = field(
         "plain",
@@ -177,6 +174,7 @@ class TrainConfig(ClassificationOptions):
             "ensemble_seeds": "apart",
             "ensemble_data": "shared",
             "on_spike": "warn",
+            "spike_window": 100,
             **dict.fromkeys(("focal_gamma", "poly_epsilon", "reverse_weight")),
             **dict.fromkeys(("bootstrap_beta", "examples", "swa_cycle_epochs")),
             **dict.fromkeys(("swa_end_factor", "fix_ranges")),
@@ -192,7 +190,6 @@ class TrainConfig(ClassificationOptions):
         self._positive("swa_start_epochs", "swa_factor")
         self._positive("freeze_epochs")
         self._positive("spike_sigma")
-        self._check("spike_window", self.spike_window >= 10, "10 or more")
         steps = self.profile_steps
         growing = steps is None or 0 <= steps[0] < steps[1]
         self._check("profile_steps", growing, "two rising numbers, the first 0 or more")

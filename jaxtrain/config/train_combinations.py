@@ -102,9 +102,4 @@ COMBINATIONS = (
         "a view needs passes of the whole model, of which each stage has a part",
         "leave train.tta out and give --tta to evaluate",
     ),
-    Needs(
-        option("train", "spike_window"),
-        option("train", "spike_sigma"),
-        "set that too, to 10 for example",
-    ),
 )

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from jaxtrain import config as config_lib
-from jaxtrain.config.removed import Renamed, removed_fields
+from jaxtrain.config.base import Renamed
+from jaxtrain.config.removed import removed_fields
 from jaxtrain.errors import UserError, hint
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from jaxtrain.config.base import Section
 from jaxtrain.data.batch import Batch
 from jaxtrain.models.projection import Projection
-from jaxtrain.tasks.array_decoder import RowDecoder
-from jaxtrain.tasks.class_decoder import ClassDecoder
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric, values_of
 from jaxtrain.tasks.outputs import in_numbers
@@ -212,6 +210,9 @@ class Task:
 
         `predict`, `export` and `serve` import custom tasks only with `--trust`.
         """
+        from jaxtrain.tasks.array_decoder import RowDecoder
+        from jaxtrain.tasks.class_decoder import ClassDecoder
+
         if not facts.is_row:
             return OutputDecoder(facts)
         return RowDecoder(facts) if facts.class_names is None else ClassDecoder(facts)

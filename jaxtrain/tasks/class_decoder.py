@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxtrain.errors import UserError, counted
 from jaxtrain.tasks.decoder import Columns, OutputDecoder, OutputFacts
-from jaxtrain.tasks.mean_outputs import mean_sigmoid, mean_softmax
 from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row, plain
 
 
@@ -94,6 +93,8 @@ class ClassDecoder(OutputDecoder):
         return ClassPrediction(self.names, index, probabilities)
 
     def mean_outputs(self, outputs: jax.Array) -> jax.Array:
+        from jaxtrain.tasks.mean_outputs import mean_softmax
+
         return mean_softmax(outputs)
 
     def answer_parts(self) -> AnswerParts:
@@ -161,6 +162,8 @@ class LabelDecoder(ClassDecoder):
         return jax.nn.sigmoid(outputs)
 
     def mean_outputs(self, outputs: jax.Array) -> jax.Array:
+        from jaxtrain.tasks.mean_outputs import mean_sigmoid
+
         return mean_sigmoid(outputs)
 
     def columns(self, topk: int = 1) -> Columns:

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from jaxtrain.errors import UserError
-from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 if TYPE_CHECKING:
     from jaxtrain.data.fit import Fit
+    from jaxtrain.tasks.exported import ExportedArray
+
 Columns = Mapping[str, type]
 
 
@@ -224,7 +225,7 @@ class OutputDecoder:
 
     # Export to files.
 
-    def exported(self, *, probabilities: bool, nms: bool) -> ExportedArray:
+    def exported(self, *, probabilities: bool, nms: bool) -> "ExportedArray":
         """Output array of an exported file.
 
         Args:
@@ -234,6 +235,8 @@ class OutputDecoder:
         Raises:
           UserError: The outputs do not support this form.
         """
+        from jaxtrain.tasks.exported import ExportedArray
+
         facts = self.facts
         if nms:
             self.check_boxes(

@@ -129,7 +129,6 @@ def _shortened(config: Config, num_steps: int) -> Config:
             # A rising loss is the signal here: skipped spikes would hide it and end the
             # test.
             spike_sigma=TrainConfig.spike_sigma,
-            spike_window=TrainConfig.spike_window,
         ),
         data=dataclasses.replace(config.data, **always),
         parallel=ParallelConfig(batch_norm=config.parallel.batch_norm),

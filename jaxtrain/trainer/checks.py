@@ -21,7 +21,6 @@ from jaxtrain.plugin import hints_on
 from jaxtrain.problems import Problem
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.target_transforms import handles
-from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training.precision import Policy
 
@@ -174,8 +173,12 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
 
 def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
     """Refuse 8-bit outputs for tasks whose predictions need more than 256 levels."""
+    if config.model.quantize is None:
+        return
+    from jaxtrain.trainer.task_decoder import decoder_of
+
     in_units = decoder_of(config, task).in_units
-    if config.model.quantize is not None and in_units is not None:
+    if in_units is not None:
         yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
             "its outputs have the units of the data, and would be rounded to 256 "

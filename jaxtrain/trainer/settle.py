@@ -24,7 +24,6 @@ from jaxtrain.processes import cluster
 from jaxtrain.regular_file import read_text
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.build import build_method
-from jaxtrain.weights.channels import statistics
 
 if TYPE_CHECKING:
     from jaxtrain.config import Config, DataConfig, ModelConfig
@@ -184,6 +183,8 @@ def settle_statistics(config: Config, trained: Weights | None, channels: int) ->
     """Resolve mean and standard deviation for images with `channels` channels."""
     if trained is None or config.data.mean is not None:
         return config
+    from jaxtrain.weights.channels import statistics
+
     mean, std = statistics(trained.about.mean, trained.about.std, channels)
     data = dataclasses.replace(config.data, mean=mean, std=std)
     return dataclasses.replace(config, data=data)

@@ -54,16 +54,20 @@ def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
     config = facts.config
     average = make_average(config.optimizer, config.train, facts.timetable.swa)
     scales_loss = precision.parse(config.precision).scales_loss
-    sections = config.optimizer, config.train
     core = core_transforms(
-        *sections, average, scales_loss=scales_loss, sets_rate=facts.sets_rate
+        config.optimizer,
+        config.train,
+        average,
+        total_steps=facts.timetable.total_steps,
+        scales_loss=scales_loss,
+        sets_rate=facts.sets_rate,
     )
     found = [one for make in TRANSFORMS.values() if (one := make(facts)) is not None]
     names = [getattr(one, "name", None) for one in found]
     for name in names:
         if not isinstance(name, str) or name in CORE_NAMES or names.count(name) > 1:
             raise UserError(
-                f"transforms: {name!r} is no name of its own for a transform of the "
-                "step, by which the state holds its arrays: uninstall the plug-in"
+                f"transforms: {name!r} is a missing or duplicate name of a step "
+                "transform, the key of its arrays in the state: uninstall the plug-in"
             )
     return (*found, *core)

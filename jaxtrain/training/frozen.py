@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optax
 
-from jaxtrain.models.base import Model
 from jaxtrain.training.schedules import Schedule
+
+if TYPE_CHECKING:
+    from jaxtrain.models.base import Model
 
 Tx = optax.GradientTransformationExtraArgs
 
@@ -36,7 +38,7 @@ class Frozen:
             return tree, {}
         return self._select(tree, False, ()), self._select(tree, True, ())
 
-    def switch(self, model: Model) -> None:
+    def switch(self, model: "Model") -> None:
         """Switch the frozen layers of a model in training to evaluation mode."""
         if self.layers:
             model.evaluate_layers(self.layers)

@@ -96,6 +96,7 @@ class Trial:
                 self.config.optimizer,
                 self.config.train,
                 average,
+                total_steps=100,
                 scales_loss=self.policy.scales_loss,
             ),
         )

@@ -19,7 +19,7 @@ from tests.helpers.words import quoted
 TINY = recipe(
     checkpoint="CheckpointConfig()",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",
-    train="TrainConfig(steps=2, spike_sigma=1, spike_window=10)",
+    train="TrainConfig(steps=2, spike_sigma=1)",
 )
 
 

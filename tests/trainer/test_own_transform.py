@@ -72,7 +72,7 @@ def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
 
 BAD = {
     "requires": ("requires=('nope',)", "requires nope, which is not installed"),
-    "name": ("transforms={'a': 'pull.transform:make_named'}", "is no name of its own"),
+    "name": ("transforms={'a': 'pull.transform:make_named'}", "missing or duplicate"),
     "attribute": ("transforms={'a': 'pull.transform:nope'}", "has no nope"),
     "section": ("sections={'data': 'builtins:dict'}", "is no name for a section"),
     "module": ("sections={'mine': 'pull.nowhere:X'}", "cannot be imported"),

@@ -91,7 +91,6 @@ def test_step_with_a_spike_is_skipped():
         optimizer=OptimizerConfig(name="sgd", learning_rate=1e-4),
         ema_decay=0.9,
         spike_sigma=6.0,
-        spike_window=10,
     )
     # A scale at which larger gradients do not overflow.
     scale = {"scale": jnp.float32(2), "good_steps": jnp.int32(0)}
@@ -115,7 +114,7 @@ def test_step_with_a_spike_is_skipped():
 
 @pytest.mark.slow
 def test_step_that_is_not_finite_is_no_spike_and_no_history():
-    trial = Trial(spike_sigma=6.0, spike_window=10)
+    trial = Trial(spike_sigma=6.0)
     trial(IMAGES[:1], LABELS[:1])
     before = trial.state.extras["spikes"]
     metrics = trial(IMAGES[6:7] * np.inf, LABELS[6:7])
@@ -132,9 +131,7 @@ def test_without_it_there_is_nothing_of_it():
 @each_row(
     ("fields", "message"),
     [
-        ({"spike_window": 50}, "spike_window = 50 has no effect without"),
         ({"spike_sigma": 0.0}, "spike_sigma = 0.0: expected a value above 0"),
-        ({"spike_sigma": 6.0, "spike_window": 3}, "spike_window = 3: expected 10"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(fields: dict, message: str):

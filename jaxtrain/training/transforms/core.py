@@ -17,6 +17,7 @@ def core_transforms(
     train: TrainConfig,
     average: Average | None,
     *,
+    total_steps: int,
     scales_loss: bool,
     sets_rate: bool = False,
 ) -> tuple[StepTransform, ...]:
@@ -26,13 +27,14 @@ def core_transforms(
       optimizer: Config section of the optimizer.
       train: Config section of the training.
       average: Average of the weights that the run evaluates; None for no average.
+      total_steps: Number of steps of the run.
       scales_loss: Whether gradients pass through float16.
       sets_rate: Whether a callback sets a factor on the learning rate.
     """
     found: list[StepTransform] = []
     if train.spike_sigma is not None:
-        detector = resolve(SPIKES)
-        found.append(detector(sigma=train.spike_sigma, window=train.spike_window))
+        detector, window = resolve(SPIKES), min(100, max(10, total_steps // 10))
+        found.append(detector(sigma=train.spike_sigma, window=window))
     if sets_rate or optimizer.schedule == "plateau":
         found.append(resolve(RATE_FACTOR)())
     if average is not None:

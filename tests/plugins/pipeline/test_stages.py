@@ -193,7 +193,7 @@ def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
 def test_spikes_are_those_of_one_device(tmp_path: Path):
     """At a tenth of a standard deviation, so that there are some."""
     train = "TrainConfig(steps=20, ema_decay=0.9, accumulate_steps=2, "
-    train += "spike_sigma=0.1, spike_window=10)"
+    train += "spike_sigma=0.1)"
     optimizer = 'OptimizerConfig(name="sgd", learning_rate=1e-6)'
     changes = {**SHALLOW, "train": train, "optimizer": optimizer}
     changes["precision"] = '"fp64"'

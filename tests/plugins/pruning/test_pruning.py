@@ -392,7 +392,7 @@ def test_a_pattern_holds_from_its_start_on():
 @pytest.mark.slow
 def test_a_step_that_is_skipped_prunes_what_is_due():
     """Each loss is above the limit, which spikes are told by from the tenth step on."""
-    skipping = {"spike_sigma": 1e-6, "spike_window": 10}
+    skipping = {"spike_sigma": 1e-6}
     prune = {"start_epochs": 0.0, "end_epochs": 20 / EPOCH}
     train = {"steps": 24, **skipping}
     steps = take(prune, optimizer={"learning_rate": 1.0}, train=train)

@@ -61,7 +61,7 @@ def test_ranges_and_statistics_stay_late_in_a_run():
 @pytest.mark.slow
 def test_ranges_stay_at_no_higher_rate_than_the_schedule_has_there():
     """Skipped steps put the schedule back: here to before its drop, where they stay."""
-    train = {"spike_sigma": 1e-9, "spike_window": 10}
+    train = {"spike_sigma": 1e-9}
     config = layered(
         {**train, "steps": 24},
         {**DROP, "momentum": 0.0, "learning_rate": 1e-6},

@@ -99,7 +99,9 @@ def take_steps(loss: str) -> np.ndarray:
     model = blueprint.abstract()
     schedule: Any = optax.constant_schedule(views.RATE)
     tx, average = make_optimizer(optimizer, schedule), make_average(optimizer, train)
-    transforms = core_transforms(optimizer, train, average, scales_loss=False)
+    transforms = core_transforms(
+        optimizer, train, average, total_steps=100, scales_loss=False
+    )
     update = make_phase(
         optimizer, train, tx, schedule, momenta(model), transforms=transforms
     )
