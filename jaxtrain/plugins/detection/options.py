@@ -1,29 +1,28 @@
-"""Options of the task detection: `task_options`."""
+"""Options of the detection task: `task_options`."""
 
 from dataclasses import dataclass
 from itertools import pairwise
 
 from jaxtrain.config.base import Section
 
-# The paper's largest distance to a side of a box that a level learns, in its strides.
+# Largest distance to a side that a level regresses, in its strides (FCOS, section 3.2).
 REACH = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOptions(Section):
-    """What detection can be told."""
+    """Options of the detection task."""
 
-    # Pixels of the image between two places where boxes are looked for, of each level,
-    # rising; image height and width are multiples of the last.
+    # Strides of the levels in pixels of the image, increasing; image height and width
+    # must be multiples of the last.
     strides: tuple[int, ...] = (8, 16, 32)
-    # Least score of what is found.
+    # Minimum score of a detection.
     score_threshold: float = 0.05
-    # Intersection over union from which on the better one of two boxes of a class is
-    # all that is found.
+    # IoU above which NMS removes the lower-scoring of two boxes of a class.
     nms_threshold: float = 0.6
-    # Boxes that are found in an image, at most.
+    # Maximum number of detections per image.
     keep: int = 100
-    # What other files call the classes, as `category_id`; None: as the data say.
+    # COCO category id of each class; None: taken from the data.
     category_ids: tuple[int, ...] | None = None
 
     def validate(self) -> None:
@@ -35,6 +34,6 @@ class DetectionOptions(Section):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Least and largest distance to the farthest side of a box, of each level."""
+        """Minimum and maximum distance to the farthest side of a box, per level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
