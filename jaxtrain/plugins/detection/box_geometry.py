@@ -88,7 +88,7 @@ def mosaic_boxes(
     """Return the concatenated boxes of the images of a mosaic.
 
     Args:
-      targets: Targets of the images, as for `followed`.
+      targets: Targets of the images, as for `transform_boxes`.
       tiles: Geometry of each image in the mosaic.
     """
     moved = [

@@ -30,7 +30,7 @@ def coco_results(
 
     Args:
       path: File to write.
-      model: Detection model.
+      model: Detection model of the run.
       names: Paths of the images.
       listing: File of `--coco-images`, or None.
       run: Directory of the run or model.

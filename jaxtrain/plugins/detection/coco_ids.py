@@ -136,8 +136,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, and its id in training, {training_id}, "
-                "belongs to another there: give a list with the categories of training"
+                f"{source} has no category {name!r}, and its id in training, "
+                f"{training_id}, belongs to another there: give a list with the "
+                "categories of training"
             )
         found.append(known.get(name, training_id))
     return tuple(found)

@@ -112,8 +112,8 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
     levels = isinstance(spec, tuple) and spec and all(isinstance(x, dict) for x in spec)
     if not levels or any(level.keys() != names for level in spec):
         raise UserError(
-            f"model.name = 'fcos' predicts boxes, and the task needs outputs {spec}: set "
-            "task = 'detection', or another model.name"
+            f"model.name = 'fcos' predicts boxes, and the task needs outputs {spec}: "
+            "set task = 'detection', or another model.name"
         )
     return [level["classes"][0] for level in spec], spec[0]["classes"][-1]
 

@@ -221,6 +221,7 @@ def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> No
     for side in image_shape[:2]:
         if side % strides[-1]:
             raise UserError(
-                f"task_options: strides = {strides}: an image side of {side} pixels is not "
-                f"a multiple of {strides[-1]}: set data.image_size, or other strides"
+                f"task_options: strides = {strides}: an image side of {side} pixels is "
+                f"not a multiple of {strides[-1]}: set data.image_size, or other "
+                "strides"
             )

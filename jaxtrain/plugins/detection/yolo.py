@@ -110,7 +110,8 @@ def _splits(
         if new:
             found[split] = new
     if unlabelled:
-        text = f"{len(unlabelled):,} images, which count as without boxes: {listed(unlabelled)}"
+        text = f"{len(unlabelled):,} images, which count as without boxes: "
+        text += listed(unlabelled)
         remarks.append(Remark("without a label file", text, serious=False))
     return found, remarks
 
@@ -185,8 +186,8 @@ def _names(
     for other in others:
         if texts[other] != texts[path]:
             raise UserError(
-                f"{source}: {shown(path)} and {shown(other)} have different names: keep "
-                f"one, or write {shown(YAML[0])} with `names`"
+                f"{source}: {shown(path)} and {shown(other)} have different names: "
+                f"keep one, or write {shown(YAML[0])} with `names`"
             )
     return _check_names(source, path, texts[path])
 

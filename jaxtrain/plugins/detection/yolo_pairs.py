@@ -40,7 +40,7 @@ class LabelFiles:
     Args:
       images: Scan of the images.
       texts: Scan of the label files.
-      problems: Collects errors.
+      problems: Collector of all errors.
     """
 
     def __init__(self, images: FolderScan, texts: FolderScan, problems: Problems):
@@ -65,13 +65,14 @@ class LabelFiles:
         return pairs
 
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
-        """Return the label file of an image; `taken` maps label files to their images."""
+        """Return the label file of an image; `taken`: label file -> image."""
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]
         found = self._in_folder(folder).get(stem, [])
         if len(found) > 1:
             self._problems.add(
-                f"{shown(found[0])} and {shown(found[1])} both belong to {shown(image)}",
+                f"{shown(found[0])} and {shown(found[1])} both belong to "
+                f"{shown(image)}",
                 "keep one",
             )
         if not found:
