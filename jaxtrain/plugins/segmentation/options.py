@@ -7,13 +7,13 @@ from jaxtrain.config.base import Section
 from jaxtrain.data.pixel_classes import MAX_VALUE
 from jaxtrain.errors import UserError
 
-# Losses that class_weights go with.
+# Losses that support class_weights.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationOptions(Section):
-    """What segmentation can be told: `task_options`."""
+    """Options of the segmentation task."""
 
     # What training lowers, of the pixels of an image; evaluations tell the cross
     # entropy.

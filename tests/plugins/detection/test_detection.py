@@ -213,7 +213,7 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
         ("--config recipe.py --data.augment.cutmix 0.5", "the pasted patch hides"),
         ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
-        ("--config recipe.py --data.image-size 36", "no multiple of 8"),
+        ("--config recipe.py --data.image-size 36", "not a multiple of 8"),
         ("--config recipe.py --task-options.strides 1,2", "at the strides 2, 4, and"),
         ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
     ],
