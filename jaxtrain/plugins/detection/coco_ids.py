@@ -36,7 +36,7 @@ class CocoIds:
       images: Path of an image, as given -> its id.
       categories: Id of each class.
       origin: Description of the source of the image ids.
-      of_stored: Whether the boxes of the run's data, and so of the results, refer to
+      on_stored: Whether the boxes of the run's data, and so of the results, refer to
         the stored pixels of images with an EXIF orientation.
     """
 

@@ -160,13 +160,13 @@ def _match_detections(
     Ties in score or IoU may resolve differently between backends.
 
     Args:
-      ours: Detections, (n, keep, 6).
-      theirs: Reference detections, (n, keep, 6).
+      detections: Detections to reorder, (n, keep, 6).
+      reference: Reference detections, (n, keep, 6).
       scale: Scale of the differences of each column, (6,).
 
     Returns:
-      The nearest of `ours` for each of `theirs` within `PAIR_DIFFERENCE`, `theirs`
-      elsewhere; and the share of matched detections.
+      The nearest detection for each reference within `PAIR_DIFFERENCE`, else the
+      reference; and the share of matched detections.
     """
     away = np.abs((detections[:, None] - reference[:, :, None]) / scale).max(-1)
     nearest = away.argmin(-1)

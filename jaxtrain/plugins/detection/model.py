@@ -150,7 +150,7 @@ def _pyramid(
     """Return the pyramid levels, smallest stride first.
 
     Args:
-      taken: Indices of the lateral levels in the backbone's features.
+      lateral_indices: Indices of the lateral levels in the backbone's features.
       *arguments: Lateral and smoothing layer of each of them; layers of further levels;
         the features; `rngs`.
     """
