@@ -118,7 +118,7 @@ class YoloSplits:
                 continue
             if not all(isinstance(text, str) and _is_name(text) for text in texts):
                 self._problems.add(
-                    f"{self._yaml}: {key} is no path, nor a list of paths",
+                    f"{self._yaml}: {key} is neither a path nor a list of paths",
                     "name folders of images, or lists of files (.txt)",
                 )
                 continue
@@ -151,7 +151,7 @@ class YoloSplits:
             return SplitPart(place)
         if not place.lower().endswith(LIST):
             raise UnusableError(
-                f"{self._yaml} names {shown(text)}, no folder and no list (.txt)",
+                f"{self._yaml} names {shown(text)}, not a directory or list (.txt)",
                 "name folders of images, or lists of files",
             )
         self._folder.size(place)
@@ -161,7 +161,7 @@ class YoloSplits:
         """Yield the files of a list, with their lines for messages."""
         data = read_file(path)
         if isinstance(data, OSError):
-            raise UnusableError(f"{shown(place)}: {data.strerror}", "mend it")
+            raise UnusableError(f"{shown(place)}: {data.strerror}", "fix it")
         bases = [os.path.dirname(path), *self._bases]
         for number, line in enumerate(
             data.removeprefix(codecs.BOM_UTF8).splitlines(), 1
@@ -178,9 +178,7 @@ class YoloSplits:
                 self._problems.add(error.text, error.fix, where)
                 continue
             if file is None:
-                self._problems.add(
-                    f"{shown(text)} is not there", "mend the list", where
-                )
+                self._problems.add(f"{shown(text)} is not there", "fix the list", where)
             else:
                 yield file, where
 
@@ -266,7 +264,7 @@ class YoloSplits:
                 self.remarks.append(Remark("folder left out", text, serious=True))
             else:
                 self._problems.add(
-                    f"{shown(inside)} is no split ({', '.join(SPLITS)})",
+                    f"{shown(inside)} is not a split ({', '.join(SPLITS)})",
                     "rename it, or move it away",
                 )
 

@@ -186,11 +186,11 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no such split": (
         {"images/extra/2.png": ""},
-        "images/extra is no split .*; rename it, or move it away",
+        "images/extra is not a split .*; rename it, or move it away",
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
-        r"a\.txt, line 2: images/train/7\.png is not there; mend the list",
+        r"a\.txt, line 2: images/train/7\.png is not there; fix the list",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
